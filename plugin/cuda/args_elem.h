@@ -3,7 +3,7 @@
 #define WEFT_CUDA_ARGS_ELEM_H
 
 enum {
-    WEFT_CUDA_ND_OP = 3,
+    WEFT_CUDA_ND_OP = 5,
     WEFT_CUDA_VECTOR =
         8, /* elements of a thread where rows can be read 16 bytes at a time */
     WEFT_CUDA_MAX_STEP = 28
@@ -55,6 +55,15 @@ typedef struct weft_cuda_map_args {
     int32_t      add;
     float        s, t;
 } weft_cuda_map_args;
+
+/* operand 0: y, 1: g, 2: u; of the gradient 0: dg, 1: du, 2: dy, 3: g, 4: u */
+typedef struct weft_cuda_gate_args {
+    weft_cuda_nd nd;
+    void        *out[2]; /* NULL: not wanted */
+    const void  *in[3];
+    int32_t      dtype[WEFT_CUDA_ND_OP]; /* of each operand */
+    int32_t      kind;                   /* weft_cuda_map_kind of the activation */
+} weft_cuda_gate_args;
 
 /* Dimension 0 counts samples.  at, whole: as the attributes; n_whole 0: x is whole. */
 typedef struct weft_cuda_dropout_args {

@@ -167,6 +167,8 @@ CUDA_ROW(sdpa);    /* attention and its gradient by cuDNN */
 
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
 CUDA_RUN(ema);
+CUDA_RUN(gate);
+CUDA_RUN(gate_grad);
 CUDA_RUN(dropout);
 
 CUDA_RUN(layer_norm);

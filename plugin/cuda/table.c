@@ -52,6 +52,8 @@ static const weft_kernel rows[] = {
     {.op = WEFT_OP_TANH, .run = weft_cuda_run_map},
     {.op = WEFT_OP_TANH_GRAD, .run = weft_cuda_run_map},
     {.op = WEFT_OP_EMA, .run = weft_cuda_run_ema},
+    {.op = WEFT_OP_GATE, .run = weft_cuda_run_gate},
+    {.op = WEFT_OP_GATE_GRAD, .run = weft_cuda_run_gate_grad},
     {.op = WEFT_OP_DROPOUT, .run = weft_cuda_run_dropout},
 
     /* norms, softmax, reductions */

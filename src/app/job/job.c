@@ -422,27 +422,28 @@ void weft_job_destroy(weft_job *j)
     if (j) weft_arena_destroy(j->arena);
 }
 
-/* Losses of the CPU take rows without gaps. */
-static int row_elements(const char *device)
+/* Kernels of the CPU take neither rows with gaps nor these fusions. */
+static bool is_for_gpus(const char *device)
 {
-    return strstr(device, "cuda") && !strstr(device, "cpu") ? WEFT_COMPILE_CUDA_ROW : 0;
+    return device && strstr(device, "cuda") && !strstr(device, "cpu");
 }
 
 weft_compile_spec weft_job_spec(const weft_job *j)
 {
-    return (weft_compile_spec){
-        .model        = j->model,
-        .source       = j->source,
-        .seq          = j->seq,
-        .batch        = j->batch,
-        .micro_batch  = j->micro_batch,
-        .lanes        = j->lanes,
-        .reduction    = (weft_reduction)weft_reduction_parse(j->reduction),
-        .dtype        = j->dtype,
-        .recompute    = (weft_strategy_recompute)j->strategy.recompute,
-        .dropout      = j->dropout,
-        .row_elements = j->device ? row_elements(j->device) : 0,
-        .optimizer    = j->optimizer};
+    weft_compile_spec s = {.model       = j->model,
+                           .source      = j->source,
+                           .seq         = j->seq,
+                           .batch       = j->batch,
+                           .micro_batch = j->micro_batch,
+                           .lanes       = j->lanes,
+                           .reduction =
+                               (weft_reduction)weft_reduction_parse(j->reduction),
+                           .dtype     = j->dtype,
+                           .recompute = (weft_strategy_recompute)j->strategy.recompute,
+                           .dropout   = j->dropout,
+                           .optimizer = j->optimizer};
+    if (is_for_gpus(j->device)) weft_compile_for_cuda(&s);
+    return s;
 }
 
 double weft_job_lr(const weft_job *j, int64_t s)

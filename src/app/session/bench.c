@@ -105,7 +105,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     WEFT_GO(weft_pool_create(b.threads, b.threads <= weft_runner_cores(), &pool));
     WEFT_GO(weft_session_open_device(
         &(weft_session_device){.where = "weft bench", .list = o->device}, &device));
-    if (!strcmp(device->kernels, "cuda")) spec.row_elements = WEFT_COMPILE_CUDA_ROW;
+    if (!strcmp(device->kernels, "cuda")) weft_compile_for_cuda(&spec);
     WEFT_GO(weft_compile_training(&spec, &t));
     WEFT_GO(weft_compile_program(&t, NULL, 0, &c));
     weft_runner_options with = {.made   = &c,

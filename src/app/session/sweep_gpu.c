@@ -178,10 +178,10 @@ static weft_status run_model(gpu_sweep *s, const weft_sweep__model *m)
     weft_status       st;
     weft_compile_spec spec = weft_compile_spec_default(text, m->batch, m->seq);
     weft_sweep__describe(m, text, sizeof text);
-    spec.micro_batch  = m->batch;
-    spec.recompute    = m->recompute;
-    spec.dtype        = "bf16";
-    spec.row_elements = WEFT_COMPILE_CUDA_ROW;
+    spec.micro_batch = m->batch;
+    spec.recompute   = m->recompute;
+    spec.dtype       = "bf16";
+    weft_compile_for_cuda(&spec);
     WEFT_GO(weft_compile_training(&spec, &training));
     WEFT_GO(weft_compile_program(&training, NULL, 0, &c));
     WEFT_GO(run_compiled(s, &c, &parts));

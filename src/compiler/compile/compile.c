@@ -4,6 +4,7 @@
 
 #include "compile/compile_priv.h"
 #include "graph/eval.h"
+#include "graph/gates.h"
 #include "partition/partition.h"
 
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, int64_t seq)
@@ -51,6 +52,7 @@ static weft_status make_model(const weft_compile_spec *s, bool with_loss, bool d
     if (with_loss && m->loss_sum < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", m->name));
     if (s->layers) WEFT_GO(weft_model_shorten(m, s->layers, s->longer, s->more));
+    if (s->gates) WEFT_GO(weft_graph_fuse_gates(m->graph));
     *out = m;
     m    = NULL;
 out:
@@ -222,6 +224,12 @@ static bool same_optimizer(const weft_compile_optimizer *a,
            a->clip == b->clip;
 }
 
+void weft_compile_for_cuda(weft_compile_spec *s)
+{
+    s->row_elements = 64;
+    s->gates        = true;
+}
+
 bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec *s)
 {
     return same_text(x->model, s->model) && x->source == s->source &&
@@ -231,7 +239,7 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->dropout == s->dropout && x->row_elements == s->row_elements &&
-           same_optimizer(&x->optimizer, &s->optimizer);
+           x->gates == s->gates && same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)

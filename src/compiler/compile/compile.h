@@ -34,13 +34,15 @@ typedef struct weft_compile_spec {
     const char    *dtype; /* fp32, bf16 */
     weft_strategy_recompute recompute;
     bool                    dropout;
-    /* rows of odd width at multiples of so many elements, for devices that want it
-     * (WEFT_COMPILE_CUDA_ROW); 0: rows without gaps */
+    /* what the device's kernels take (weft_lower_options), set by weft_compile_for_cuda() */
     int                    row_elements;
+    bool                   gates; /* gated activations are one operator (graph/gates.h) */
     weft_compile_optimizer optimizer;
 } weft_compile_spec;
 
-#define WEFT_COMPILE_CUDA_ROW 64
+/* Programs for GPUs alone: rows of odd width at multiples of 64 elements, and the operators that
+ * the CUDA kernels have besides. */
+void weft_compile_for_cuda(weft_compile_spec *s);
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch,

@@ -20,6 +20,7 @@ static const weft_graph__grad_fn table[WEFT_N_OP] = {
     [WEFT_OP_SILU]           = weft_graph__grad_from_x,
     [WEFT_OP_RELU]           = weft_graph__grad_from_x,
     [WEFT_OP_TANH]           = weft_graph__grad_from_y,
+    [WEFT_OP_GATE]           = weft_graph__grad_gate,
     [WEFT_OP_DROPOUT]        = weft_graph__grad_dropout,
     [WEFT_OP_LAYER_NORM]     = weft_graph__grad_layer_norm,
     [WEFT_OP_RMS_NORM]       = weft_graph__grad_rms_norm,

@@ -108,6 +108,17 @@ WEFT_GRAD(from_y)
     give_from(d, n, n->op == WEFT_OP_TANH ? WEFT_OP_TANH_GRAD : WEFT_OP_SOFTMAX_GRAD,
               dy[0], n->out[0]);
 }
+/* both from dy and the operands */
+WEFT_GRAD(gate)
+{
+    weft_attr attr[WEFT_MAX_ATTR];
+    weft_vid  g[2];
+    weft_graph__copy_attr(WEFT_OP_GATE_GRAD, attr, n);
+    weft_graph__emit_many(d, n, 0, WEFT_OP_GATE_GRAD, attr, 3,
+                          (weft_vid[]){dy[0], n->in[0], n->in[1]}, 2, g);
+    for (int k = 0; k < 2; k++)
+        if (weft_graph__wants(d, n, k)) weft_graph__give(d, n, k, g[k]);
+}
 /* The same mask: its id is the same. */
 WEFT_GRAD(dropout)
 {

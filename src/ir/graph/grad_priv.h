@@ -60,6 +60,7 @@ WEFT_GRAD(scale);
 WEFT_GRAD(pass);
 WEFT_GRAD(from_x);
 WEFT_GRAD(from_y);
+WEFT_GRAD(gate);
 WEFT_GRAD(dropout);
 WEFT_GRAD(reduce);
 WEFT_GRAD(broadcast);

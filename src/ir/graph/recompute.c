@@ -21,6 +21,7 @@ static bool is_cheap(weft_op op)
     case WEFT_OP_SILU:
     case WEFT_OP_RELU:
     case WEFT_OP_MUL:
+    case WEFT_OP_GATE:
     case WEFT_OP_DISPATCH: return true;
     default: return false;
     }

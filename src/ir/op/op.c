@@ -124,7 +124,7 @@ int weft_op_attr_index(weft_op op, const char *name)
 /* Defaults that are words need storage that lives for ever: they are few. */
 static const char *default_word(const char *p, size_t n)
 {
-    static const char *const words[] = {"tanh", "default", "f32", "sum"};
+    static const char *const words[] = {"tanh", "default", "f32", "sum", "silu"};
     for (size_t i = 0; i < WEFT_COUNT(words); i++)
         if (strlen(words[i]) == n && !strncmp(words[i], p, n)) return words[i];
     return "";

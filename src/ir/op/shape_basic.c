@@ -139,6 +139,12 @@ weft_status weft_op__shape_same(const weft_op_use *u, weft_type *o)
     return WEFT_OK;
 }
 
+weft_status weft_op__shape_same2(const weft_op_use *u, weft_type *o)
+{
+    o[1] = u->in[0];
+    return weft_op__shape_same(u, o);
+}
+
 weft_status weft_op__shape_dropout(const weft_op_use *u, weft_type *o)
 {
     const weft_shape *s  = &u->in[0].shape;

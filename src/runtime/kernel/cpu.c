@@ -39,6 +39,8 @@ static const weft_kernel kernels[] = {
     PLAIN(RELU_GRAD, map),
     PLAIN(TANH, map),
     PLAIN(TANH_GRAD, map),
+    PLAIN(GATE, gate),
+    PLAIN(GATE_GRAD, gate_grad),
     PLAIN(DROPOUT, dropout),
 
     ROOMY(LAYER_NORM, layer_norm),

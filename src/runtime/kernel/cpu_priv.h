@@ -26,6 +26,8 @@ SCRATCH(grouped_matmul_wgrad);
 KERNEL(map); /* add, mul, scale, the activations and their gradients, accumulate */
 KERNEL(dropout);
 KERNEL(ema);
+KERNEL(gate);
+KERNEL(gate_grad);
 
 KERNEL(layer_norm);
 SCRATCH(layer_norm);

@@ -103,6 +103,57 @@ KERNEL(map)
     return WEFT_OK;
 }
 
+/* act, of a gate: its map, or that of its gradient. */
+static weft_status gate_maps(const weft_kernel_call *c, weft_kernel__map *act,
+                             weft_kernel__map *grad)
+{
+    static const struct {
+        const char      *name;
+        weft_kernel__map act, grad;
+    } map[]       = {{"silu", MAP_SILU, MAP_SILU_GRAD},
+                     {"gelu", MAP_GELU_TANH, MAP_GELU_TANH_GRAD},
+                     {"gelu_erf", MAP_GELU_ERF, MAP_GELU_ERF_GRAD},
+                     {"relu", MAP_RELU, MAP_RELU_GRAD}};
+    const char *s = weft_kernel__attr(c, "act")->s;
+    for (size_t i = 0; i < WEFT_COUNT(map); i++)
+        if (!strcmp(s, map[i].name)) {
+            *act  = map[i].act;
+            *grad = map[i].grad;
+            return WEFT_OK;
+        }
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: act '%s' is not silu, gelu, gelu_erf or relu",
+                     weft_op_get(c->op)->name, s);
+}
+
+/* As the two operators would: what is between them is rounded to the result's type. */
+KERNEL(gate)
+{
+    weft_kernel__map act = MAP_MUL, grad = MAP_MUL;
+    const weft_view *g = &c->in[0], *u = &c->in[1], *y = &c->out[0];
+    WEFT_TRY(gate_maps(c, &act, &grad));
+    run(act, 1, g, g, y, 0, x->pool);
+    run(MAP_MUL, 1, y, u, y, 0, x->pool);
+    return WEFT_OK;
+}
+
+/* dg may be over dy: it comes last. */
+KERNEL(gate_grad)
+{
+    weft_kernel__map act = MAP_MUL, grad = MAP_MUL;
+    const weft_view *dy = &c->in[0], *g = &c->in[1], *u = &c->in[2];
+    const weft_view *dg = &c->out[0], *du = &c->out[1];
+    WEFT_TRY(gate_maps(c, &act, &grad));
+    if (du->p) {
+        run(act, 1, g, g, du, 0, x->pool);
+        run(MAP_MUL, 1, du, dy, du, 0, x->pool);
+    }
+    if (dg->p) {
+        run(MAP_MUL, 1, dy, u, dg, 0, x->pool);
+        run(grad, 1, dg, g, dg, 0, x->pool);
+    }
+    return WEFT_OK;
+}
+
 /* stat is a sum over count micro-batches; unbias turns the variance of a batch into that of what
  * it is drawn from. */
 KERNEL(ema)

@@ -204,6 +204,42 @@ static weft_status is_erf(const weft_op_use *u, bool *out)
                      weft_op_get(u->op)->name, s);
 }
 
+/* The activation of a gate and its slope. */
+static weft_status gate_of(const weft_op_use *u, double x, double *y, double *slope)
+{
+    const char *act = weft_use_string(u, "act");
+    if (!strcmp(act, "silu"))
+        *y = x * sigmoid(x), *slope = slope_silu(x);
+    else if (!strcmp(act, "gelu") || !strcmp(act, "gelu_erf"))
+        *y = gelu(x, act[4]), *slope = slope_gelu(x, act[4]);
+    else if (!strcmp(act, "relu"))
+        *y = x > 0 ? x : 0, *slope = x > 0;
+    else
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: act '%s' is not silu, gelu, gelu_erf or relu",
+                         weft_op_get(u->op)->name, act);
+    return WEFT_OK;
+}
+
+WEFT_REF(gate)
+{
+    for (int64_t i = 0, n = weft_kernel__count(&u->out[0]); i < n; i++) {
+        double y, slope;
+        WEFT_TRY(gate_of(u, in[0][i], &y, &slope));
+        out[0][i] = y * in[1][i];
+    }
+    return WEFT_OK;
+}
+WEFT_REF(gate_grad)
+{
+    for (int64_t i = 0, n = weft_kernel__count(&u->out[0]); i < n; i++) {
+        double y, slope, dy = in[0][i];
+        WEFT_TRY(gate_of(u, in[1][i], &y, &slope));
+        out[0][i] = dy * in[2][i] * slope;
+        out[1][i] = dy * y;
+    }
+    return WEFT_OK;
+}
+
 WEFT_REF(scale)
 {
     double alpha = weft_use_float(u, "alpha");

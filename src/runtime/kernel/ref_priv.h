@@ -60,6 +60,8 @@ WEFT_REF(gelu);
 WEFT_REF(gelu_grad);
 WEFT_REF(silu);
 WEFT_REF(silu_grad);
+WEFT_REF(gate);
+WEFT_REF(gate_grad);
 WEFT_REF(relu);
 WEFT_REF(relu_grad);
 WEFT_REF(tanh);
