@@ -8,6 +8,9 @@
 
 static const weft_kernel_table *const tables[] = {&weft_cuda_table};
 
+/* In the order in which they are preferred. */
+static const weft_device_way *const ways[] = {NULL};
+
 static const char *print_build(void)
 {
     static char text[WEFT_PLUGIN_BUILD_SIZE];
@@ -26,4 +29,6 @@ __attribute__((visibility("default"))) const weft_plugin weft_plugin_cuda = {
     .device_close = weft_cuda_close,
     .n_table      = (int)WEFT_COUNT(tables),
     .table        = tables,
+    .n_way        = (int)WEFT_COUNT(ways) - 1,
+    .way          = ways,
 };

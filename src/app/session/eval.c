@@ -154,13 +154,14 @@ weft_status weft_session__eval_open(weft_session *s)
                                &g->made, &e->made));
     WEFT_TRY(weft_session__compare_programs(s, &e->made, s->eval.data));
     WEFT_TRY(weft_program_state_share(&e->made, s->state, g->comm, &e->state));
-    weft_runner_options o = {.made   = &e->made,
-                             .pool   = s->pool,
-                             .device = s->device,
-                             .seed   = (uint64_t)s->job.seed,
-                             .data   = s->eval.data,
-                             .comm   = g->comm,
-                             .state  = e->state};
+    weft_runner_options o = {.made     = &e->made,
+                             .pool     = s->pool,
+                             .device   = s->device,
+                             .seed     = (uint64_t)s->job.seed,
+                             .data     = s->eval.data,
+                             .comm     = g->comm,
+                             .gpu_comm = g->gpu_comm,
+                             .state    = e->state};
     WEFT_TRY(weft_runner_create(&o, &e->runner));
     return open_mover(s);
 }

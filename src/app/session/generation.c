@@ -53,7 +53,8 @@ static weft_status connect_ranks(weft_session *s)
     WEFT_TRY(weft_session__open_group(s));
     WEFT_TRY(weft_session__outcome(s, open_device(s, &m)));
     WEFT_TRY(weft_session__compare_jobs(s));
-    return weft_session__gather_devices(s);
+    WEFT_TRY(weft_session__gather_devices(s));
+    return weft_session__open_gpu_comm(s);
 }
 
 /* ---- decide and compile ---- */
@@ -254,6 +255,7 @@ static weft_status open_runner(weft_session *s)
         .seed       = (uint64_t)s->job.seed,
         .data       = s->data,
         .comm       = g->comm,
+        .gpu_comm   = g->gpu_comm,
         .state      = s->state,
         .commit     = weft_session__commit,
         .commit_arg = s,
@@ -341,6 +343,7 @@ void weft_generation_close(weft_session *s, weft_generation *g)
     }
     weft_compiled_fini(&g->made);
     weft_plan_destroy(g->plan);
+    weft_session__close_gpu_comm(g);
     weft_comm_destroy(g->comm); /* and its groups and channels */
     weft_arena_destroy(g->arena);
     s->now = NULL;

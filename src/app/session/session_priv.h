@@ -46,14 +46,16 @@ typedef struct weft_generation {
     int                   n_rank, local; /* to plan for, local of them on each host */
     int                   n_core; /* of a host's ranks together; 0: of this process */
     weft_session__devices devices;
-    bool          refused; /* by all ranks, in the same words: nobody need be told */
-    weft_plan    *plan;    /* NULL: one rank */
-    weft_compiled made;    /* this rank's program, of the training */
-    weft_runner  *runner;
-    bool          keeps_state; /* the state stays where the session has it */
-    weft_holders *holders;     /* who holds what of the state; NULL: all is here */
-    weft_gather  *gather;      /* all of it at rank 0, for files */
-    weft_weights  weights;
+    /* how this rank's GPU communicates, the preferred way first; NULL: staged through the host */
+    weft_device_comm *gpu_comm[WEFT_EXEC_MAX_WAY];
+    bool              refused; /* by all ranks, in the same words: nobody need be told */
+    weft_plan        *plan;    /* NULL: one rank */
+    weft_compiled     made;    /* this rank's program, of the training */
+    weft_runner      *runner;
+    bool              keeps_state; /* the state stays where the session has it */
+    weft_holders     *holders;     /* who holds what of the state; NULL: all is here */
+    weft_gather      *gather;      /* all of it at rank 0, for files */
+    weft_weights      weights;
     weft_generation_eval eval;
 } weft_generation;
 
@@ -111,7 +113,7 @@ typedef struct weft_session {
     bool                        looks;   /* only decides: --print-plan */
     bool                        started; /* outputs and state are there */
     /* the job says auto, and its devices make that fixed */
-    bool by_devices;
+    bool                 by_devices;
     weft_generation     *now;
     weft_session__output out;
     weft_ckpt         *resume; /* what to resume from, or NULL; closed after the start */
@@ -172,6 +174,10 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
 weft_status weft_session__agree_step(weft_session *s, double loss, double norm,
                                      bool *hold);
 weft_status weft_session__check_step(const weft_session *s, const weft_metrics_row *r);
+
+/* gpu_comm.c: all ranks together; nothing where a job has one. */
+weft_status weft_session__open_gpu_comm(weft_session *s);
+void        weft_session__close_gpu_comm(weft_generation *g);
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */
 weft_status weft_session__open_group(weft_session *s);

@@ -63,6 +63,11 @@ void weft_comm_abort(weft_comm *c, const char *why)
     c->op->abort(c, why);
 }
 
+weft_status weft_comm_check(weft_comm *c)
+{
+    return c->op->check ? c->op->check(c) : WEFT_OK;
+}
+
 void weft_comm_set_epoch(weft_comm *c, uint32_t epoch)
 {
     c->epoch = epoch;

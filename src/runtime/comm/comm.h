@@ -111,6 +111,8 @@ typedef struct weft_comm_ops {
      * knows */
     int (*missing)(weft_comm *c, weft_comm_group *g);
     void (*abort)(weft_comm *c, const char *why);
+    /* WEFT_ERR_PEER: somebody gave up or died; asked by any thread, waits for nobody */
+    weft_status (*check)(weft_comm *c);
     /* the same with the verdict of another end, in its words; NULL: abort's */
     void (*pass_on)(weft_comm *c, const char *verdict);
     /* all operations of this end are over, now and later: WEFT_ERR_PEER; nobody is told */
@@ -205,6 +207,9 @@ int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
 
 /* Gives up: all pending and later operations of this epoch, of all ranks, end in WEFT_ERR_PEER. */
 void weft_comm_abort(weft_comm *c, const char *why);
+/* Would an operation fail now because somebody gave up, left or died?  WEFT_ERR_PEER; asked by any
+ * thread, also while others communicate, and waits for nobody. */
+weft_status weft_comm_check(weft_comm *c);
 /* A new view of the job: what is older is dropped from now on. */
 void weft_comm_set_epoch(weft_comm *c, uint32_t epoch);
 /* Leaves in order: what was sent arrives, and peers learn that this rank is gone. */

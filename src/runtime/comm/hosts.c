@@ -202,6 +202,13 @@ static void give_up(weft_comm *c, const char *why)
     weft_comm_abort(weft_comm__hosts_current(c, p->far), why);
 }
 
+static weft_status check(weft_comm *c)
+{
+    hosts_pair *p = c->impl;
+    WEFT_TRY(weft_comm_check(p->near));
+    return weft_comm_check(p->far);
+}
+
 static void stop(weft_comm *c)
 {
     hosts_pair *p = c->impl;
@@ -273,6 +280,7 @@ static const weft_comm_ops ops = {.open_channel  = open_channel,
                                   .close_group   = close_group,
                                   .stop          = stop,
                                   .abort         = give_up,
+                                  .check         = check,
                                   .destroy       = destroy};
 
 /* Which ranks are on one host, by what all say. */

@@ -660,6 +660,15 @@ static void local_abort(weft_comm *c, const char *why)
     pthread_mutex_unlock(&w->lock);
 }
 
+static weft_status local_check(weft_comm *c)
+{
+    weft_comm_local *w = c->impl;
+    pthread_mutex_lock(&w->lock);
+    weft_status st = check_abort(c);
+    pthread_mutex_unlock(&w->lock);
+    return st;
+}
+
 /* Threads of one process share their memory, so the others are told. */
 static void local_stop(weft_comm *c)
 {
@@ -716,6 +725,7 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
         .close_group   = local_close_group,
         .stop          = local_stop,
         .abort         = local_abort,
+        .check         = local_check,
         .destroy       = local_leave,
     };
     weft_comm *c = calloc(1, sizeof *c);

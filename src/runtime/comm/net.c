@@ -262,6 +262,15 @@ static void net_abort(weft_comm *c, const char *why)
     pthread_mutex_unlock(&e->lock);
 }
 
+static weft_status net_check(weft_comm *c)
+{
+    net_end *e = net_of(c);
+    weft_comm__net_lock(e);
+    weft_status st = weft_comm__net_check(e);
+    pthread_mutex_unlock(&e->lock);
+    return st;
+}
+
 static void net_pass_on(weft_comm *c, const char *verdict)
 {
     net_end *e = net_of(c);
@@ -366,6 +375,7 @@ static const weft_comm_ops ops = {
     .close_group   = weft_comm__net_close_group,
     .stop          = net_stop,
     .abort         = net_abort,
+    .check         = net_check,
     .pass_on       = net_pass_on,
     .destroy       = net_destroy,
 };

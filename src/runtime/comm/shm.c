@@ -153,6 +153,11 @@ static void shm_destroy(weft_comm *c)
     free(e);
 }
 
+static weft_status shm_check(weft_comm *c)
+{
+    return weft_comm__shm_check(shm_of(c));
+}
+
 static const weft_comm_ops ops = {
     .open_channel  = weft_comm__shm_open_channel,
     .open_group    = weft_comm__shm_open_group,
@@ -165,6 +170,7 @@ static const weft_comm_ops ops = {
     .close_group   = weft_comm__shm_close_group,
     .stop          = shm_stop,
     .abort         = shm_abort,
+    .check         = shm_check,
     .pass_on       = shm_pass_on,
     .destroy       = shm_destroy,
 };

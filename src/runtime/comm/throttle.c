@@ -214,6 +214,11 @@ static void give_up(weft_comm *c, const char *why)
     weft_comm_abort(current(c), why);
 }
 
+static weft_status check(weft_comm *c)
+{
+    return weft_comm_check(current(c));
+}
+
 static void stop(weft_comm *c)
 {
     link *l = c->impl;
@@ -248,6 +253,7 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
                                       .close_group   = close_group,
                                       .stop          = stop,
                                       .abort         = give_up,
+                                      .check         = check,
                                       .destroy       = destroy};
     link                      *l   = calloc(1, sizeof *l);
     if (bytes_per_s <= 0 || latency_s < 0) {

@@ -56,9 +56,10 @@ void weft_exec_destroy(weft_exec *e)
 {
     if (!e) return;
     weft_exec__stop_threads(e);
+    weft_exec__free_graph(e);
+    weft_exec__close_device_links(e);
     weft_exec__close_links(e);
     weft_exec__close_edges(e);
-    weft_exec__free_graph(e);
     for (int i = 0; i < e->n_stream; i++) weft_exec__close_stream(&e->stream[i]);
     weft_exec__free_staging(e);
     weft_pool_destroy(e->own_pool);
@@ -107,6 +108,8 @@ weft_exec_memory weft_exec_mem(const weft_exec *e)
     m.scratch_bytes += weft_exec__graph_bytes(e);
     for (int i = 0; i < e->p->n_slab; i++) m.scratch_bytes += e->host_slab[i].bytes;
     if (e->o.comm) m.comm_bytes = e->o.comm->bytes;
+    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++)
+        if (e->o.device_comm[k]) m.comm_bytes += e->o.device_comm[k]->bytes;
     for (int i = 0; i < e->n_link; i++) m.scratch_bytes += e->link[i]->room.bytes;
     m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena) + e->event_bytes;
     m.total_bytes = m.slab_bytes + m.scratch_bytes + m.comm_bytes + m.table_bytes;

@@ -19,7 +19,7 @@
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 
-#include "comm/comm.h"
+#include "comm/device_comm.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
 #include "program/timeline.h"
@@ -47,7 +47,8 @@ typedef weft_status (*weft_exec_carry_fn)(void *arg, const weft_instr *i, double
                                           double *start_s, double *end_s);
 
 enum {
-    WEFT_EXEC_MAX_DEVICE = 4
+    WEFT_EXEC_MAX_DEVICE = 4,
+    WEFT_EXEC_MAX_WAY    = 2 /* of communication on devices */
 };
 
 typedef struct weft_exec_options {
@@ -57,6 +58,9 @@ typedef struct weft_exec_options {
     weft_pool *pool;
     int        n_thread;
     weft_comm *comm; /* borrowed; NULL: only for programs of a single rank */
+    /* borrowed; the first that joins a group's ranks and takes a call carries it out, on the
+     * stream; the host does the rest */
+    weft_device_comm *device_comm[WEFT_EXEC_MAX_WAY];
     /* One for each slab of the program, the caller's before and after: weft_exec_alloc_slabs, or
      * memory that is there already.  Only the array is copied. */
     const weft_memory *slab;

@@ -22,6 +22,9 @@ typedef struct weft_exec__link {
     weft_comm_part    *part; /* while calls are prepared: of the one of most tensors */
     int                n_part;
     weft_comm_room     room;
+    weft_device_comm  *on_device;       /* some of its calls run there; NULL: none */
+    weft_device_group *device_group;    /* of on_device */
+    int64_t            step, n_message; /* messages given to the device in that step */
 } weft_exec__link;
 
 /* A run of a slab's bytes, and where they are in the stream's host memory. */
@@ -35,6 +38,8 @@ typedef struct weft_exec__range {
 typedef struct weft_exec__host {
     weft_exec__link   *link;
     weft_comm_request *request; /* COLLECTIVE */
+    /* it runs on the device, and is no host work; NULL: it does not */
+    weft_device_call *device_call;
     /* bytes that only the device reaches; none: all operands are used where they are */
     int               n_range;
     weft_exec__range *range;
@@ -53,7 +58,7 @@ typedef struct weft_exec__instr {
     union {
         const weft_kernel  *kernel; /* COMPUTE */
         weft_kernel_move_fn move;   /* COPY, MERGE */
-        weft_exec__host    *host;   /* host work */
+        weft_exec__host    *host;   /* host work, communication */
     };
     weft_kernel_call  call;  /* its views serve every kind of instruction */
     weft_exec__group *group; /* COMPUTE: what its task runs; NULL: the call alone */
@@ -152,6 +157,7 @@ struct weft_exec {
     int64_t           event_bytes;
     int               n_link, cap_link;
     weft_exec__link **link;
+    bool              opened; /* all of them are */
     int               n_stream;
     weft_exec__stream stream[WEFT_MAX_STREAM];
     int               n_issuer;
@@ -189,13 +195,24 @@ weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slo
 void *weft_exec__host_address(const weft_exec *e, int slab, void *device);
 
 /* link.c: channels and groups; an instruction that needs none leaves *out alone. */
-weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i,
+weft_status weft_exec__find_link(weft_exec *e, const weft_device *d, const weft_instr *i,
                                  weft_exec__link **out);
 weft_status weft_exec__open_links(weft_exec *e);
 /* Collectives, once: a step only starts them. */
 weft_status weft_exec__prepare_calls(weft_exec *e);
 void        weft_exec__close_links(weft_exec *e);
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x);
+
+/* device_link.c: communication that the device carries out. */
+/* Of an instruction on a stream of d; NULL: it is host work, or no communication. */
+weft_device_comm *weft_exec__find_device_comm(const weft_exec *e, const weft_device *d,
+                                              const weft_instr *i);
+weft_status       weft_exec__open_device_links(weft_exec *e);
+weft_status       weft_exec__prepare_message(weft_exec *e, weft_exec__instr *x);
+void              weft_exec__close_device_links(weft_exec *e);
+weft_status       weft_exec__run_on_device(const weft_exec__instr *x);
+/* WEFT_ERR_PEER: what was issued has ended without doing its work. */
+weft_status weft_exec__check_device_comm(const weft_exec *e);
 
 /* group.c */
 /* Makes v->grouped of the run of n instructions from `from` on.  keep: what outlives the call. */

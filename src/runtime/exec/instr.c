@@ -12,6 +12,9 @@ static weft_status run(const weft_exec__instr *x)
         return x->kernel->run(&x->call, &x->s->ctx);
     case WEFT_INSTR_COPY:
     case WEFT_INSTR_MERGE: return x->move(&x->s->ctx, x->call.out, x->call.in);
+    case WEFT_INSTR_COLLECTIVE:
+    case WEFT_INSTR_SEND:
+    case WEFT_INSTR_RECV: return weft_exec__run_on_device(x);
     default: return WEFT_OK;
     }
 }
@@ -98,6 +101,7 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x)
     weft_exec *e = s->e;
     double     value[WEFT_MAX_OUTCOME];
     bool       hold = false;
+    WEFT_TRY(weft_exec__check_device_comm(e)); /* nothing writes state after an abort */
     if (!e->o.commit) return WEFT_OK;
     if (x->i->n_in > WEFT_MAX_OUTCOME)
         return WEFT_FAIL(WEFT_ERR_ARG, "commit '%s': %d operands, at most %d", x->i->name,

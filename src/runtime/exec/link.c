@@ -94,11 +94,16 @@ static weft_status add_room(weft_exec *e, const weft_instr *i, weft_exec__link *
 /* Addresses are known, links are open. */
 static weft_status prepare_call(weft_exec *e, weft_exec__instr *x)
 {
-    if (x->i->kind != WEFT_INSTR_COLLECTIVE) return WEFT_OK;
+    if (!weft_instr_is_comm(x->i)) return WEFT_OK;
+    if (x->i->kind != WEFT_INSTR_COLLECTIVE)
+        return x->host->link->on_device ? weft_exec__prepare_message(e, x) : WEFT_OK;
     weft_comm_call call =
         call_of(e->p, x->i, x->call.in, x->call.out, x->host->link->part);
     call.group = x->host->link->meeting;
     call.room  = x->host->link->room;
+    if (weft_exec__find_device_comm(e, x->s->device, x->i))
+        return x->host->link->on_device->way->prepare(x->host->link->device_group, &call,
+                                                      &x->host->device_call);
     return weft_comm_prepare(e->o.comm, &call, &x->host->request);
 }
 
@@ -112,9 +117,11 @@ weft_status weft_exec__prepare_calls(weft_exec *e)
     return WEFT_OK;
 }
 
-weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i, weft_exec__link **out)
+weft_status weft_exec__find_link(weft_exec *e, const weft_device *d, const weft_instr *i,
+                                 weft_exec__link **out)
 {
-    weft_exec__link *l = NULL;
+    weft_exec__link  *l  = NULL;
+    weft_device_comm *dc = weft_exec__find_device_comm(e, d, i);
     if (!weft_instr_is_comm(i) || e->o.carry) return WEFT_OK;
     if (!e->o.comm)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': there is nothing to communicate over",
@@ -130,6 +137,7 @@ weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i, weft_exec__l
             e->link[k]->group == want.group && e->link[k]->send == want.send)
             l = e->link[k];
     if (!l) WEFT_TRY(add_link(e, want, &l));
+    if (dc) l->on_device = dc;
     if ((int64_t)weft_instr_bytes(i) > l->bytes) l->bytes = (int64_t)weft_instr_bytes(i);
     *out = l;
     return meeting ? add_room(e, i, l) : WEFT_OK;
@@ -138,9 +146,11 @@ weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i, weft_exec__l
 weft_status weft_exec__open_links(weft_exec *e)
 {
     for (int k = 0; k < e->n_link; k++)
-        WEFT_TRY(e->link[k]->group < 0 ? open_messages(e, e->link[k])
-                                       : open_meeting(e, e->link[k]));
-    return WEFT_OK;
+        if (e->link[k]->group >= 0)
+            WEFT_TRY(open_meeting(e, e->link[k]));
+        else if (!e->link[k]->on_device)
+            WEFT_TRY(open_messages(e, e->link[k]));
+    return weft_exec__open_device_links(e);
 }
 
 /* After a failure peers may be anywhere: links stay open until the communicator goes. */

@@ -62,9 +62,15 @@ static void find_cycle(const weft_program *p, const weft_actor *a, weft_exec__ac
     }
 }
 
-static bool is_host_work(const weft_exec *e, const weft_instr *i)
+static weft_device *device_of(const weft_exec *e, int32_t actor)
 {
-    if (weft_instr_is_comm(i)) return true;
+    int d = e->p->stream[e->p->actor[actor].stream].device;
+    return d >= 0 && d < WEFT_EXEC_MAX_DEVICE ? e->o.device[d] : NULL;
+}
+
+static bool is_host_work(const weft_exec *e, const weft_device *d, const weft_instr *i)
+{
+    if (weft_instr_is_comm(i)) return !weft_exec__find_device_comm(e, d, i);
     return !e->o.price && (i->kind == WEFT_INSTR_READ || i->kind == WEFT_INSTR_COMMIT);
 }
 
@@ -79,9 +85,10 @@ static weft_status bind_host_work(weft_exec *e, weft_exec__instr *x)
 {
     x->host = WEFT_ARENA_NEW(e->arena, weft_exec__host);
     if (!x->host) return weft_arena_status(e->arena);
-    if (!x->s->device->host_access && !is_copied(e, x))
+    if (!x->s->device->host_access && !is_copied(e, x) &&
+        is_host_work(e, x->s->device, x->i))
         WEFT_TRY(weft_exec__find_stage(e, x));
-    return weft_exec__find_link(e, x->i, &x->host->link);
+    return weft_exec__find_link(e, x->s->device, x->i, &x->host->link);
 }
 
 static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
@@ -124,7 +131,8 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
     if (!e->o.price) WEFT_TRY(weft_exec__find_kernel(x));
     if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
-    return is_host_work(e, i) ? bind_host_work(e, x) : WEFT_OK;
+    return weft_instr_is_comm(i) || is_host_work(e, s->device, i) ? bind_host_work(e, x)
+                                                                  : WEFT_OK;
 }
 
 /* After kernels are prepared; firings may share a variant. */
@@ -197,25 +205,25 @@ static weft_status find_variant(weft_exec *e, weft_exec__stream *s, const weft_f
     return make_variant(e, s, f, v);
 }
 
-static weft_device *device_of(const weft_exec *e, int32_t actor)
-{
-    return e->o.device[e->p->stream[e->p->actor[actor].stream].device];
-}
-
 /* Runs of instructions that go to the device in one launch, one by one when the host times them.
- * What writes state, which a step that is held back leaves out, has runs of its own. */
+ * What writes state, which a step that is held back leaves out, has runs of its own; so has each
+ * communication, which others must not be moved past (group.c). */
 static weft_status find_runs(weft_exec *e, int actor)
 {
-    const weft_actor *a     = &e->p->actor[actor];
-    weft_exec__actor *x     = &e->actor[actor];
-    bool              timed = weft_exec__is_timed(e, device_of(e, actor));
-    x->run                  = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr + 1);
+    const weft_actor  *a     = &e->p->actor[actor];
+    weft_exec__actor  *x     = &e->actor[actor];
+    const weft_device *d     = device_of(e, actor);
+    bool               timed = weft_exec__is_timed(e, d);
+    x->run                   = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr + 1);
     if (!x->run) return weft_arena_status(e->arena);
     for (int n = a->n_instr - 1; n >= 0; n--) {
         bool writes = weft_instr_writes_state(e->p, &a->instr[n]);
         bool joins  = (!e->o.trace || timed) && n + 1 < a->n_instr &&
+                     !weft_instr_is_comm(&a->instr[n]) &&
+                     !weft_instr_is_comm(&a->instr[n + 1]) &&
                      weft_instr_writes_state(e->p, &a->instr[n + 1]) == writes;
-        x->run[n] = is_host_work(e, &a->instr[n]) ? 0 : 1 + (joins ? x->run[n + 1] : 0);
+        x->run[n] =
+            is_host_work(e, d, &a->instr[n]) ? 0 : 1 + (joins ? x->run[n + 1] : 0);
     }
     for (int n = 0; n < a->n_instr; n += x->run[n] ? x->run[n] : 1)
         x->n_code += timed ? x->run[n] : x->run[n] > 0;
@@ -285,7 +293,7 @@ static weft_status make_stage(weft_exec *e, weft_exec__stream *s)
     for (int a = 0; a < e->p->n_actor; a++)
         for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
             for (int n = 0; n < e->p->actor[a].n_instr; n++)
-                if (v->instr[n].s == s && is_host_work(e, v->instr[n].i))
+                if (v->instr[n].s == s && is_host_work(e, s->device, v->instr[n].i))
                     WEFT_TRY(weft_exec__place_stage(e, &v->instr[n]));
     return WEFT_OK;
 }
@@ -419,5 +427,7 @@ weft_status weft_exec__prepare(weft_exec *e)
     make_issuers(e);
     if (weft_exec__can_replay(e)) WEFT_TRY(weft_exec__make_graph(e));
     WEFT_TRY(weft_exec__open_links(e));
-    return weft_exec__prepare_calls(e);
+    WEFT_TRY(weft_exec__prepare_calls(e));
+    e->opened = true;
+    return WEFT_OK;
 }

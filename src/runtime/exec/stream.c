@@ -275,7 +275,7 @@ static weft_status issue_steps(weft_exec__issuer *u)
     for (weft_exec__stream *s; (s = next_stream(u));) WEFT_TRY(fire_next(s));
     for (int i = 0; i < u->n; i++)
         WEFT_TRY(u->stream[i]->device->finish(&u->stream[i]->dev));
-    return WEFT_OK;
+    return weft_exec__check_device_comm(u->e);
 }
 
 weft_status weft_exec__run_issuer(weft_exec__issuer *u)

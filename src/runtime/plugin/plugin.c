@@ -195,6 +195,15 @@ weft_status weft_plugin_open_device(const char *name, int number, weft_device **
     return st;
 }
 
+const weft_plugin *weft_plugin_of(const weft_device *d)
+{
+    pthread_mutex_lock(&lock);
+    const opened_device *o = d ? find_plugged(d) : NULL;
+    const weft_plugin   *p = o ? o->plugin : NULL;
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
 void weft_plugin_close_device(weft_device *d)
 {
     pthread_mutex_lock(&lock);

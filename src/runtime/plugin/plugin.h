@@ -11,6 +11,7 @@
 #define WEFT_PLUGIN_PLUGIN_H
 
 #include "base/arena.h"
+#include "comm/device_comm.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
 #include "op/op.h"
@@ -44,16 +45,19 @@ typedef struct weft_plugin {
     void (*device_close)(weft_device *d);
     int                             n_table;
     const weft_kernel_table *const *table;
+    /* how its devices communicate with those of other ranks, the preferred way first */
+    int                           n_way;
+    const weft_device_way *const *way;
 } weft_plugin;
 
 /* What plugin and host must agree on, as one text: version, operators, sizes of shared structs. */
-#define WEFT_PLUGIN_BUILD_SIZE 96
+#define WEFT_PLUGIN_BUILD_SIZE 128
 #define WEFT_PLUGIN_BUILD_FORMAT                                                         \
-    "weft " WEFT_VERSION ", %d operators, sizes %zu %zu %zu %zu %zu %zu %zu"
+    "weft " WEFT_VERSION ", %d operators, sizes %zu %zu %zu %zu %zu %zu %zu %zu %zu"
 #define WEFT_PLUGIN_BUILD_VALUES                                                         \
     (int)WEFT_N_OP, sizeof(weft_plugin_host), sizeof(weft_device), sizeof(weft_view),    \
         sizeof(weft_kernel_call), sizeof(weft_kernel_ctx), sizeof(weft_kernel),          \
-        sizeof(weft_kernel_table)
+        sizeof(weft_kernel_table), sizeof(weft_device_way), sizeof(weft_comm_call)
 
 /* libweft_<name>.so of $WEFT_PLUGINS (folders, by ':'), or beside this library or command; its
  * kernels are registered.  Opened once, never closed.  WEFT_ERR_ARG: there is none, or it is of
@@ -63,5 +67,7 @@ weft_status weft_plugin_open(const char *name, const weft_plugin **out);
 weft_status weft_plugin_open_device(const char *name, int number, weft_device **out);
 /* Devices that are no plugin's are left alone. */
 void weft_plugin_close_device(weft_device *d);
+/* The plugin of a device; NULL: it is none's. */
+const weft_plugin *weft_plugin_of(const weft_device *d);
 
 #endif

@@ -1,0 +1,112 @@
+/* Communication of tensors in device memory, in the order of the device's streams: what a plugin
+ * offers beside the host's transports.
+ *
+ *     weft_device_comm *dc;
+ *     weft_device_comm_open(way, device, comm, &dc);                  all ranks, in the same order
+ *     if (weft_device_comm_joins(dc, n, rank)) ...                    the same answer everywhere
+ *     dc->way->open_group(dc, &spec, &group);                         its members, at create
+ *     dc->way->prepare(group, &call, &prepared);                      each by itself
+ *     dc->way->run(prepared, stream, 0);                              issues; captured like kernels
+ *     ...
+ *     weft_device_comm_check(dc);                                     after the stream was finished
+ *
+ * A way ("peer", "nccl") is a table of functions, and promises what comm.h promises:
+ * (1) nothing hangs: where a member does not come, or anybody gave up, everything that was issued
+ *     comes to its end, what the way had still to write is not written, and check() says why
+ * (2) the sum's order: the tree over group position, with lanes and units as in comm.h; a way whose
+ *     sums have another order says so (fixed_order)
+ * (3) run only issues: it allocates nothing, waits for nothing and reads no device memory */
+#ifndef WEFT_COMM_DEVICE_COMM_H
+#define WEFT_COMM_DEVICE_COMM_H
+
+#include "comm/comm.h"
+#include "device/device.h"
+
+typedef struct weft_device_comm  weft_device_comm;
+typedef struct weft_device_group weft_device_group; /* the way's */
+typedef struct weft_device_call  weft_device_call;  /* the way's */
+
+enum {
+    WEFT_DEVICE_HELLO_BYTES = 256
+};
+/* What a rank tells all others before anything is opened: where it runs, what it reaches.  All
+ * zero: it does not take part (a rank on cpu). */
+typedef struct weft_device_hello {
+    char bytes[WEFT_DEVICE_HELLO_BYTES];
+} weft_device_hello;
+
+/* A group of ranks, or the two ends of a channel: the sender is position 0. */
+typedef struct weft_device_group_spec {
+    int            n, me; /* members, and which one this is */
+    const int32_t *rank;
+    /* the same members over the host: for bytes at open and close */
+    weft_comm_group *meeting;
+    /* device memory that calls of the group lie in */
+    int                n_slab;
+    const weft_memory *slab;
+    /* of a channel: its largest message, and how many may wait unreceived; bytes 0: a group */
+    int64_t bytes;
+    int     credits;
+} weft_device_group_spec;
+
+typedef struct weft_device_way {
+    const char *name; /* as WEFT_GPU_COMM names it */
+    bool        fixed_order;
+    weft_status (*hello)(weft_device *d, weft_device_hello *out);
+    /* Can ranks that told these work together?  n of them, none all zero. */
+    bool (*joins)(const weft_device_hello *const *hello, int n);
+    /* Does it carry out calls of this kind and type?  messages: sends and receives. */
+    bool (*takes)(weft_collective kind, weft_dtype t);
+    bool messages;
+
+    /* Fills in *out, whose first fields are there; way, device, comm and hello stay valid. */
+    weft_status (*open)(weft_device_comm *dc);
+    void (*close)(weft_device_comm *dc); /* all groups are closed */
+    /* By all members, groups in the same order at all of them.  After an error of open the others
+     * are told by the host's comm. */
+    weft_status (*open_group)(weft_device_comm *dc, const weft_device_group_spec *spec,
+                              weft_device_group **out);
+    /* Streams are idle and graphs are gone.  broken: members may be anywhere, meet nobody. */
+    void (*close_group)(weft_device_group *g, bool broken);
+
+    /* Addresses of the call are the device's; its group is of no meaning.  Tables of rows are in
+     * device memory, too.  Copied. */
+    weft_status (*prepare)(weft_device_group *g, const weft_comm_call *call,
+                           weft_device_call **out);
+    weft_status (*prepare_message)(weft_device_group *g, weft_comm_side side,
+                                   const weft_memory *at, weft_device_call **out);
+    /* In the order of s; calls of a group are issued in the same order by all its members.
+     * number: of a message, counted in its step and channel from 0. */
+    weft_status (*run)(weft_device_call *call, weft_stream *s, int64_t number);
+    void (*release)(weft_device_call *call); /* NULL is fine */
+
+    /* Now and then, on a thread of its own: WEFT_ERR_PEER, somebody is late or a call failed. */
+    weft_status (*look)(weft_device_comm *dc);
+    /* On that thread, after the first error, again with every look around until the end is closed:
+     * lets everything that waits come to its end. */
+    void (*abort)(weft_device_comm *dc);
+} weft_device_way;
+
+/* One rank's end.  Zero what is not listed by open's comment; impl is the way's. */
+struct weft_device_comm {
+    const weft_device_way   *way;
+    weft_device             *device;
+    weft_comm               *comm;
+    const weft_device_hello *hello; /* of all ranks */
+    /* of device memory that opened groups hold at this rank */
+    int64_t                   bytes;
+    void                     *impl;
+    struct weft_device_watch *watch; /* device_comm.c's */
+};
+
+/* By all ranks of c, also those without a device for it (way and d NULL: *out is NULL there).
+ * Blocks for the others' hello. */
+weft_status weft_device_comm_open(const weft_device_way *way, weft_device *d,
+                                  weft_comm *c, weft_device_comm **out);
+void        weft_device_comm_close(weft_device_comm *dc); /* NULL is fine */
+bool weft_device_comm_joins(const weft_device_comm *dc, int n, const int32_t *rank);
+/* What has ended communication, here or elsewhere: WEFT_ERR_PEER.  What streams hold after that
+ * is of no use. */
+weft_status weft_device_comm_check(weft_device_comm *dc);
+
+#endif
