@@ -32,6 +32,7 @@ typedef struct weft_cuda_zero_args {
 #include "args_elem.h"
 #include "args_matmul.h"
 #include "args_norm.h"
+#include "args_peer.h"
 #include "args_update.h"
 #include "args_loss.h"
 #include "args_moe.h"

@@ -287,5 +287,8 @@ void weft_cuda_fill_device(weft_cuda_gpu *g)
                               .capture_begin = weft_cuda_capture_begin,
                               .capture_end   = weft_cuda_capture_end,
                               .replay        = weft_cuda_replay,
+                              .export_memory = weft_cuda_export,
+                              .import_memory = weft_cuda_import,
+                              .import_close  = weft_cuda_import_close,
                               .captured_free = weft_cuda_captured_free};
 }

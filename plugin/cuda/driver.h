@@ -17,6 +17,10 @@ typedef uint64_t weft_cuda_ptr;
 typedef void
     *weft_cuda_handle; /* a context, stream, event, library, kernel, function or graph */
 
+typedef struct weft_cuda_ipc { /* memory that another process may open */
+    char bytes[64];
+} weft_cuda_ipc;
+
 /* ROW(name, symbol, parameters): all of them are there since CUDA 12.0. */
 #define WEFT_CUDA_DRIVER_ROWS                                                            \
     ROW(Init, cuInit, (unsigned))                                                        \
@@ -26,6 +30,7 @@ typedef void
     ROW(DeviceGetName, cuDeviceGetName, (char *, int, int))                              \
     ROW(DeviceGetUuid, cuDeviceGetUuid_v2, (unsigned char *, int))                       \
     ROW(DeviceGetAttribute, cuDeviceGetAttribute, (int *, int, int))                     \
+    ROW(DeviceCanAccessPeer, cuDeviceCanAccessPeer, (int *, int, int))                   \
     ROW(CtxRetain, cuDevicePrimaryCtxRetain, (weft_cuda_handle *, int))                  \
     ROW(CtxRelease, cuDevicePrimaryCtxRelease_v2, (int))                                 \
     ROW(CtxSetCurrent, cuCtxSetCurrent, (weft_cuda_handle))                              \
@@ -34,6 +39,16 @@ typedef void
     ROW(MemFree, cuMemFree_v2, (weft_cuda_ptr))                                          \
     ROW(MemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                       \
     ROW(MemFreeHost, cuMemFreeHost, (void *))                                            \
+    ROW(MemGetAddressRange, cuMemGetAddressRange_v2,                                     \
+        (weft_cuda_ptr *, size_t *, weft_cuda_ptr))                                      \
+    ROW(MemHostRegister, cuMemHostRegister_v2, (void *, size_t, unsigned))               \
+    ROW(MemHostUnregister, cuMemHostUnregister, (void *))                                \
+    ROW(MemHostGetDevicePointer, cuMemHostGetDevicePointer_v2,                           \
+        (weft_cuda_ptr *, void *, unsigned))                                             \
+    ROW(IpcGetMemHandle, cuIpcGetMemHandle, (weft_cuda_ipc *, weft_cuda_ptr))            \
+    ROW(IpcOpenMemHandle, cuIpcOpenMemHandle_v2,                                         \
+        (weft_cuda_ptr *, weft_cuda_ipc, unsigned))                                      \
+    ROW(IpcCloseMemHandle, cuIpcCloseMemHandle, (weft_cuda_ptr))                         \
     ROW(MemsetAsync, cuMemsetD8Async,                                                    \
         (weft_cuda_ptr, unsigned char, size_t, weft_cuda_handle))                        \
     ROW(MemcpyAsync, cuMemcpyAsync,                                                      \
@@ -44,6 +59,8 @@ typedef void
     ROW(StreamWaitEvent, cuStreamWaitEvent,                                              \
         (weft_cuda_handle, weft_cuda_handle, unsigned))                                  \
     ROW(StreamWriteValue, cuStreamWriteValue32_v2,                                       \
+        (weft_cuda_handle, weft_cuda_ptr, uint32_t, unsigned))                           \
+    ROW(StreamWaitValue, cuStreamWaitValue32_v2,                                         \
         (weft_cuda_handle, weft_cuda_ptr, uint32_t, unsigned))                           \
     ROW(StreamBeginCapture, cuStreamBeginCapture_v2, (weft_cuda_handle, int))            \
     ROW(StreamEndCapture, cuStreamEndCapture, (weft_cuda_handle, weft_cuda_handle *))    \

@@ -77,6 +77,14 @@ void weft_cuda_fill_device(weft_cuda_gpu *g);
 /* What failed on a stream, in whose work. */
 weft_status weft_cuda_stream_failed(weft_stream *s, weft_status st);
 
+/* share.c */
+weft_status weft_cuda_export(weft_device *d, const weft_memory *m,
+                             weft_memory_handle *out);
+weft_status weft_cuda_import(weft_device *d, const weft_memory_handle *h,
+                             weft_memory *out);
+void        weft_cuda_import_close(weft_device *d, const weft_memory_handle *h,
+                                   const weft_memory *m);
+
 /* event.c */
 int64_t     weft_cuda_event_bytes(int64_t depth);
 weft_status weft_cuda_event_open(weft_device *d, int64_t depth, weft_event *out);

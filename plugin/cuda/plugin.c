@@ -5,11 +5,12 @@
 
 #include "gpu.h"
 #include "host.h"
+#include "peer.h"
 
 static const weft_kernel_table *const tables[] = {&weft_cuda_table};
 
 /* In the order in which they are preferred. */
-static const weft_device_way *const ways[] = {NULL};
+static const weft_device_way *const ways[] = {&weft_cuda_peer};
 
 static const char *print_build(void)
 {
@@ -29,6 +30,6 @@ __attribute__((visibility("default"))) const weft_plugin weft_plugin_cuda = {
     .device_close = weft_cuda_close,
     .n_table      = (int)WEFT_COUNT(tables),
     .table        = tables,
-    .n_way        = (int)WEFT_COUNT(ways) - 1,
+    .n_way        = (int)WEFT_COUNT(ways),
     .way          = ways,
 };

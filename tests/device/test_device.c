@@ -110,6 +110,48 @@ static weft_status count(void *arg)
     return ++*n == 3 ? WEFT_FAIL(WEFT_ERR_NUMERIC, "third") : WEFT_OK;
 }
 
+/* What the other process found: 0 all is well. */
+static int use_exported(int pipe_in)
+{
+    weft_device       *d = weft_device_cpu();
+    weft_memory_handle h;
+    weft_memory        m;
+    if (read(pipe_in, &h, sizeof h) != (ssize_t)sizeof h) return 1;
+    if (d->import_memory(d, &h, &m) != WEFT_OK) return 2;
+    if (m.bytes != 5000 || ((char *)m.address)[6] != 77) return 3;
+    ((char *)m.address)[4999] = 55;
+    d->import_close(d, &h, &m);
+    return 0;
+}
+
+static void memory_is_exported_and_imported(void **state)
+{
+    (void)state;
+    weft_device       *d = weft_device_cpu();
+    weft_memory        m, part, none;
+    weft_memory_handle h;
+    int                ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork(); /* before there is anything to inherit */
+    if (!child) _exit(use_exported(ends[0]));
+    assert_int_equal(weft_device_alloc(d, WEFT_SPACE_SHARED, 20000, &m), WEFT_OK);
+    assert_int_equal(weft_memory_part(&m, 8000, 5000, &part), WEFT_OK);
+    ((char *)part.address)[6] = 77;
+    assert_int_equal(d->export_memory(d, &part, &h), WEFT_OK);
+    assert_int_equal(write(ends[1], &h, sizeof h), (ssize_t)sizeof h);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(((char *)part.address)[4999], 55);
+    weft_device_free(&m);
+    assert_int_not_equal(d->import_memory(d, &h, &none), WEFT_OK); /* it is gone */
+    assert_int_equal(weft_device_alloc(d, WEFT_SPACE_DEVICE, 20000, &m), WEFT_OK);
+    assert_int_equal(d->export_memory(d, &m, &h), WEFT_ERR_ARG);
+    weft_device_free(&m);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void cpu_stops_at_the_first_failure(void **state)
 {
     (void)state;
@@ -290,6 +332,7 @@ int main(void)
         cmocka_unit_test(memory_is_copied_between_any_two_spaces),
         cmocka_unit_test(parts_stay_inside),
         cmocka_unit_test(shared_memory_is_shared),
+        cmocka_unit_test(memory_is_exported_and_imported),
         cmocka_unit_test(cpu_stops_at_the_first_failure),
         cmocka_unit_test(cpu_streams_wait_for_records),
         cmocka_unit_test(waits_end_when_an_event_is_cancelled),

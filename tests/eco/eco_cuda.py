@@ -82,13 +82,22 @@ def check_commands(s, base, out):
 
 
 def check_ranks(base, out):
-    """Ranks that share the GPU have the bits of one rank."""
-    one = run(dict(base, lanes=2, output=out("one")))
-    for name, keys in (("dp2", dict(dp=2)), ("zero1", dict(dp=2, zero=1)), ("pp2", dict(pp=2))):
-        r = run(dict(base, lanes=2, share_gpu=True, output=out(name), **keys), ranks=2)
-        if r and one:
-            same(r["weights_xxh64"], one["weights_xxh64"], name)
-    r = run(dict(base, lanes=2, dp=2, device="cuda,cpu", output=out("mixed")), ranks=2)
+    """Ranks that share the GPU have the bits of one rank, staged through the host and on the device."""
+    base = dict(base, batch=8, lanes=4)
+    one = run(dict(base, output=out("one")))
+    for name, ranks, keys in (("dp2", 2, dict(dp=2)), ("dp4", 4, dict(dp=4)), ("pp2", 2, dict(pp=2)),
+                              ("zero1", 2, dict(dp=2, zero=1)), ("zero2", 2, dict(dp=2, zero=2)),
+                              ("zero3", 2, dict(dp=2, zero=3)), ("tp2", 2, dict(tp=2))):
+        last = None
+        for comm in ("staged", "peer") if name in ("dp2", "pp2", "tp2") else ("peer",):
+            r = run(dict(base, share_gpu=True, output=out(name + "-" + comm), **keys), ranks=ranks,
+                    env=dict(WEFT_GPU_COMM=comm))
+            if r and one and name != "tp2":
+                same(r["weights_xxh64"], one["weights_xxh64"], name + ", " + comm)
+            if r and last:
+                same(r["weights_xxh64"], last, name + ", staged and peer")
+            last = r["weights_xxh64"] if r else None
+    r = run(dict(base, dp=2, device="cuda,cpu", output=out("mixed")), ranks=2)
     if r and one:
         near(r["loss"], one["loss"], 1e-5, "cuda and cpu together")
 
@@ -133,6 +142,8 @@ def check_bad_input(base, out):
     job = dict(base, output=out("bad"))
     says(run(dict(job, device="gpu"), code=2), "device is cpu, cuda, cuda:N or auto, not 'gpu'")
     says(run(dict(job, device="cuda,cpu"), code=2), "names 2 devices, and a host has 1 rank")
+    says(run(dict(job, lanes=2, dp=2, share_gpu=True), ranks=2, code=2, env=dict(WEFT_GPU_COMM="mpi")),
+         "WEFT_GPU_COMM is staged, peer or nccl, not 'mpi'")
     says(run(dict(job, device="cuda:31"), code=2), "device cuda:31: this machine has ")
     says(run(dict(job, lanes=2, dp=2, device="cuda:0"), ranks=2, code=2), "2 ranks on this host and 1 GPU", "share_gpu=true")
     if REAL:

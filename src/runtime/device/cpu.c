@@ -37,11 +37,11 @@ static size_t round_up(size_t n, size_t to)
 /* Large pages need an aligned start; what is cut off again was never touched.  The mapping ends
  * at a 4096-byte page, so no large page reaches past it and what is resident is what was asked
  * for. */
-static void *map_aligned(size_t n, int sharing)
+static void *map_aligned(size_t n)
 {
     size_t align = n >= HUGE ? HUGE : PAGE;
     size_t all   = n + align - PAGE;
-    char  *p = mmap(NULL, all, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);
+    char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
     char *q = (char *)round_up((size_t)p, align);
     if (q > p) munmap(p, (size_t)(q - p));
@@ -55,14 +55,15 @@ static void touch(char *p, size_t n)
     for (size_t i = 0; i < n; i += PAGE) ((volatile char *)p)[i] = 0;
 }
 
-/* All spaces are the host's memory; SHARED stays shared with processes that are forked later. */
+/* All spaces are the host's memory; SHARED stays shared with processes that are forked later, and
+ * others import it. */
 weft_status weft_device__cpu_alloc(weft_device *d, weft_space space, int64_t bytes,
                                    weft_memory *out)
 {
     *out = (weft_memory){.device = d, .space = space, .bytes = bytes};
     if (bytes <= 0) return WEFT_OK;
     size_t n = round_up((size_t)bytes, PAGE);
-    char  *p = map_aligned(n, space == WEFT_SPACE_SHARED ? MAP_SHARED : MAP_PRIVATE);
+    char  *p = space == WEFT_SPACE_SHARED ? weft_device__share_map(n) : map_aligned(n);
     if (!p)
         return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %lld bytes: %s", (long long)bytes,
                          strerror(errno));
@@ -78,6 +79,7 @@ void weft_device__cpu_free(weft_device *d, const weft_memory *m)
     (void)d;
     if (!m->address) return;
     size_t n = round_up((size_t)m->bytes, PAGE);
+    if (m->space == WEFT_SPACE_SHARED) weft_device__share_close(m->address);
     munmap(m->address, n);
     account(-(int64_t)n);
 }
@@ -163,27 +165,30 @@ weft_status weft_device__cpu_finish(weft_stream *s)
 
 weft_device *weft_device_cpu(void)
 {
-    static weft_device cpu = {.name         = "cpu",
-                              .kernels      = "cpu",
-                              .host_access  = true,
-                              .needs_thread = true,
-                              .alloc        = weft_device__cpu_alloc,
-                              .free         = weft_device__cpu_free,
-                              .copy         = cpu_copy,
-                              .stream_open  = weft_device__stream_open,
-                              .stream_close = weft_device__stream_close,
-                              .load         = weft_device__cpu_load,
-                              .unload       = weft_device__unload,
-                              .launch       = weft_device__cpu_launch,
-                              .call         = weft_device__cpu_call,
-                              .event_bytes  = weft_device__event_bytes,
-                              .event_open   = weft_device__event_open,
-                              .event_close  = weft_device__event_close,
-                              .record       = weft_device__event_record,
-                              .wait         = weft_device__cpu_wait,
-                              .query        = weft_device__cpu_query,
-                              .sync         = weft_device__cpu_sync,
-                              .cancel       = weft_device__event_cancel,
-                              .finish       = weft_device__cpu_finish};
+    static weft_device cpu = {.name          = "cpu",
+                              .kernels       = "cpu",
+                              .host_access   = true,
+                              .needs_thread  = true,
+                              .alloc         = weft_device__cpu_alloc,
+                              .free          = weft_device__cpu_free,
+                              .copy          = cpu_copy,
+                              .stream_open   = weft_device__stream_open,
+                              .stream_close  = weft_device__stream_close,
+                              .load          = weft_device__cpu_load,
+                              .unload        = weft_device__unload,
+                              .launch        = weft_device__cpu_launch,
+                              .call          = weft_device__cpu_call,
+                              .event_bytes   = weft_device__event_bytes,
+                              .event_open    = weft_device__event_open,
+                              .event_close   = weft_device__event_close,
+                              .record        = weft_device__event_record,
+                              .wait          = weft_device__cpu_wait,
+                              .query         = weft_device__cpu_query,
+                              .sync          = weft_device__cpu_sync,
+                              .cancel        = weft_device__event_cancel,
+                              .finish        = weft_device__cpu_finish,
+                              .export_memory = weft_device__export,
+                              .import_memory = weft_device__import,
+                              .import_close  = weft_device__import_close};
     return &cpu;
 }

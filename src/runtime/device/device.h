@@ -84,10 +84,15 @@ typedef struct weft_event {
  * emulation moves them on to the times it states; cpu measures. */
 typedef weft_status (*weft_host_fn)(void *arg, double *start_s, double *end_s);
 
+/* Memory that another process of this host can open, as bytes to send there. */
+typedef struct weft_memory_handle {
+    char bytes[96];
+} weft_memory_handle;
+
 /* What a device is, and what it has free now. */
 typedef struct weft_device_facts {
-    char    name[96];      /* "NVIDIA H200" */
-    char    id[48];        /* of this very device: the same in every process that uses it */
+    char    name[96]; /* "NVIDIA H200" */
+    char    id[48];   /* of this very device: the same in every process that uses it */
     char    versions[160]; /* "driver 13.0, built with 13.0" */
     int     capability;    /* 90 is 9.0 */
     int64_t total_bytes, free_bytes;
@@ -154,6 +159,15 @@ struct weft_device {
     /* ---- only some devices have these: NULL ---- */
 
     weft_status (*facts)(weft_device *d, weft_device_facts *out);
+    /* Memory that the device has allocated, or a part of it: of space DEVICE (cuda), SHARED (cpu).
+     * It is freed after all who imported it have closed it.  WEFT_ERR_ARG: other memory. */
+    weft_status (*export_memory)(weft_device *d, const weft_memory *m,
+                                 weft_memory_handle *out);
+    /* In another process.  The bytes are a peer's: WEFT_ERR_ARG or _IO, they lead nowhere. */
+    weft_status (*import_memory)(weft_device *d, const weft_memory_handle *h,
+                                 weft_memory *out);
+    void (*import_close)(weft_device *d, const weft_memory_handle *h,
+                         const weft_memory *m);
     /* From begin to end what is given to the n streams is kept instead of run; all of them are
      * idle at begin, launches only issue, copies are from and to memory that keeps its place, and
      * there is no call and no sync.  Waits inside are for records inside; those for earlier

@@ -9,6 +9,16 @@ weft_status weft_device__cpu_alloc(weft_device *d, weft_space space, int64_t byt
                                    weft_memory *out);
 void        weft_device__cpu_free(weft_device *d, const weft_memory *m);
 
+/* share.c: memory of space SHARED. */
+char       *weft_device__share_map(size_t n);              /* NULL: errno */
+void        weft_device__share_close(const void *address); /* before it is unmapped */
+weft_status weft_device__export(weft_device *d, const weft_memory *m,
+                                weft_memory_handle *out);
+weft_status weft_device__import(weft_device *d, const weft_memory_handle *h,
+                                weft_memory *out);
+void        weft_device__import_close(weft_device *d, const weft_memory_handle *h,
+                                      const weft_memory *m);
+
 weft_status weft_device__cpu_load(weft_device *d, const weft_task *task, int n,
                                   weft_code *out);
 void        weft_device__unload(weft_device *d, weft_code *c);

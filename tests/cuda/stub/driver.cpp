@@ -7,6 +7,7 @@
  *     WEFT_STUB_FAIL=n       call n fails, once; WEFT_STUB_LOST=n: and all after it, as on a lost GPU
  *     WEFT_STUB_LOG=file     every call as a line, with its number
  *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY     what the machine is (1, 90, 13000, 8e9 bytes) */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string>
@@ -103,6 +104,13 @@ API int cuDeviceGet(int *d, int i)
     return i >= 0 && i < number("WEFT_STUB_GPUS", 1) ? OK : INVALID_DEVICE;
 }
 
+API int cuDeviceCanAccessPeer(int *can, int, int)
+{
+    ENTER();
+    *can = (int)number("WEFT_STUB_PEER", 1);
+    return OK;
+}
+
 API int cuDeviceGetName(char *name, int n, int)
 {
     ENTER();
@@ -180,6 +188,14 @@ API int cuMemGetInfo_v2(size_t *left, size_t *all)
 
 /* ---- memory ---- */
 
+/* Device memory is a file without a name, so that other processes can open it. */
+static void *map_file(int fd, size_t n)
+{
+    void *m = mmap(nullptr, n, n_inside ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED,
+                   fd, 0);
+    return m == MAP_FAILED ? nullptr : m;
+}
+
 API int cuMemAlloc_v2(ptr *p, size_t n)
 {
     ENTER(std::to_string(n));
@@ -187,9 +203,14 @@ API int cuMemAlloc_v2(ptr *p, size_t n)
     if ((double)(device_bytes + n) > number("WEFT_STUB_MEMORY", 8e9))
         return OUT_OF_MEMORY;
     size_t whole = (n + 4095) / 4096 * 4096;
-    void  *m     = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m == MAP_FAILED) return OUT_OF_MEMORY;
+    int    fd    = memfd_create("stub_gpu", MFD_CLOEXEC);
+    void  *m = fd >= 0 && !ftruncate(fd, (off_t)whole) ? map_file(fd, whole) : nullptr;
+    if (!m) {
+        if (fd >= 0) close(fd);
+        return OUT_OF_MEMORY;
+    }
     device[(char *)m] = whole;
+    files[(char *)m]  = fd;
     device_bytes += whole;
     { /* what was there before is anything */
         reach r;
@@ -208,8 +229,99 @@ API int cuMemFree_v2(ptr p)
     drain_all();
     munmap(at->first, at->second);
     device_bytes -= at->second;
+    close(files[at->first]);
+    files.erase(at->first);
     device.erase(at);
     return OK;
+}
+
+API int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p)
+{
+    ENTER();
+    for (auto &m : device)
+        if ((char *)(uintptr_t)p >= m.first &&
+            (char *)(uintptr_t)p < m.first + m.second) {
+            if (base) *base = (ptr)(uintptr_t)m.first;
+            if (n) *n = m.second;
+            return OK;
+        }
+    return INVALID_VALUE;
+}
+
+/* ---- memory of other processes ---- */
+
+struct ipc_handle {
+    char bytes[64];
+};
+struct ipc_memory {
+    int    pid, fd;
+    size_t n;
+};
+
+API int cuIpcGetMemHandle(ipc_handle *h, ptr p)
+{
+    ENTER();
+    NEED_CONTEXT;
+    auto at = files.find((char *)(uintptr_t)p);
+    if (at == files.end()) return INVALID_VALUE;
+    ipc_memory m = {(int)getpid(), at->second, device[at->first]};
+    memset(h, 0, sizeof *h);
+    memcpy(h, &m, sizeof m);
+    return OK;
+}
+
+API int cuIpcOpenMemHandle_v2(ptr *p, ipc_handle h, unsigned)
+{
+    ENTER();
+    NEED_CONTEXT;
+    ipc_memory x;
+    memcpy(&x, &h, sizeof x);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", x.pid, x.fd);
+    int   fd = x.pid == (int)getpid() ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    void *m  = fd >= 0 ? map_file(fd, x.n) : nullptr;
+    if (fd >= 0) close(fd);
+    if (!m) return INVALID_CONTEXT;
+    device[(char *)m] = x.n;
+    imports.insert((char *)m);
+    *p = (ptr)(uintptr_t)m;
+    return OK;
+}
+
+API int cuIpcCloseMemHandle(ptr p)
+{
+    ENTER();
+    char *m = (char *)(uintptr_t)p;
+    if (!imports.erase(m)) return INVALID_VALUE;
+    reach r;
+    drain_all();
+    munmap(m, device[m]);
+    device.erase(m);
+    return OK;
+}
+
+API int cuMemHostRegister_v2(void *p, size_t n, unsigned)
+{
+    ENTER();
+    NEED_CONTEXT;
+    if (!registered.insert((char *)p).second) return INVALID_VALUE;
+    pinned[(char *)p] = n;
+    return OK;
+}
+
+API int cuMemHostUnregister(void *p)
+{
+    ENTER();
+    if (!registered.erase((char *)p)) return INVALID_VALUE;
+    pinned.erase((char *)p);
+    return OK;
+}
+
+API int cuMemHostGetDevicePointer_v2(ptr *d, void *p, unsigned)
+{
+    ENTER();
+    *d = (ptr)(uintptr_t)p;
+    return is_in(pinned, (char *)p) ? OK : INVALID_VALUE;
 }
 
 API int cuMemHostAlloc(void **p, size_t n, unsigned)
@@ -420,6 +532,33 @@ API int cuStreamWriteValue32_v2(void *s, ptr p, uint32_t value, unsigned)
     o.word  = true;
     o.to    = (char *)(uintptr_t)p;
     o.value = (int)value;
+    return give((stream *)s, std::move(o));
+}
+
+struct awaited_word {
+    uint32_t *p, value;
+    unsigned  how;
+};
+
+static int look_at_word(void *args)
+{
+    const awaited_word *w = (const awaited_word *)args;
+    uint32_t            x = __atomic_load_n(w->p, __ATOMIC_ACQUIRE);
+    return !(w->how == 1 ? x == w->value : (int32_t)(x - w->value) >= 0);
+}
+
+API int cuStreamWaitValue32_v2(void *s, ptr p, uint32_t value, unsigned how)
+{
+    ENTER();
+    NEED_CONTEXT;
+    if (how > 1 ||
+        (!is_in(device, (char *)(uintptr_t)p) && !is_in(pinned, (char *)(uintptr_t)p)))
+        return INVALID_VALUE;
+    awaited_word w = {(uint32_t *)(uintptr_t)p, value, how};
+    operation    o;
+    o.what = operation::POLL;
+    o.poll = look_at_word;
+    o.data.assign((const char *)&w, (const char *)(&w + 1));
     return give((stream *)s, std::move(o));
 }
 

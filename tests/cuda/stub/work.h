@@ -107,6 +107,8 @@ struct graph {
 
 std::recursive_mutex      lock;
 std::map<char *, size_t>  device, pinned;
+std::map<char *, int>     files; /* behind device memory of our own */
+std::set<char *>          imports, registered;
 std::set<stream *>        streams;
 std::set<event *>         events;
 std::set<graph *>         graphs;

@@ -1,0 +1,249 @@
+/* The way "peer": who can use it, a rank's end, and noticing that somebody does not come. */
+#include "peer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum {
+    BOARD_BYTES = 8 << 20,
+    MAX_REACH   = 16
+};
+
+/* ---- who can ---- */
+
+/* A rank's hello: the host as processes see it, the GPU, and the GPUs whose memory it reaches. */
+typedef struct peer_hello {
+    char          magic[8];
+    char          host[64];
+    int32_t       pid, n_reach;
+    unsigned char gpu[16];
+    uint64_t      reach[MAX_REACH];
+} peer_hello;
+
+_Static_assert(sizeof(peer_hello) <= WEFT_DEVICE_HELLO_BYTES, "a hello holds it");
+
+static uint64_t short_id(const unsigned char gpu[16])
+{
+    uint64_t id = 1469598103934665603u;
+    for (int i = 0; i < 16; i++) id = (id ^ gpu[i]) * 1099511628211u;
+    return id;
+}
+
+/* One kernel, and the same names of processes and shared memory in it. */
+static void name_host(char *out, size_t size)
+{
+    char        boot[40] = "";
+    struct stat shm = {0}, pids = {0};
+    FILE       *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f) {
+        if (!fgets(boot, sizeof boot, f)) boot[0] = 0;
+        fclose(f);
+    }
+    boot[strcspn(boot, "\n")] = 0;
+    (void)stat("/dev/shm", &shm);
+    (void)stat("/proc/self/ns/pid", &pids);
+    snprintf(out, size, "%s %llx %llx", boot, (unsigned long long)shm.st_dev,
+             (unsigned long long)pids.st_ino);
+}
+
+static weft_status find_reach(weft_cuda_gpu *g, peer_hello *h)
+{
+    int n = 0;
+    CU_TRY(DeviceGetCount, &n);
+    h->reach[h->n_reach++] = short_id(h->gpu);
+    for (int i = 0; i < n && h->n_reach < MAX_REACH; i++) {
+        int           other, can = 0;
+        unsigned char gpu[16];
+        CU_TRY(DeviceGet, &other, i);
+        if (other == g->ordinal) continue;
+        CU_TRY(DeviceCanAccessPeer, &can, g->ordinal, other);
+        if (!can) continue;
+        CU_TRY(DeviceGetUuid, gpu, other);
+        h->reach[h->n_reach++] = short_id(gpu);
+    }
+    return WEFT_OK;
+}
+
+static weft_status say_hello(weft_device *d, weft_device_hello *out)
+{
+    weft_cuda_gpu *g = weft_cuda_gpu_of(d);
+    peer_hello     h = {.magic = "peer 1", .pid = (int32_t)getpid()};
+    WEFT_TRY(weft_cuda_use(g));
+    name_host(h.host, sizeof h.host);
+    CU_TRY(DeviceGetUuid, h.gpu, g->ordinal);
+    WEFT_TRY(find_reach(g, &h));
+    memcpy(out, &h, sizeof h);
+    return WEFT_OK;
+}
+
+static bool reaches(const peer_hello *a, const peer_hello *b)
+{
+    for (int i = 0; i < a->n_reach && i < MAX_REACH; i++)
+        if (a->reach[i] == short_id(b->gpu)) return true;
+    return false;
+}
+
+static bool joins(const weft_device_hello *const *hello, int n)
+{
+    if (n < 2 || n > PEER_RANKS) return false;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) {
+            peer_hello a, b;
+            memcpy(&a, hello[i], sizeof a);
+            memcpy(&b, hello[k], sizeof b);
+            if (i != k && (memcmp(a.magic, b.magic, sizeof a.magic) != 0 ||
+                           memcmp(a.host, b.host, sizeof a.host) != 0 || a.pid == b.pid ||
+                           !reaches(&a, &b)))
+                return false;
+        }
+    return true;
+}
+
+/* ---- a rank's end ---- */
+
+weft_status weft_cuda_peer_take(peer_end *e, int64_t bytes, int64_t *at)
+{
+    bytes = (bytes + 63) / 64 * 64;
+    if (e->board_used + bytes > e->board.bytes)
+        return WEFT_FAIL(WEFT_ERR_MEM, "peer: tables of more than %lld bytes",
+                         (long long)e->board.bytes);
+    *at = e->board_used;
+    e->board_used += bytes;
+    e->n_user++;
+    return WEFT_OK;
+}
+
+void weft_cuda_peer_give_back(peer_end *e)
+{
+    if (--e->n_user == 0) e->board_used = 64;
+}
+
+weft_status weft_cuda_peer_write(const weft_memory *m, int64_t at, const void *from,
+                                 int64_t bytes)
+{
+    weft_device *d    = m->device;
+    weft_memory  to   = {d, m->space, (char *)m->address + at, bytes};
+    weft_memory  host = {d, WEFT_SPACE_HOST, (void *)(uintptr_t)from, bytes};
+    return d->copy(d, NULL, &to, &host);
+}
+
+static void close_end(weft_device_comm *dc)
+{
+    peer_end *e = dc->impl;
+    if (!e) return;
+    if (e->board.address) dc->device->free(dc->device, &e->board);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+    dc->impl = NULL;
+}
+
+static weft_status open_end(weft_device_comm *dc)
+{
+    peer_end *e = calloc(1, sizeof *e);
+    if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    pthread_mutex_init(&e->lock, NULL);
+    e->dc         = dc;
+    e->board_used = 64; /* no table begins at 0 */
+    dc->impl      = e;
+    weft_status st =
+        dc->device->alloc(dc->device, WEFT_SPACE_DEVICE, BOARD_BYTES, &e->board);
+    if (st == WEFT_OK) st = weft_cuda_export(dc->device, &e->board, &e->board_handle);
+    if (st != WEFT_OK) close_end(dc);
+    if (st == WEFT_OK) dc->bytes += e->board.bytes;
+    return st;
+}
+
+/* ---- the watcher's part ---- */
+
+static uint32_t read_word(const uint32_t *w)
+{
+    return __atomic_load_n(w, __ATOMIC_ACQUIRE);
+}
+
+/* The position that this member waits for just now; -1: none. */
+static int find_missing(const weft_device_group *g, uint32_t count)
+{
+    if (!count) return -1;
+    if (g->n_slot) return count % 2 ? !g->me : -1;
+    for (int r = 0; r < g->n; r++)
+        if (r != g->me &&
+            !read_word(count % 2 ? &g->words->begin[r][g->me] : &g->words->end[r][g->me]))
+            return r;
+    return -1;
+}
+
+static weft_status look_at(weft_device_group *g, double now)
+{
+    const weft_comm *c       = g->end->dc->comm;
+    uint32_t         count   = read_word(&g->words->count[g->me]);
+    int              missing = find_missing(g, count);
+    if (count != g->seen || missing < 0) {
+        g->seen    = count;
+        g->since_s = now;
+        return WEFT_OK;
+    }
+    if (now - g->since_s < c->timeout_s) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_PEER, "rank %d is silent: rank %d waited %g s in a %s on %s",
+        weft_comm_name(c, g->rank[missing]), weft_comm_name(c, c->rank), c->timeout_s,
+        g->n_slot ? "message" : "collective", g->end->dc->device->name);
+}
+
+static weft_status look(weft_device_comm *dc)
+{
+    peer_end   *e   = dc->impl;
+    weft_status st  = WEFT_OK;
+    double      now = weft_clock_s();
+    pthread_mutex_lock(&e->lock);
+    for (weft_device_group *g = e->group; g && st == WEFT_OK; g = g->next)
+        st = look_at(g, now);
+    pthread_mutex_unlock(&e->lock);
+    return st;
+}
+
+static void write_word(uint32_t *w, uint32_t x)
+{
+    __atomic_store_n(w, x, __ATOMIC_RELEASE);
+}
+
+/* First nothing more is written, then nobody waits. */
+static void end_group(weft_device_group *g)
+{
+    write_word(&g->words->aborted[g->me], 1);
+    for (int r = 0; r < g->n; r++) {
+        write_word(&g->words->begin[r][g->me], 1);
+        write_word(&g->words->end[r][g->me], 1);
+    }
+    for (int k = 0; k < g->n_slot; k++)
+        write_word(g->me ? &g->words->full[k] : &g->words->empty[k], 1);
+}
+
+static void abort_end(weft_device_comm *dc)
+{
+    peer_end *e = dc->impl;
+    pthread_mutex_lock(&e->lock);
+    e->aborted = true;
+    for (weft_device_group *g = e->group; g; g = g->next) end_group(g);
+    pthread_mutex_unlock(&e->lock);
+}
+
+const weft_device_way weft_cuda_peer = {.name            = "peer",
+                                        .hello           = say_hello,
+                                        .joins           = joins,
+                                        .takes           = weft_cuda_peer_takes,
+                                        .messages        = true,
+                                        .open            = open_end,
+                                        .close           = close_end,
+                                        .open_group      = weft_cuda_peer_open_group,
+                                        .close_group     = weft_cuda_peer_close_group,
+                                        .prepare         = weft_cuda_peer_prepare,
+                                        .prepare_message = weft_cuda_peer_prepare_message,
+                                        .run             = weft_cuda_peer_run,
+                                        .release         = weft_cuda_peer_release,
+                                        .look            = look,
+                                        .abort           = abort_end};

@@ -1,0 +1,110 @@
+/* peer: ranks of one host that reach each other's device memory (the same GPU, or NVLink between
+ * two), by memory of other processes.
+ *
+ *     board     a rank's device memory that all members read: for each prepared call, where its
+ *               tensors lie in the rank's slabs
+ *     words     32 bits each in memory of the host that all members of a group have mapped:
+ *               begin[a][b] and end[a][b], written 1 by a and 0 by b
+ *
+ * A call, on each member's stream:
+ *     signal    the slot of its board says which table; begin[me][*] = 1
+ *     wait      for begin[*][me]
+ *     work      its own run of every tensor: read everywhere, written wherever it goes
+ *     signal    begin[*][me] = 0, end[me][*] = 1
+ *     wait      for end[*][me]; the next call sets them to 0
+ * A member comes to its next call only after all have signalled the end of this one, so a word is 0
+ * again before it is written 1 again, and nothing in a call changes from step to step: it can be
+ * captured.  No kernel waits; streams do (cuStreamWaitValue32). */
+#ifndef WEFT_CUDA_PEER_H
+#define WEFT_CUDA_PEER_H
+
+#include <pthread.h>
+
+#include "comm/device_comm.h"
+#include "gpu.h"
+
+enum {
+    PEER_RANKS   = WEFT_CUDA_PEER_MAX_RANK,
+    PEER_SLABS   = WEFT_CUDA_PEER_MAX_SLAB,
+    PEER_CREDITS = 64 /* slots of a channel, at most */
+};
+
+/* What the members of a group have mapped. */
+typedef struct peer_words {
+    uint32_t begin[PEER_RANKS][PEER_RANKS], end[PEER_RANKS][PEER_RANKS];
+    uint32_t full[PEER_CREDITS], empty[PEER_CREDITS]; /* of a channel */
+    /* of each member: signals given; nothing may be written any more */
+    uint32_t count[PEER_RANKS], aborted[PEER_RANKS];
+} peer_words;
+
+/* Memory of another rank, opened once for all groups. */
+typedef struct peer_import {
+    struct peer_import *next;
+    int                 rank, n_user;
+    weft_memory_handle  handle;
+    weft_memory         memory;
+} peer_import;
+
+/* A rank's end. */
+typedef struct peer_end {
+    weft_device_comm  *dc;
+    pthread_mutex_t    lock; /* of the list of groups: the watcher goes through it */
+    weft_device_group *group;
+    bool               aborted;
+    peer_import       *import;
+    weft_memory        board;
+    weft_memory_handle board_handle;
+    int64_t            board_used;
+    int                n_user; /* groups and calls that have some of it */
+} peer_end;
+
+struct weft_device_group {
+    weft_device_group *next;
+    peer_end          *end;
+    int                n, me;
+    int32_t            rank[PEER_RANKS];
+    weft_comm_group   *meeting;
+    peer_words        *words;
+    weft_cuda_ptr      words_at; /* the same for the device */
+    bool               registered;
+    int64_t            slot; /* in the board */
+    int                n_slab;
+    weft_memory        slab[PEER_SLABS];
+    weft_memory        map; /* a weft_cuda_peer_map */
+    int                n_import;
+    peer_import       *import[PEER_RANKS * (PEER_SLABS + 2)];
+    /* a channel: slots at the receiver */
+    int         n_slot;
+    int64_t     slot_bytes;
+    weft_memory ring; /* the receiver's own, or imported */
+    /* for the watcher */
+    uint32_t seen;
+    double   since_s;
+};
+
+/* peer.c: bytes of the board, from a multiple of 64; dropped when nobody has any. */
+weft_status weft_cuda_peer_take(peer_end *e, int64_t bytes, int64_t *at);
+void        weft_cuda_peer_give_back(peer_end *e);
+
+/* [at, at + bytes) of device memory, done on return. */
+weft_status weft_cuda_peer_write(const weft_memory *m, int64_t at, const void *from,
+                                 int64_t bytes);
+
+/* peer_group.c */
+weft_status weft_cuda_peer_open_group(weft_device_comm             *dc,
+                                      const weft_device_group_spec *spec,
+                                      weft_device_group           **out);
+void        weft_cuda_peer_close_group(weft_device_group *g, bool broken);
+
+/* peer_call.c */
+bool        weft_cuda_peer_takes(weft_collective kind, weft_dtype t);
+weft_status weft_cuda_peer_prepare(weft_device_group *g, const weft_comm_call *call,
+                                   weft_device_call **out);
+weft_status weft_cuda_peer_prepare_message(weft_device_group *g, weft_comm_side side,
+                                           const weft_memory *at, weft_device_call **out);
+weft_status weft_cuda_peer_run(weft_device_call *call, weft_stream *s, int64_t number);
+void        weft_cuda_peer_release(weft_device_call *call);
+
+extern const weft_device_way weft_cuda_peer;
+
+#endif

@@ -1,0 +1,441 @@
+/* Communication of tensors in device memory, one test for all ways of the plugin: the bits of the
+ * host's collectives, whatever kind, type, shares, lanes and number of tensors; in graphs; with
+ * members that come late, die or stop.  Ranks are processes that share a GPU: the stub's, or with
+ * WEFT_TEST_GPU=1 the machine's. */
+#include "cuda/gpu_test.h"
+#include "comm/kill.h"
+#include "comm/device_comm.h"
+#include "plugin/plugin.h"
+
+enum {
+    SLAB_BYTES = 3 << 20,
+    MAX_PART   = 5,
+    MAX_WAY    = 4
+};
+
+static const char *way_name; /* the one under test */
+
+/* A rank's device with everything that a test needs. */
+typedef struct test_rank {
+    rank_state            *r;
+    weft_device           *device;
+    weft_device_comm      *dc;
+    weft_comm_group       *meeting;
+    weft_device_group_spec spec;
+    weft_device_group     *group;
+    weft_memory            slab[2];
+    char                  *in, *out, *want; /* of the host */
+    int32_t                order[MAX_RANK];
+    weft_stream            stream;
+} test_rank;
+
+static const weft_device_way *find_way(weft_device *d)
+{
+    const weft_plugin *p = weft_plugin_of(d);
+    for (int i = 0; i < p->n_way; i++)
+        if (!strcmp(p->way[i]->name, way_name)) return p->way[i];
+    return NULL;
+}
+
+static weft_status expect(bool ok, const char *what)
+{
+    return ok ? WEFT_OK : WEFT_FAIL(WEFT_ERR_INTERNAL, "not so: %s", what);
+}
+
+static weft_status open_rank(rank_state *r, test_rank *t)
+{
+    *t = (test_rank){.r = r};
+    if (!test_gpu_start()) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no driver");
+    WEFT_TRY(weft_plugin_open_device("cuda", 0, &t->device));
+    WEFT_TRY(weft_device_comm_open(find_way(t->device), t->device, r->c, &t->dc));
+    WEFT_TRY(expect(t->dc, "an end"));
+    for (int i = 0; i < r->n; i++) t->order[i] = i;
+    WEFT_TRY(expect(weft_device_comm_joins(t->dc, r->n, t->order), "ranks join"));
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, t->order, 7, &t->meeting));
+    for (int k = 0; k < 2; k++)
+        WEFT_TRY(
+            weft_device_alloc(t->device, WEFT_SPACE_DEVICE, SLAB_BYTES, &t->slab[k]));
+    t->in   = calloc(1, SLAB_BYTES);
+    t->out  = calloc(1, SLAB_BYTES);
+    t->want = calloc(1, SLAB_BYTES);
+    WEFT_TRY(expect(t->in && t->out && t->want, "memory"));
+    t->spec = (weft_device_group_spec){.n       = r->n,
+                                       .me      = r->rank,
+                                       .rank    = t->order,
+                                       .meeting = t->meeting,
+                                       .n_slab  = 2,
+                                       .slab    = t->slab};
+    return t->device->stream_open(t->device, "test", &t->stream);
+}
+
+static void close_rank(test_rank *t, bool broken)
+{
+    if (t->stream.device) (void)t->device->finish(&t->stream);
+    if (t->group) t->dc->way->close_group(t->group, broken);
+    if (t->stream.device) t->device->stream_close(&t->stream);
+    for (int k = 0; k < 2; k++) weft_device_free(&t->slab[k]);
+    weft_device_comm_close(t->dc);
+    weft_plugin_close_device(t->device);
+    free(t->in);
+    free(t->out);
+    free(t->want);
+}
+
+/* ---- the same bits ---- */
+
+typedef struct test_case {
+    weft_collective kind;
+    weft_dtype      dtype;
+    int             n_part;
+    bool            units, lanes, in_place;
+    int             off; /* bytes by which tensors are not aligned */
+} test_case;
+
+static const test_case cases[] = {
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_F32, 0, false, false, false, 0},
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_F32, 0, false, false, true, 4},
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_BF16, 0, false, false, true, 0},
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_BF16, 0, false, true, false, 2},
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_F64, 0, false, false, true, 0},
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_I64, 0, false, false, false, 0},
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_I32, 0, false, false, false, 0},
+    {WEFT_ALL_REDUCE, WEFT_DTYPE_F32, MAX_PART, false, true, true, 0},
+    {WEFT_REDUCE_SCATTER, WEFT_DTYPE_F32, 0, false, false, false, 0},
+    {WEFT_REDUCE_SCATTER, WEFT_DTYPE_F32, 0, true, true, false, 0},
+    {WEFT_REDUCE_SCATTER, WEFT_DTYPE_BF16, MAX_PART, true, false, false, 0},
+    {WEFT_REDUCE_SCATTER, WEFT_DTYPE_F32, MAX_PART, true, true, false, 4},
+    {WEFT_ALL_GATHER, WEFT_DTYPE_F32, 0, false, false, false, 0},
+    {WEFT_ALL_GATHER, WEFT_DTYPE_BF16, MAX_PART, true, false, false, 2},
+    {WEFT_ALL_GATHER, WEFT_DTYPE_U8, 0, true, false, false, 1},
+    {WEFT_ALL_TO_ALL, WEFT_DTYPE_F32, 0, false, false, false, 0},
+    {WEFT_BROADCAST, WEFT_DTYPE_F32, 0, false, false, true, 0},
+    {WEFT_BROADCAST, WEFT_DTYPE_U8, 0, false, false, false, 3},
+    {WEFT_SHIFT, WEFT_DTYPE_BF16, 0, false, false, false, 2},
+};
+
+static const int64_t counts[MAX_PART] = {40000, 17, 0, 1003,
+                                         6}; /* of sums: of one share */
+static const int64_t units[MAX_PART]  = {256, 7, 1, 1000, 1};
+
+static void fill_in(test_rank *t, const test_case *c, int round)
+{
+    int64_t n = SLAB_BYTES / weft_dtype_bytes(c->dtype);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t x = (k * 37 + t->r->rank * 101 + round * 11) % 997;
+        float   f = 1.0f / (float)(1 + x);
+        switch (c->dtype) {
+        case WEFT_DTYPE_F32: ((float *)t->in)[k] = f; break;
+        case WEFT_DTYPE_F64: ((double *)t->in)[k] = 1.0 / (double)(1 + x); break;
+        case WEFT_DTYPE_BF16: {
+            uint32_t u;
+            memcpy(&u, &f, sizeof u);
+            ((uint16_t *)t->in)[k] = (uint16_t)(u >> 16);
+            break;
+        }
+        case WEFT_DTYPE_I32: ((int32_t *)t->in)[k] = (int32_t)x - 400; break;
+        case WEFT_DTYPE_I64: ((int64_t *)t->in)[k] = (x - 400) << 33; break;
+        default: t->in[k] = (char)x;
+        }
+    }
+}
+
+static const int32_t *shares_of(int n)
+{
+    static const int32_t three[] = {5, 2, 1};
+    return n == 3 ? three : NULL;
+}
+
+/* The call on memory that begins at in and out; both hold the same tensors. */
+static weft_comm_call call_of(const test_rank *t, const test_case *c, char *in, char *out,
+                              weft_comm_part *part)
+{
+    weft_comm_call call = {.kind = c->kind, .dtype = c->dtype, .n_part = c->n_part};
+    int64_t        size = weft_dtype_bytes(c->dtype), at = c->off, n = t->r->n;
+    bool           divides = c->kind == WEFT_REDUCE_SCATTER || c->kind == WEFT_ALL_TO_ALL;
+    int            terms   = c->lanes ? 4 : 1;
+    for (int k = 0; k < (c->n_part ? c->n_part : 1); k++) {
+        weft_comm_part *p = &part[k];
+        *p      = (weft_comm_part){.in = in + at, .out = out + at, .count = counts[k]};
+        p->unit = c->units ? units[k] : 0;
+        if (divides && !c->units) p->count *= n;
+        if (c->lanes) p->stride = (p->count + 7) / 8 * 8;
+        int64_t room = p->count * n * size;
+        if (c->lanes && p->stride * terms * size > room) room = p->stride * terms * size;
+        at += (room + 255) / 256 * 256;
+    }
+    if (c->lanes) call.n_lane = 8, call.lane_share = shares_of(t->r->n);
+    if (c->n_part)
+        call.part = part;
+    else
+        call.tensor = part[0];
+    return call;
+}
+
+static weft_status issue(test_rank *t, weft_device_call *call)
+{
+    return t->dc->way->run(call, &t->stream, 0);
+}
+
+static weft_status compare(test_rank *t, const test_case *c, int number)
+{
+    WEFT_TRY(weft_device_read(t->out, &t->slab[!c->in_place], 0, SLAB_BYTES));
+    for (int64_t i = 0; i < SLAB_BYTES; i++)
+        if (t->out[i] != t->want[i])
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "case %d, %s: byte %lld differs", number,
+                             weft_collective_name(c->kind), (long long)i);
+    return WEFT_OK;
+}
+
+/* Three rounds with other numbers; the last two by a graph, where the device has them. */
+static weft_status run_case(test_rank *t, int number)
+{
+    const test_case  *c = &cases[number];
+    weft_comm_part    part[MAX_PART];
+    weft_device_call *prepared = NULL;
+    weft_captured     graph    = {0};
+    weft_status       st       = WEFT_OK;
+    char             *to       = t->slab[!c->in_place].address;
+    weft_comm_call    call     = call_of(t, c, t->slab[0].address, to, part);
+    WEFT_TRY(t->dc->way->prepare(t->group, &call, &prepared));
+    for (int round = 0; round < 3; round++) {
+        fill_in(t, c, round);
+        memset(t->want, 0x5a, SLAB_BYTES);
+        WEFT_GO(weft_device_write(&t->slab[1], 0, t->want, SLAB_BYTES));
+        WEFT_GO(weft_device_write(&t->slab[0], 0, t->in, SLAB_BYTES));
+        if (c->in_place) memcpy(t->want, t->in, SLAB_BYTES);
+        if (round == 1 && t->device->capture_begin) {
+            weft_stream *const s[1] = {&t->stream};
+            WEFT_GO(t->device->capture_begin(t->device, s, 1));
+            WEFT_GO(issue(t, prepared));
+            WEFT_GO(t->device->capture_end(t->device, &graph));
+        }
+        WEFT_GO(graph.device ? t->device->replay(&t->stream, &graph)
+                             : issue(t, prepared));
+        call       = call_of(t, c, c->in_place ? t->want : t->in, t->want, part);
+        call.group = t->meeting;
+        WEFT_GO(weft_comm_run(t->r->c, &call));
+        WEFT_GO(t->device->finish(&t->stream));
+        WEFT_GO(weft_device_comm_check(t->dc));
+        WEFT_GO(compare(t, c, number));
+    }
+out:
+    if (graph.device) t->device->captured_free(&graph);
+    t->dc->way->release(prepared);
+    return st;
+}
+
+static weft_status run_cases(rank_state *r)
+{
+    test_rank   t;
+    weft_status st = open_rank(r, &t);
+    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    for (int k = 0; k < (int)WEFT_COUNT(cases) && st == WEFT_OK; k++)
+        if (t.dc->way->takes(cases[k].kind, cases[k].dtype)) st = run_case(&t, k);
+    close_rank(&t, st != WEFT_OK);
+    return st;
+}
+
+static void the_bits_of_the_host(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        run_ranks(SHM, n, 30, run_cases);
+        all_ok(SHM, n);
+    }
+}
+
+/* ---- messages ---- */
+
+enum {
+    MESSAGE  = 70001,
+    MESSAGES = 5, /* a step, over two slots */
+    STEPS    = 3
+};
+
+static weft_status run_messages_of(test_rank *t, weft_device_call **call)
+{
+    bool send = t->r->rank == 0;
+    for (int k = 0; k < MESSAGES; k++) {
+        weft_memory at;
+        WEFT_TRY(weft_memory_part(&t->slab[0], k * 80000 + 3, MESSAGE, &at));
+        WEFT_TRY(t->dc->way->prepare_message(
+            t->group, send ? WEFT_COMM_SEND : WEFT_COMM_RECV, &at, &call[k]));
+    }
+    for (int step = 0; step < STEPS; step++) {
+        for (int64_t i = 0; i < SLAB_BYTES; i++) t->in[i] = (char)(i * 7 + step);
+        if (send) WEFT_TRY(weft_device_write(&t->slab[0], 0, t->in, SLAB_BYTES));
+        for (int k = 0; k < MESSAGES; k++)
+            WEFT_TRY(t->dc->way->run(call[k], &t->stream, k));
+        WEFT_TRY(t->device->finish(&t->stream));
+        WEFT_TRY(weft_device_comm_check(t->dc));
+        WEFT_TRY(weft_device_read(t->out, &t->slab[0], 0, SLAB_BYTES));
+        for (int k = 0; k < MESSAGES; k++)
+            WEFT_TRY(
+                expect(!memcmp(t->in + k * 80000 + 3, t->out + k * 80000 + 3, MESSAGE),
+                       "a message as it was sent"));
+    }
+    return WEFT_OK;
+}
+
+static weft_status run_messages(rank_state *r)
+{
+    test_rank         t;
+    weft_device_call *call[MESSAGES] = {NULL};
+    weft_status       st             = open_rank(r, &t);
+    t.spec.bytes                     = MESSAGE;
+    t.spec.credits                   = 2;
+    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    if (st == WEFT_OK) st = run_messages_of(&t, call);
+    for (int k = 0; k < MESSAGES; k++)
+        if (call[k]) t.dc->way->release(call[k]);
+    close_rank(&t, st != WEFT_OK);
+    return st;
+}
+
+static void messages_arrive_in_order(void **state)
+{
+    (void)state;
+    run_ranks(SHM, 2, 30, run_messages);
+    all_ok(SHM, 2);
+}
+
+/* ---- members that do not come ---- */
+
+static weft_status sum_for_ever(rank_state *r)
+{
+    test_rank         t;
+    weft_comm_part    part[MAX_PART];
+    weft_device_call *prepared = NULL;
+    weft_status       st       = open_rank(r, &t);
+    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    if (st == WEFT_OK) {
+        weft_comm_call call =
+            call_of(&t, &cases[1], t.slab[0].address, t.slab[0].address, part);
+        st = t.dc->way->prepare(t.group, &call, &prepared);
+    }
+    while (st == WEFT_OK) {
+        st = issue(&t, prepared);
+        if (st == WEFT_OK) st = t.device->finish(&t.stream);
+        if (st == WEFT_OK) st = weft_device_comm_check(t.dc);
+        r->count++;
+    }
+    char text[256];
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    t.dc->way->release(prepared);
+    close_rank(&t, true);
+    return WEFT_FAIL(st, "%s", text);
+}
+
+static void a_killed_member_ends_all(void **state)
+{
+    double noticed[3];
+    (void)state;
+    for (int k = 0; k < 3; k++) noticed[k] = kill_one(SHM, 3, sum_for_ever, 5);
+    say_noticed(way_name, noticed, 3);
+}
+
+static void a_stopped_member_ends_all(void **state)
+{
+    (void)state;
+    stop_one(SHM, 3, sum_for_ever);
+}
+
+/* Whoever waits is let go, and writes nothing. */
+static weft_status wait_in_vain(rank_state *r)
+{
+    test_rank         t;
+    weft_comm_part    part[MAX_PART];
+    weft_device_call *prepared = NULL;
+    weft_status       st       = open_rank(r, &t);
+    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    memset(t.want, 0x5a, SLAB_BYTES);
+    if (st == WEFT_OK) st = weft_device_write(&t.slab[1], 0, t.want, SLAB_BYTES);
+    if (st == WEFT_OK) {
+        weft_comm_call call =
+            call_of(&t, &cases[0], t.slab[0].address, t.slab[1].address, part);
+        st = t.dc->way->prepare(t.group, &call, &prepared);
+    }
+    if (st == WEFT_OK && r->rank == 0) st = issue(&t, prepared);
+    if (st == WEFT_OK && r->rank == 0) st = t.device->finish(&t.stream);
+    if (st == WEFT_OK && r->rank != 0) usleep(100000);
+    if (st == WEFT_OK && r->rank != 0) weft_comm_abort(r->c, "of the test");
+    if (st == WEFT_OK && r->rank == 0)
+        st = expect(weft_device_comm_check(t.dc) == WEFT_ERR_PEER &&
+                        strstr(weft_error_text(), "of the test"),
+                    "the reason of the abort");
+    if (st == WEFT_OK) st = compare(&t, &cases[0], 0);
+    t.dc->way->release(prepared);
+    close_rank(&t, true);
+    return st;
+}
+
+static void after_an_abort_nothing_is_written(void **state)
+{
+    (void)state;
+    run_ranks(SHM, 2, 30, wait_in_vain);
+    all_ok(SHM, 2);
+}
+
+/* ---- memory of other processes ---- */
+
+static weft_status share_memory(rank_state *r)
+{
+    test_rank          t;
+    weft_status        st = open_rank(r, &t);
+    weft_memory        part, other = {0};
+    weft_memory_handle mine = {{0}}, all[2];
+    char               byte = (char)(1 + r->rank), got[2] = {0};
+    if (st != WEFT_OK) goto out;
+    weft_device *d = t.device;
+    WEFT_GO(weft_memory_part(&t.slab[1], 4096 + 100, 5000, &part));
+    WEFT_GO(weft_device_write(&part, 7, &byte, 1));
+    WEFT_GO(d->export_memory(d, &part, &mine));
+    WEFT_GO(weft_comm_collective(r->c, t.meeting, WEFT_ALL_GATHER, WEFT_DTYPE_U8, &mine,
+                                 all, sizeof mine));
+    WEFT_GO(d->import_memory(d, &all[!r->rank], &other));
+    WEFT_GO(expect(other.bytes == 5000, "its size"));
+    WEFT_GO(weft_device_read(got, &other, 7, 1));
+    WEFT_GO(expect(got[0] == (char)(2 - r->rank), "the other's byte"));
+    WEFT_GO(weft_device_write(&other, 8, &byte, 1));
+    WEFT_GO(weft_comm_collective(r->c, t.meeting, WEFT_ALL_GATHER, WEFT_DTYPE_U8, &byte,
+                                 got, 1));
+    WEFT_GO(weft_device_read(got, &part, 8, 1));
+    WEFT_GO(expect(got[0] == (char)(2 - r->rank), "written by the other"));
+    mine.bytes[0] ^= 85;
+    mine.bytes[5] ^= 85;
+    WEFT_GO(expect(d->import_memory(d, &mine, &part) != WEFT_OK,
+                   "a handle that leads nowhere"));
+out:
+    if (other.address) t.device->import_close(t.device, &all[!r->rank], &other);
+    WEFT_TRY(st);
+    WEFT_TRY(weft_comm_collective(r->c, t.meeting, WEFT_ALL_GATHER, WEFT_DTYPE_U8, &byte,
+                                  got, 1));
+    close_rank(&t, false);
+    return WEFT_OK;
+}
+
+static void memory_is_exported_and_imported(void **state)
+{
+    (void)state;
+    run_ranks(SHM, 2, 30, share_memory);
+    all_ok(SHM, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_exported_and_imported),
+        cmocka_unit_test(the_bits_of_the_host),
+        cmocka_unit_test(messages_arrive_in_order),
+        cmocka_unit_test(after_an_abort_nothing_is_written),
+        cmocka_unit_test(a_killed_member_ends_all),
+        cmocka_unit_test(a_stopped_member_ends_all),
+    };
+    static const char *const ways[] = {"peer"};
+    int                      failed = 0;
+    for (size_t k = 0; k < WEFT_COUNT(ways); k++) {
+        way_name = ways[k];
+        failed += cmocka_run_group_tests_name(way_name, tests, NULL, NULL);
+    }
+    return failed;
+}
