@@ -145,7 +145,8 @@ weft_status weft_compile__rank(const weft_compile__request *q,
     weft_partition_options   o = {.n_micro      = (int)(s->batch / s->micro_batch),
                                   .n_lane       = (int)s->lanes,
                                   .rank         = q->rank,
-                                  .row_elements = s->row_elements};
+                                  .row_elements = s->row_elements,
+                                  .head_rows    = s->head_rows};
     if (q->plan) return make_ranks(q, sharding, cache, o, out);
     return weft_partition_program(q->graph, NULL, &o, out);
 }
@@ -227,6 +228,7 @@ static bool same_optimizer(const weft_compile_optimizer *a,
 void weft_compile_for_cuda(weft_compile_spec *s)
 {
     s->row_elements = 64;
+    s->head_rows    = 4096;
     s->gates        = true;
 }
 
@@ -239,7 +241,8 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->dropout == s->dropout && x->row_elements == s->row_elements &&
-           x->gates == s->gates && same_optimizer(&x->optimizer, &s->optimizer);
+           x->head_rows == s->head_rows && x->gates == s->gates &&
+           same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)

@@ -36,6 +36,7 @@ typedef struct weft_compile_spec {
     bool                    dropout;
     /* what the device's kernels take (weft_lower_options), set by weft_compile_for_cuda() */
     int                    row_elements;
+    int                    head_rows;
     bool                   gates; /* gated activations are one operator (graph/gates.h) */
     weft_compile_optimizer optimizer;
 } weft_compile_spec;

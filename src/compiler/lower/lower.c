@@ -8,14 +8,20 @@
 
 #include "lower/lower_priv.h"
 
+/* A copy, or a part: no value of the graph. */
+typedef struct extra_storage {
+    weft_type   type;
+    const char *name; /* NULL: a copy */
+} extra_storage;
+
 typedef struct writer {
     weft_lower__pass *p;
     weft_segment     *s;
     int               cap_instr, cap_node;
     int               node; /* being written; -1 none */
-    weft_vid  *dense_copy;  /* value -> value standing for its dense copy + 1; 0 none */
-    int        n_extra, cap_extra;
-    weft_type *extra; /* copies have storages of their own: value number n_value + i */
+    weft_vid *dense_copy;   /* value -> value standing for its dense copy + 1; 0 none */
+    int       n_extra, cap_extra;
+    extra_storage *extra; /* its number is n_value + i */
 } writer;
 
 static weft_operand operand_at(const weft_lower__loc *l, const weft_type *t)
@@ -70,16 +76,24 @@ static weft_status write_copy(writer *w, const char *name, const weft_operand *i
     return push(w, &i);
 }
 
+static weft_status add_extra(writer *w, const weft_type *t, const char *name,
+                             weft_vid *out)
+{
+    WEFT_TRY(weft_arena_grow(w->p->tmp, (void **)&w->extra, &w->cap_extra, w->n_extra + 1,
+                             sizeof *w->extra));
+    w->extra[w->n_extra] = (extra_storage){*t, name};
+    *out                 = w->p->g->n_value + w->n_extra++;
+    return WEFT_OK;
+}
+
 /* A new storage for a dense copy of v. */
 static weft_status copy_dense(writer *w, weft_vid v, weft_operand *o)
 {
     const weft_graph *g = w->p->g;
     weft_operand      from, to;
     if (!w->dense_copy[v]) {
-        WEFT_TRY(weft_arena_grow(w->p->tmp, (void **)&w->extra, &w->cap_extra,
-                                 w->n_extra + 1, sizeof *w->extra));
-        w->extra[w->n_extra] = g->value[v].type;
-        w->dense_copy[v]     = g->n_value + w->n_extra++ + 1;
+        WEFT_TRY(add_extra(w, &g->value[v].type, NULL, &w->dense_copy[v]));
+        w->dense_copy[v]++;
         to = (weft_operand){.buffer = w->dense_copy[v] - 1, .type = g->value[v].type};
         weft_lower__dense(&to.type.shape, to.stride);
         from = operand_at(&w->p->loc[v], &g->value[v].type);
@@ -264,6 +278,103 @@ static weft_status write_node(writer *w, int node)
     return push(w, &i);
 }
 
+/* ---- the head in parts (head.c) ---- */
+
+/* What the parts of a head are cut out of, and the logits of one part. */
+typedef struct head_operands {
+    weft_operand x, w, labels, loss, weight, dx, dw, z;
+} head_operands;
+
+/* One part of the logits, then of their gradient. */
+static weft_status place_logits(writer *w, const weft_lower__head *h, weft_vid logits,
+                                weft_vid dlogits, weft_operand *z)
+{
+    const weft_lower__pass *p    = w->p;
+    bool                    pads = p->padded[logits] && p->padded[dlogits];
+    weft_type               t    = p->g->value[logits].type, room;
+    t.shape.d[h->dim] /= h->n_part;
+    *z = (weft_operand){.type = t};
+    weft_lower__pad(&t.shape, pads ? p->row_elements : 0, z->stride);
+    room                        = t;
+    room.shape.d[t.shape.n - 1] = z->stride[t.shape.n - 2];
+    return add_extra(w, &room, p->g->value[logits].name, &z->buffer);
+}
+
+static weft_status find_head_operands(writer *w, int loss, head_operands *o)
+{
+    const weft_lower__head *h = w->p->head[loss];
+    const weft_graph_node  *n = w->p->g->node, *made = &n[h->logits];
+    const weft_graph_node  *grad = &n[w->p->chain[loss].node[0]];
+    WEFT_TRY(read_operand(w, made->in[0], true, &o->x));
+    WEFT_TRY(read_operand(w, made->in[1], true, &o->w));
+    WEFT_TRY(read_operand(w, n[loss].in[1], false, &o->labels));
+    if (!place_leaf_view(w, grad->in[3]))
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: the loss's weight needs a copy");
+    WEFT_TRY(read_operand(w, grad->in[3], true, &o->weight));
+    write_result(w, n[loss].out[0], &o->loss);
+    write_result(w, n[h->dx].out[0], &o->dx);
+    write_result(w, n[h->dw].out[0], &o->dw);
+    return place_logits(w, h, made->out[0], grad->out[0], &o->z);
+}
+
+static weft_status write_part_matmul(writer *w, int node, const weft_operand *a,
+                                     const weft_operand *b, const weft_operand *y,
+                                     unsigned add, unsigned into)
+{
+    const weft_graph_node *n = &w->p->g->node[node];
+    weft_instr             i;
+    WEFT_TRY(start(w, n->op, n->attr, w->p->g->value[n->out[0]].name, 2, 1, &i));
+    i.in[0]  = *a;
+    i.in[1]  = *b;
+    i.out[0] = *y;
+    i.add    = add;
+    i.into   = into;
+    return push(w, &i);
+}
+
+static weft_status write_part_loss(writer *w, int node, const head_operands *o,
+                                   int64_t part)
+{
+    const weft_lower__head *h = w->p->head[node];
+    const weft_graph_node  *n = &w->p->g->node[node];
+    const weft_graph_node  *d = &w->p->g->node[w->p->chain[node].node[0]];
+    weft_instr              i;
+    WEFT_TRY(start(w, n->op, n->attr, w->p->g->value[n->out[0]].name, 2, 2, &i));
+    i.in[0]         = o->z;
+    i.in[1]         = weft_lower__part(&o->labels, h->dim, h->n_part, part);
+    i.in[i.n_in++]  = o->weight;
+    i.out[0]        = weft_lower__part(&o->loss, h->dim, h->n_part, part);
+    i.out[1]        = i.out[0];
+    i.out[1].type   = w->p->g->value[n->out[1]].type;
+    i.out[1].buffer = -1;
+    i.out[1].type.shape.d[h->dim] /= h->n_part;
+    i.out[i.n_out++] = o->z;
+    i.n_post         = 1;
+    i.post[0]        = (weft_post){.op = d->op, .in = 2, .out = 2};
+    WEFT_TRY(weft_op_copy_attr(d->op, d->attr, w->s->arena, &i.post[0].attr));
+    return push(w, &i);
+}
+
+static weft_status write_head(writer *w, int loss)
+{
+    const weft_lower__pass *p  = w->p;
+    const weft_lower__head *h  = p->head[loss];
+    weft_vid                dw = p->g->node[h->dw].out[0];
+    head_operands           o;
+    WEFT_TRY(find_head_operands(w, loss, &o));
+    for (int64_t k = 0; k < h->n_part; k++) {
+        weft_operand x  = weft_lower__part(&o.x, h->dim, h->n_part, k);
+        weft_operand dx = weft_lower__part(&o.dx, h->dim, h->n_part, k);
+        WEFT_TRY(write_part_matmul(w, h->logits, &x, &o.w, &o.z, 0, 0));
+        WEFT_TRY(write_part_loss(w, loss, &o, k));
+        WEFT_TRY(write_part_matmul(w, h->dx, &o.z, &o.w, &dx, 0, 0));
+        WEFT_TRY(
+            write_part_matmul(w, h->dw, &x, &o.z, &o.dw, !k && p->accum[dw] >= 0, k > 0));
+    }
+    WEFT_TRY(write_accumulates(w, p->g->node[h->dx].out[0]));
+    return write_accumulates(w, dw);
+}
+
 static weft_status write_phase(writer *w, weft_phase phase)
 {
     weft_lower__pass *p = w->p;
@@ -271,10 +382,12 @@ static weft_status write_phase(writer *w, weft_phase phase)
         const weft_graph_node *n    = &p->g->node[i];
         bool                   view = (weft_op_get(n->op)->flags & WEFT_OP_VIEW) != 0;
         if (n->phase != phase || !p->alive[i] || p->fused_into[i] >= 0) continue;
-        if (n->op == WEFT_OP_ACCUMULATE) continue;
+        if (n->op == WEFT_OP_ACCUMULATE || p->in_head[i]) continue;
         w->node = i;
         if (view)
             WEFT_TRY(write_view(w, n));
+        else if (p->head[i])
+            WEFT_TRY(write_head(w, i));
         else if (n->op != WEFT_OP_CONCAT || p->loc[n->out[0]].root < 0)
             WEFT_TRY(write_node(w, i));
         for (int j = 0; j < n->n_out; j++) WEFT_TRY(write_accumulates(w, n->out[j]));
@@ -343,9 +456,10 @@ static weft_status number_storages(writer *w)
     for (weft_vid v = 0; v < n; v++) {
         if (!id[v]) continue;
         const weft_type *t =
-            v < g->n_value ? &g->value[v].type : &w->extra[v - g->n_value];
-        const char *nm    = v < g->n_value
-                                ? weft_arena_strdup(s->arena, g->value[v].name)
+            v < g->n_value ? &g->value[v].type : &w->extra[v - g->n_value].type;
+        const char *own =
+            v < g->n_value ? g->value[v].name : w->extra[v - g->n_value].name;
+        const char *nm    = own ? weft_arena_strdup(s->arena, own)
                                 : weft_arena_printf(s->arena, "copy.%d", v - g->n_value);
         int64_t     bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
         if (v < g->n_value && w->p->padded[v])
@@ -398,6 +512,7 @@ static weft_status write_segment(writer *w)
     WEFT_TRY(weft_lower__prepare(w->p));
     weft_lower__fuse(w->p);
     weft_lower__choose_padded(w->p);
+    WEFT_TRY(weft_lower__find_heads(w->p));
     w->dense_copy = WEFT_ARENA_ARRAY(w->p->tmp, weft_vid, w->p->g->n_value + 1);
     WEFT_TRY(weft_arena_status(w->p->tmp));
     WEFT_TRY(write_phase(w, WEFT_PHASE_FORWARD));
@@ -418,6 +533,7 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
         .one_micro    = o && o->one_micro,
         .piece        = o ? o->piece : NULL,
         .row_elements = o ? o->row_elements : 0,
+        .head_rows    = o ? o->head_rows : 0,
     };
     writer      w  = {.p = &p};
     weft_arena *a  = NULL;

@@ -52,6 +52,9 @@ typedef struct weft_lower_options {
      * rows at multiples of so many elements, where the device's matmuls want it; 0: rows without
      * gaps */
     int row_elements;
+    /* logits, their loss and its gradient are made and used in parts of at least so many rows; 0:
+     * all rows at once */
+    int head_rows;
 } weft_lower_options;
 
 /* Borrows g for the call; o may be NULL. */

@@ -19,6 +19,13 @@ typedef struct weft_lower__chain {
     int node[WEFT_LOWER__MAX_POST]; /* graph nodes, in order */
 } weft_lower__chain;
 
+/* A loss whose logits are made and used part by part (head.c); nodes. */
+typedef struct weft_lower__head {
+    int     logits, dx, dw;
+    int     dim;    /* of the logits: cut into parts */
+    int64_t n_part; /* equal ones */
+} weft_lower__head;
+
 typedef struct weft_lower__pass {
     const weft_graph  *g;
     weft_arena        *tmp;   /* dies with the pass */
@@ -34,8 +41,11 @@ typedef struct weft_lower__pass {
     const int *piece;  /* node; NULL: all are of one */
     bool      *placed; /* value: written straight into a concat or a state */
     int        row_elements;
-    bool      *padded;   /* value: its rows are at multiples of row_elements */
-    int       *last_use; /* value: last alive node that reads it, views looked through */
+    bool      *padded;          /* value: its rows are at multiples of row_elements */
+    int        head_rows;       /* weft_lower_options */
+    weft_lower__head **head;    /* node: of a loss in parts; NULL: it is none */
+    bool              *in_head; /* node: written with such a loss */
+    int *last_use; /* value: last alive node that reads it, views looked through */
 } weft_lower__pass;
 
 /* view.c */
@@ -59,6 +69,10 @@ void weft_lower__fuse(weft_lower__pass *p);
 /* live.c: first and last of each storage; then element-wise results over dying operands. */
 void weft_lower__live(weft_segment *s);
 void weft_lower__share(weft_segment *s, int row_elements);
+/* head.c: fills head and in_head. */
+weft_status weft_lower__find_heads(weft_lower__pass *p);
+/* Part k of n_part equal ones along a dimension. */
+weft_operand weft_lower__part(const weft_operand *o, int dim, int64_t n_part, int64_t k);
 /* pad.c: fills padded. */
 void weft_lower__choose_padded(weft_lower__pass *p);
 

@@ -245,7 +245,8 @@ static weft_status lower_graph(assembly *build)
         piece[i] = build->part.piece[build->part.node[i]];
     weft_lower_options o = {.one_micro    = build->batch.one_term,
                             .piece        = piece,
-                            .row_elements = build->options->row_elements};
+                            .row_elements = build->options->row_elements,
+                            .head_rows    = build->options->head_rows};
     return weft_lower(build->part.graph, &o, &build->segment);
 }
 

@@ -31,6 +31,7 @@ typedef struct weft_partition_options {
     const int *cut;
     uint32_t   ring_axes;    /* weft_spmd_options */
     int        row_elements; /* weft_lower_options */
+    int        head_rows;    /* likewise */
     bool       gather_once;  /* likewise */
     /* ZeRO 2 and 3 without lanes: gradients go to the owners of shards in every micro-batch, so
      * that a rank holds sums of its shards alone.  Bits then depend on the number of ranks.

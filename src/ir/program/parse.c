@@ -238,6 +238,17 @@ static weft_status read_head(parser *ps, weft_instr *i)
     return WEFT_OK;
 }
 
+/* A set of results, by bits. */
+static weft_status read_results(weft_lex *l, const char *what, unsigned *out)
+{
+    int64_t set;
+    WEFT_TRY(weft_lex_int(l, &set));
+    if (set < 0 || set > UINT32_MAX)
+        return weft_lex_fail(l, "%s is a set of 32 results", what);
+    *out = (unsigned)set;
+    return WEFT_OK;
+}
+
 static weft_status read_instr(parser *ps, weft_instr *i)
 {
     weft_lex *l        = &ps->l;
@@ -252,13 +263,8 @@ static weft_status read_instr(parser *ps, weft_instr *i)
         return weft_lex_fail(l, "%d units for %d tensors", n_unit, i->n_in);
     if (weft_lex_accept(l, "->"))
         WEFT_TRY(read_operands(ps, &i->n_out, &i->n_own_out, &i->out));
-    if (weft_lex_accept(l, "add")) {
-        int64_t add;
-        WEFT_TRY(weft_lex_int(l, &add));
-        if (add < 0 || add > UINT32_MAX)
-            return weft_lex_fail(l, "add is a set of 32 results");
-        i->add = (unsigned)add;
-    }
+    if (weft_lex_accept(l, "add")) WEFT_TRY(read_results(l, "add", &i->add));
+    if (weft_lex_accept(l, "into")) WEFT_TRY(read_results(l, "into", &i->into));
     while (weft_lex_accept(l, "post")) WEFT_TRY(read_post(ps, i, &cap_post));
     if (weft_lex_accept(l, "seconds")) {
         WEFT_TRY(weft_lex_double(l, &i->seconds));

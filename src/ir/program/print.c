@@ -125,6 +125,7 @@ static void put_instr(const weft_program *p, const weft_instr *i, weft_text *t)
         put_operands(p, i->n_out, compute ? i->n_own_out : i->n_out, i->out, t);
     }
     if (i->add) weft_text_add(t, " add %u", i->add);
+    if (i->into) weft_text_add(t, " into %u", i->into);
     put_posts(i, t);
     if (i->seconds != -1) {
         weft_text_add(t, " seconds ");

@@ -282,7 +282,8 @@ double weft_instr_bytes(const weft_instr *i)
     for (int k = i->n_own_in; k < i->n_in; k++) n += operand_bytes(&i->in[k]);
     for (int k = i->n_own_out; k < i->n_out; k++) n += operand_bytes(&i->out[k]);
     for (int k = 0; k < i->n_out && k < 32; k++)
-        if (i->add >> k & 1) n += operand_bytes(&i->out[k]); /* read to be added to */
+        if ((i->add | i->into) >> k & 1)
+            n += operand_bytes(&i->out[k]); /* read to be added to */
     return n < 0 ? 0 : n;
 }
 

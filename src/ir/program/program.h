@@ -116,6 +116,9 @@ typedef struct weft_instr {
     /* bit j: result j is a lane's accumulator: stored by the lane's first firing, added to by the
      * later ones */
     unsigned add;
+    /* bit j: result j is added to what an instruction before it in the same firing stored there:
+     * parts of one sum */
+    unsigned into;
     /* communication */
     weft_collective coll;
     int32_t         group; /* collective */

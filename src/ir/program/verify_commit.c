@@ -130,7 +130,8 @@ static const source *find_late_operand(const commit_check *c, const point *commi
     const source *s = NULL;
     for (int k = 0; k < c->i->n_in && !s; k++) s = find_late(c, &c->i->in[k], commit);
     for (int k = 0; k < c->i->n_out && !s; k++)
-        if (c->i->kind == WEFT_INSTR_MERGE || (k < 32 && c->i->add >> k & 1))
+        if (c->i->kind == WEFT_INSTR_MERGE ||
+            (k < 32 && (c->i->add | c->i->into) >> k & 1))
             s = find_late(c, &c->i->out[k], commit);
     return s;
 }
@@ -139,7 +140,7 @@ static const source *find_late_operand(const commit_check *c, const point *commi
 static bool is_mover(const weft_instr *i)
 {
     return i->kind == WEFT_INSTR_COPY ||
-           (i->kind == WEFT_INSTR_COMPUTE && !i->n_post && !i->add &&
+           (i->kind == WEFT_INSTR_COMPUTE && !i->n_post && !i->add && !i->into &&
             (i->op == WEFT_OP_CAST || i->op == WEFT_OP_CONCAT));
 }
 

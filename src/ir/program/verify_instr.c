@@ -125,7 +125,7 @@ static weft_status check_compute(const weft_program *p, const weft_actor *a,
     WEFT_TRY(check_types(p, a, i));
     WEFT_TRY(check_posts(p, a, i));
     for (int k = 0; k < 32; k++) {
-        if (!(i->add >> k & 1)) continue;
+        if (!((i->add | i->into) >> k & 1)) continue;
         if (!(row->flags & WEFT_OP_ADDS))
             return BAD(p, a, i, "%s cannot add to its results", row->name);
         if (k >= i->n_out || i->out[k].buffer < 0)
@@ -292,7 +292,7 @@ weft_status weft_program__verify_instr(const weft_program *p, const weft_actor *
                                        const weft_instr *i)
 {
     WEFT_TRY(check_operands(p, a, i));
-    if (i->kind != WEFT_INSTR_COMPUTE && (i->add || i->n_post))
+    if (i->kind != WEFT_INSTR_COMPUTE && (i->add || i->into || i->n_post))
         return BAD(p, a, i, "only compute instructions %s", "add or fuse");
     switch (i->kind) {
     case WEFT_INSTR_COMPUTE: return check_compute(p, a, i);

@@ -383,7 +383,7 @@ static weft_status run_instr(checker *c)
     c->term = 0;
     for (int j = 0; j < i->n_out; j++) {
         if (!resolve(c, &i->out[j], true, &r)) continue;
-        bool adds = j < 32 && (i->add >> j & 1) && !c->f->first;
+        bool adds = j < 32 && ((c->f->first ? i->into : i->add | i->into) >> j & 1);
         if (adds || i->kind == WEFT_INSTR_MERGE) WEFT_TRY(do_read(c, &r, true));
         if (c->step == 0) WEFT_TRY(check_overlap(c, j));
         if (c->step == 0) WEFT_TRY(check_apart(c, j));

@@ -127,7 +127,7 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
                                  .out       = out,
                                  .n_post    = i->n_post,
                                  .post      = post,
-                                 .add       = first ? 0 : i->add};
+                                 .add       = (first ? 0 : i->add) | i->into};
     if (!e->o.price) WEFT_TRY(weft_exec__find_kernel(x));
     if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
