@@ -17,6 +17,7 @@
 #define CU_KERNEL(name, args, threads)                                                   \
     extern "C" __global__ void __launch_bounds__(threads)                                \
         weft_cuda_##name(const __grid_constant__ args a)
+#define CU_TRAP()    __trap()
 #define CU_FN        static __device__ __forceinline__
 #define CU_FN_MEMBER __device__ __forceinline__
 #define CU_ROLLED    _Pragma("unroll 1") /* before a loop that is not to be unrolled */
@@ -38,6 +39,7 @@ extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
         name##_body(*(const args *)p);                                                   \
     }                                                                                    \
     static void name##_body(const args &a)
+#define CU_TRAP()    __builtin_trap()
 #define CU_FN        static inline
 #define CU_FN_MEMBER inline
 #define CU_ROLLED

@@ -47,6 +47,12 @@ static inline void *weft_cuda_stream(const weft_kernel_ctx *x)
     return x->queue ? ((const weft_cuda_queue *)x->queue)->stream : NULL;
 }
 
+/* Blocks of the products by warpgroups that run at once on this process's GPU; 0: it has none. */
+int weft_cuda_wgmma_blocks(void);
+/* bf16 without gaps in boxes of 64 x `box` x 1; d: sizes, the fastest first. */
+weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,
+                                weft_cuda_tensor_map *out);
+
 /* Enough blocks for n threads of one dimension. */
 static inline weft_cuda_grid weft_cuda_grid_1d(int64_t n, unsigned threads)
 {
@@ -141,6 +147,12 @@ CUDA_RUN(matmul);
 CUDA_SCRATCH(matmul);
 CUDA_RUN(grouped_matmul);
 CUDA_RUN(grouped_matmul_wgrad);
+CUDA_RUN(grouped_wgmma);
+CUDA_TAKES(grouped_wgmma);
+CUDA_PREPARE(grouped_wgmma);
+CUDA_RUN(grouped_wgmma_wgrad);
+CUDA_TAKES(grouped_wgmma_wgrad);
+CUDA_PREPARE(grouped_wgmma_wgrad);
 
 CUDA_RUN(fill);
 CUDA_RUN(cast);

@@ -90,6 +90,9 @@ typedef struct weft_cuda_ipc { /* memory that another process may open */
     ROW(GraphLaunch, cuGraphLaunch, (weft_cuda_handle, weft_cuda_handle))                \
     ROW(GraphDestroy, cuGraphDestroy, (weft_cuda_handle))                                \
     ROW(GraphExecDestroy, cuGraphExecDestroy, (weft_cuda_handle))                        \
+    ROW(TensorMapEncodeTiled, cuTensorMapEncodeTiled,                                    \
+        (void *, int, unsigned, void *, const uint64_t *, const uint64_t *,              \
+         const uint32_t *, const uint32_t *, int, int, int, int))                        \
     ROW(GetErrorString, cuGetErrorString, (int, const char **))
 
 typedef struct weft_cuda_driver {

@@ -9,11 +9,14 @@
 #include "library.h"
 
 enum {
-    MAJOR_ATTRIBUTE      = 75, /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
-    MINOR_ATTRIBUTE      = 76,
-    MAX_SHARED_ATTRIBUTE = 97, /* ..._MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
-    LEAST_CAPABILITY     = 80,
-    NON_BLOCKING         = 1
+    MAJOR_ATTRIBUTE          = 75, /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
+    MINOR_ATTRIBUTE          = 76,
+    MAX_SHARED_ATTRIBUTE     = 97, /* ..._MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+    MULTIPROCESSOR_ATTRIBUTE = 16,
+    TENSOR_MAP_ATTRIBUTE     = 127, /* ..._TENSOR_MAP_ACCESS_SUPPORTED */
+    LEAST_CAPABILITY         = 80,
+    WGMMA_CAPABILITY         = 90, /* sm_90a: no earlier one, no later one */
+    NON_BLOCKING             = 1
 };
 
 static weft_cuda_gpu   gpus[WEFT_CUDA_MAX_GPU];
@@ -62,6 +65,17 @@ static weft_status find_device(weft_cuda_gpu *g)
         g->name, name, major, minor);
 }
 
+static weft_status ask_limits(weft_cuda_gpu *g)
+{
+    int maps;
+    CU_TRY(DeviceGetAttribute, &g->max_shared_bytes, MAX_SHARED_ATTRIBUTE, g->ordinal);
+    CU_TRY(DeviceGetAttribute, &g->n_multiprocessor, MULTIPROCESSOR_ATTRIBUTE,
+           g->ordinal);
+    CU_TRY(DeviceGetAttribute, &maps, TENSOR_MAP_ATTRIBUTE, g->ordinal);
+    g->has_wgmma = maps && g->capability == WGMMA_CAPABILITY;
+    return WEFT_OK;
+}
+
 static bool is_set(const char *name, const char *value)
 {
     const char *x = getenv(name);
@@ -89,7 +103,7 @@ static weft_status bind_libraries(weft_cuda_gpu *g)
 static weft_status open_gpu(weft_cuda_gpu *g)
 {
     WEFT_TRY(find_device(g));
-    CU_TRY(DeviceGetAttribute, &g->max_shared_bytes, MAX_SHARED_ATTRIBUTE, g->ordinal);
+    WEFT_TRY(ask_limits(g));
     CU_TRY(CtxRetain, &g->context, g->ordinal);
     g->has_context = true;
     g->serial      = ++last_serial;

@@ -22,6 +22,8 @@ struct weft_cuda_gpu {
     int              ordinal; /* the driver's */
     int              capability;
     int              max_shared_bytes; /* that a block may ask for */
+    int              n_multiprocessor;
+    bool             has_wgmma; /* and copies by tensor maps */
     weft_cuda_handle context;
     weft_cuda_handle copies; /* stream of copies that are done on return */
     /* times of events: base was reached at base_s of weft_clock_s() */

@@ -2,9 +2,13 @@
 #include "gpu.h"
 
 enum {
-    MAX_THREADS_ATTRIBUTE        = 0, /* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
-    STATIC_SHARED_ATTRIBUTE      = 1, /* CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES */
-    MAX_DYNAMIC_SHARED_ATTRIBUTE = 8 /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+    MAX_THREADS_ATTRIBUTE   = 0, /* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
+    STATIC_SHARED_ATTRIBUTE = 1, /* CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES */
+    /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+    MAX_DYNAMIC_SHARED_ATTRIBUTE = 8,
+    MAP_BF16                     = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
+    MAP_SWIZZLE                  = 3, /* CU_TENSOR_MAP_SWIZZLE_128B */
+    MAP_PROMOTION                = 3  /* CU_TENSOR_MAP_L2_PROMOTION_L2_256B */
 };
 
 static const char *const names[] = {
@@ -12,6 +16,9 @@ static const char *const names[] = {
 #include "kernels.def"
 #undef CU
 };
+
+/* Of the GPU opened last: a rank has one. */
+static int wgmma_blocks;
 
 static weft_status find_kernel(weft_cuda_gpu *g, const char *name, weft_cuda_handle *out)
 {
@@ -47,6 +54,9 @@ weft_status weft_cuda_load_kernels(weft_cuda_gpu *g)
         g->n_library++;
     }
     for (int k = 0; k < WEFT_N_CUDA_KERNEL; k++) WEFT_TRY(load_kernel(g, k));
+    wgmma_blocks = g->has_wgmma && g->max_shared_bytes >= WEFT_CUDA_WGMMA_BYTES
+                       ? g->n_multiprocessor
+                       : 0;
     return WEFT_OK;
 }
 
@@ -68,4 +78,20 @@ weft_status weft_cuda_launch(const weft_kernel_ctx *x, weft_cuda_kernel k,
     return weft_fail_in(weft_cuda_check(code, "LaunchKernel"),
                         "%s of %u x %u x %u blocks of %u threads, %u bytes: ", names[k],
                         grid.x, grid.y, grid.z, grid.threads, grid.shared_bytes);
+}
+
+int weft_cuda_wgmma_blocks(void)
+{
+    return wgmma_blocks;
+}
+
+weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,
+                                weft_cuda_tensor_map *out)
+{
+    uint64_t size[3]   = {(uint64_t)d[0], (uint64_t)d[1], (uint64_t)d[2]};
+    uint64_t stride[2] = {(uint64_t)(2 * d[0]), (uint64_t)(2 * d[0] * d[1])};
+    uint32_t boxes[3] = {64, (uint32_t)box, 1}, step[3] = {1, 1, 1};
+    CU_TRY(TensorMapEncodeTiled, out, MAP_BF16, 3, (void *)(uintptr_t)p, size, stride,
+           boxes, step, 0, MAP_SWIZZLE, MAP_PROMOTION, 0);
+    return WEFT_OK;
 }

@@ -24,7 +24,15 @@ static const weft_kernel rows[] = {
     {.op      = WEFT_OP_MATMUL,
      .run     = weft_cuda_run_matmul,
      .scratch = weft_cuda_scratch_matmul},
+    {.op      = WEFT_OP_GROUPED_MATMUL,
+     .run     = weft_cuda_run_grouped_wgmma,
+     .takes   = weft_cuda_takes_grouped_wgmma,
+     .prepare = weft_cuda_prepare_grouped_wgmma},
     {.op = WEFT_OP_GROUPED_MATMUL, .run = weft_cuda_run_grouped_matmul},
+    {.op      = WEFT_OP_GROUPED_MATMUL_WGRAD,
+     .run     = weft_cuda_run_grouped_wgmma_wgrad,
+     .takes   = weft_cuda_takes_grouped_wgmma_wgrad,
+     .prepare = weft_cuda_prepare_grouped_wgmma_wgrad},
     {.op = WEFT_OP_GROUPED_MATMUL_WGRAD, .run = weft_cuda_run_grouped_matmul_wgrad},
 
     /* shapes */

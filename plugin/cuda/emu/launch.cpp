@@ -19,4 +19,16 @@ weft_status weft_cuda_launch(const weft_kernel_ctx *, weft_cuda_kernel k,
     emu_run(bodies[k], {grid.x, grid.y, grid.z}, grid.threads, grid.shared_bytes, args);
     return WEFT_OK;
 }
+
+/* Warpgroups are not emulated. */
+int weft_cuda_wgmma_blocks(void)
+{
+    return 0;
+}
+
+weft_status weft_cuda_map_boxes(const void *, const int64_t[3], int64_t,
+                                weft_cuda_tensor_map *)
+{
+    return WEFT_FAIL(WEFT_ERR_INTERNAL, "no tensor maps on the CPU");
+}
 }

@@ -1,4 +1,4 @@
-/* matmul by the plain kernel, and the products of experts: bf16 by tensor cores where rows are whole vectors.
+/* matmul by the plain kernel.
  *
  * Letters of a spec fall into four groups: batch (in a, b and y), rows (a, y), columns (b, y), summed (not in y).  Steps
  * after the product are launched on their own, on the product in the memory of the last result. */
@@ -115,74 +115,4 @@ CUDA_SCRATCH(matmul)
     (void)n_thread;
     if (!y || !needs_room(c)) return 0;
     return (size_t)(weft_shape_count(&y->shape) * weft_dtype_bytes(y->dtype));
-}
-
-/* ---- experts ---- */
-
-static weft_cuda_grouped_args group_rows(const weft_kernel_call *c, const weft_view *w,
-                                         const weft_view *y, bool add)
-{
-    bool                   trans = weft_cuda_attr(c, "trans")->i != 0;
-    const weft_view       *rows = &c->in[0], *offsets = &c->in[2];
-    weft_cuda_grouped_args a = {.x             = rows->p,
-                                .w             = c->in[1].p,
-                                .offsets       = offsets->p,
-                                .y             = y->p,
-                                .x_dtype       = (int32_t)rows->dtype,
-                                .w_dtype       = (int32_t)c->in[1].dtype,
-                                .offsets_dtype = (int32_t)offsets->dtype,
-                                .y_dtype       = (int32_t)y->dtype,
-                                .add           = add,
-                                .rows          = rows->shape.d[0],
-                                .k             = rows->shape.d[1],
-                                .n             = w->shape.d[trans ? 1 : 2],
-                                .experts       = w->shape.d[0]};
-    a.w_k                    = trans ? 1 : a.n;
-    a.w_n                    = trans ? a.k : 1;
-    return a;
-}
-
-/* bf16 by tensor cores: both operands are read 16 bytes at a time. */
-static bool is_tensor_work(const weft_cuda_grouped_args *a)
-{
-    return a->x_dtype == WEFT_DTYPE_BF16 && a->w_dtype == WEFT_DTYPE_BF16 &&
-           a->k % 8 == 0 && a->n % 8 == 0 && (uintptr_t)a->x % 16 == 0 &&
-           (uintptr_t)a->w % 16 == 0;
-}
-
-static weft_status launch_rows(const weft_kernel_ctx *x, weft_cuda_grouped_args *a)
-{
-    bool    fast        = is_tensor_work(a);
-    int64_t tile        = fast ? WEFT_CUDA_GROUPED_TILE : WEFT_CUDA_TILE;
-    int64_t n           = a->rows ? a->rows / tile + a->experts + 1 : 0;
-    a->n_column_tile    = weft_cuda_ceil(a->n, tile);
-    weft_cuda_grid grid = {(unsigned)(n * a->n_column_tile), 1, 1, THREADS, 0};
-    return weft_cuda_launch(x, fast ? WEFT_CUDA_grouped_bf16 : WEFT_CUDA_grouped_matmul,
-                            grid, a);
-}
-
-CUDA_RUN(grouped_matmul)
-{
-    const weft_view *y = weft_cuda_last_result(c);
-    if (!y)
-        return WEFT_FAIL(WEFT_ERR_INTERNAL, "grouped_matmul: its last value is not kept");
-    weft_cuda_grouped_args a = group_rows(c, &c->in[1], y, false);
-    WEFT_TRY(launch_rows(x, &a));
-    if (!c->n_post) return WEFT_OK;
-    weft_view last = c->in[2];
-    last.p         = weft_cuda_at(&last, a.experts);
-    return weft_cuda_steps(c, x, y, &last);
-}
-
-CUDA_RUN(grouped_matmul_wgrad)
-{
-    weft_cuda_grouped_args a     = group_rows(c, &c->out[0], &c->out[0], c->add & 1);
-    bool                   trans = a.w_k == 1, fast = is_tensor_work(&a);
-    int64_t                tile = fast ? WEFT_CUDA_GROUPED_TILE : WEFT_CUDA_TILE;
-    int64_t                n    = weft_cuda_ceil(trans ? a.n : a.k, tile) * a.experts;
-    a.n_column_tile             = weft_cuda_ceil(trans ? a.k : a.n, tile);
-    weft_cuda_grid grid         = {(unsigned)(n * a.n_column_tile), 1, 1, THREADS, 0};
-    return weft_cuda_launch(
-        x, fast ? WEFT_CUDA_grouped_bf16_wgrad : WEFT_CUDA_grouped_matmul_wgrad, grid,
-        &a);
 }

@@ -32,6 +32,7 @@ enum {
     NOT_FOUND       = 500,
     NOT_READY       = 600,
     LAUNCH_FAILED   = 719,
+    NOT_SUPPORTED   = 801,
     UNSUPPORTED     = 900, /* while a stream is captured */
     INVALIDATED     = 901,
     UNJOINED        = 904,
