@@ -5,6 +5,7 @@
 #include "compile/compile_priv.h"
 #include "graph/eval.h"
 #include "graph/gates.h"
+#include "graph/sums.h"
 #include "partition/partition.h"
 
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, int64_t seq)
@@ -52,7 +53,7 @@ static weft_status make_model(const weft_compile_spec *s, bool with_loss, bool d
     if (with_loss && m->loss_sum < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", m->name));
     if (s->layers) WEFT_GO(weft_model_shorten(m, s->layers, s->longer, s->more));
-    if (s->gates) WEFT_GO(weft_graph_fuse_gates(m->graph));
+    if (s->rewrites) WEFT_GO(weft_graph_fuse_gates(m->graph));
     *out = m;
     m    = NULL;
 out:
@@ -193,6 +194,11 @@ static weft_status make_graph(const weft_compile_spec *s, const weft_model *m,
     o.param = p;
     o.stat  = t;
     WEFT_GO(weft_graph_make_training(m->graph, &o, &made));
+    if (s->rewrites) st = weft_graph_chain_sums(made.graph);
+    if (st != WEFT_OK) {
+        weft_graph_destroy(made.graph);
+        goto out;
+    }
     *out = made.graph;
 out:
     weft_arena_destroy(a);
@@ -229,7 +235,7 @@ void weft_compile_for_cuda(weft_compile_spec *s)
 {
     s->row_elements = 64;
     s->head_rows    = 4096;
-    s->gates        = true;
+    s->rewrites     = true;
 }
 
 bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec *s)
@@ -241,7 +247,7 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->dropout == s->dropout && x->row_elements == s->row_elements &&
-           x->head_rows == s->head_rows && x->gates == s->gates &&
+           x->head_rows == s->head_rows && x->rewrites == s->rewrites &&
            same_optimizer(&x->optimizer, &s->optimizer);
 }
 

@@ -37,7 +37,7 @@ typedef struct weft_compile_spec {
     /* what the device's kernels take (weft_lower_options), set by weft_compile_for_cuda() */
     int                    row_elements;
     int                    head_rows;
-    bool                   gates; /* gated activations are one operator (graph/gates.h) */
+    bool                   rewrites; /* gates and sums as its kernels take them (graph/) */
     weft_compile_optimizer optimizer;
 } weft_compile_spec;
 
