@@ -205,7 +205,7 @@ static int open_stub(void **state)
 static int close_stub(void **state)
 {
     weft_cuda_sdpa_drop();
-    weft_cuda_sdpa_most_bytes = (int64_t)1 << 30;
+    weft_cuda_sdpa_most_bytes = (int64_t)9 << 28;
     return test_arena_teardown(state);
 }
 

@@ -3,7 +3,7 @@
  *
  * takes() makes the plan, so that a shape cuDNN cannot do goes to the own kernel; plans are kept,
  * so layers of one shape share it.  The backward pass keeps gradients of the scores, 2 b h s t
- * bytes: where that is above 1 GB, one plan for a slice of the batch or of the heads runs slice
+ * bytes: where that is above 2.25 GiB, one plan for a slice of the batch or of the heads runs slice
  * after slice in the same workspace (measured on an H200: 769 MB whole 0.571 ms, in 2 slices
  * 0.622, in 4 0.713). */
 #include <math.h>
@@ -18,7 +18,7 @@ enum {
     MOST_HEAD_SIZE = 256
 };
 
-int64_t weft_cuda_sdpa_most_bytes = (int64_t)1 << 30;
+int64_t weft_cuda_sdpa_most_bytes = (int64_t)9 << 28;
 
 /* A call: its operands by the names of a plan, and how it is cut. */
 typedef struct sdpa_call {

@@ -65,7 +65,7 @@ typedef struct weft_cuda_sdpa {
 const weft_cuda_sdpa *weft_cuda_sdpa_get(const weft_cuda_dnn *dnn, void *handle,
                                          const char                 *device_json,
                                          const weft_cuda_sdpa_shape *shape);
-/* Above this the backward pass runs in slices; 1 GB. */
+/* Above this the backward pass runs in slices; 2.25 GiB. */
 extern int64_t weft_cuda_sdpa_most_bytes;
 
 /* All plans; before cuDNN's handle is destroyed. */
