@@ -88,7 +88,7 @@ static weft_status cpu_copy(weft_device *d, weft_stream *s, const weft_memory *t
                             const weft_memory *from)
 {
     (void)d, (void)s;
-    if (from->bytes) memmove(to->address, from->address, (size_t)from->bytes);
+    if (from->bytes) memcpy(to->address, from->address, (size_t)from->bytes);
     return WEFT_OK;
 }
 

@@ -50,7 +50,7 @@ static weft_status emu_copy(weft_device *d, weft_stream *s, const weft_memory *t
     if (from->space == WEFT_SPACE_DEVICE)
         memset(to->address, 0, (size_t)from->bytes);
     else
-        memmove(to->address, from->address, (size_t)from->bytes);
+        memcpy(to->address, from->address, (size_t)from->bytes);
     return WEFT_OK;
 }
 

@@ -83,7 +83,7 @@ static weft_status guard_copy(weft_device *d, weft_stream *s, const weft_memory 
 {
     (void)d, (void)s;
     enter();
-    if (from->bytes) memmove(to->address, from->address, (size_t)from->bytes);
+    if (from->bytes) memcpy(to->address, from->address, (size_t)from->bytes);
     leave();
     return WEFT_OK;
 }
