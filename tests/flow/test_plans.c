@@ -23,7 +23,7 @@
 
 enum {
     REFERENCE = 20, /* steps of the reference */
-    STEPS     = WEFT_TEST_SANITIZED ? 4 : 20,
+    STEPS     = WEFT_TEST_SANITIZED ? 3 : 20,
     SEQ       = 16,
     ROWS      = 64
 };
@@ -308,7 +308,7 @@ static row draw_plan(uint32_t *dice, char *words, size_t size)
 
 static void mixtures_train_like_one(void **state)
 {
-    int       n = getenv("WEFT_MATRIX") ? 100 : WEFT_TEST_SANITIZED ? 3 : 10, n_bad = 0;
+    int       n = getenv("WEFT_MATRIX") ? 100 : WEFT_TEST_SANITIZED ? 2 : 10, n_bad = 0;
     uint32_t  dice = 0;
     weft_text out  = {0};
     (void)state;

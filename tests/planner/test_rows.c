@@ -268,7 +268,7 @@ static void rows_are_programs(void **state)
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_cluster_load("32 x (8 x a100-80g)", NULL, &c));
     assert_ok(weft_planner_machines(c, a, &hw));
-    for (size_t f = 0; f < sizeof table / sizeof *table; f++) {
+    for (size_t f = 0; f < sizeof table / sizeof *table; f += TEST_STRIDE(2)) {
         weft_search_limits l = weft_search_limits_of("weft");
         weft_search_model  m;
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
@@ -311,7 +311,7 @@ static void unlike_layers(void **state)
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_cluster_load("32 x (8 x a100-80g)", NULL, &c));
     assert_ok(weft_planner_machines(c, a, &hw));
-    for (size_t f = 0; f < sizeof table / sizeof *table; f++) {
+    for (size_t f = 0; f < sizeof table / sizeof *table; f += TEST_STRIDE(2)) {
         weft_search_limits l = weft_search_limits_of("weft");
         weft_search_model  m;
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);

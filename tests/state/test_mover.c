@@ -57,7 +57,8 @@ static void any_parts(void **state)
     unsigned seed = 21;
     (void)state;
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (int round = 0; round < (is_process((transport)over) ? 4 : 25); round++) {
+        for (int round = 0; round < (is_process((transport)over) ? 4 : 25);
+             round += TEST_STRIDE(3)) {
             int n = 1 + case_random(&seed, MAX_RANK);
             if (over == HOSTS && n < 2) n = 2;
             case_random_table(&old_table, &seed, n, round % 2 ? 7 : 90,
@@ -177,7 +178,8 @@ static void a_killed_rank_is_named(void **state)
     (void)state;
     big_tables();
     for (int over = SHM; over < N_TRANSPORT; over++)
-        for (int i = 0; i < 5; i++) kill_one((transport)over, 4, move_for_ever, 15);
+        for (int i = 0; i < 5; i += TEST_STRIDE(2))
+            kill_one((transport)over, 4, move_for_ever, 15);
 }
 
 static void a_stopped_rank_times_out(void **state)

@@ -282,9 +282,9 @@ static bool is_asked_for(const table_run *r, weft_op op)
     return !(row->flags & WEFT_OP_COMM) && is_named(r->o->only, row->name);
 }
 
-static weft_status try_cases(table_run *r, const weft_test_case *c, int n)
+static weft_status try_cases(table_run *r, const weft_test_case *c, int n, int stride)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i += stride)
         if (is_asked_for(r, c[i].op)) WEFT_TRY(try_case(r, &c[i]));
     return WEFT_OK;
 }
@@ -365,9 +365,11 @@ static weft_status run_table(table_run *r)
     WEFT_TRY(check_names(r));
     WEFT_TRY(open_pools(r));
     find_kernels(r);
-    WEFT_TRY(try_cases(r, weft_test_cases, weft_n_test_case));
-    WEFT_TRY(try_cases(r, weft_empty_cases, weft_n_empty_case));
-    if (!r->o->small) WEFT_TRY(try_cases(r, weft_kernel_cases, weft_n_kernel_case));
+    WEFT_TRY(try_cases(r, weft_test_cases, weft_n_test_case, 1));
+    WEFT_TRY(try_cases(r, weft_empty_cases, weft_n_empty_case, 1));
+    if (!r->o->small)
+        WEFT_TRY(try_cases(r, weft_kernel_cases, weft_n_kernel_case,
+                           r->o->large_stride ? r->o->large_stride : 1));
     sum_up(r);
     return WEFT_OK;
 }

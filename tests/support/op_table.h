@@ -39,6 +39,7 @@ typedef struct weft_op_table_options {
     uint64_t    seed; /* of the numbers */
     /* empty and small cases alone; the others have more than one task each */
     bool small;
+    int  large_stride; /* from one of those others to the next; 0: all of them */
     /* without fused steps, also: no element is off by more than 1e-5 (bf16: 8e-3) of the largest */
     bool by_element;
     bool fail_fast; /* stop at the first failure */
