@@ -29,7 +29,7 @@ CTEST = ctest --output-on-failure -j $(shell expr 5 '*' $(JOBS))
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
 .PHONY: all build configured deps demo test unit check layers lines mirror headers names installed format \
-        format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix random-plans
+        format-check build-asan asan tsan build-fuzz fuzz model fault slurm-test gcc clang plan-only install clean matrix random-plans
 all: build
 
 build: configured
@@ -51,11 +51,7 @@ demo: deps
 # ---- tests -----------------------------------------------------------------------------------
 
 test: deps
-	@$(MAKE) --no-print-directory build
-	@$(MAKE) --no-print-directory -j $(JOBS) layers lines mirror headers names installed plan-only model PLAN_OPT=-O0
-	@$(MAKE) --no-print-directory asan
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-5}
-	@$(MAKE) --no-print-directory unit
+	@MAKE='$(MAKE)' tools/test.sh $(BUILD) $(JOBS)
 
 matrix: build
 	@WEFT_MATRIX=bench/results/matrix.csv $(BUILD)/test_plans
@@ -67,11 +63,13 @@ random-plans: build
 unit: build
 	@$(CTEST) --test-dir $(BUILD)
 
-asan:
+build-asan:
 	@tools/need.sh cmake ninja
 	@test -f build-asan/build.ninja || $(CMAKE) -S . -B build-asan -DCMAKE_BUILD_TYPE=asan \
 	    -DWEFT_SANITIZE=address,undefined >/dev/null
 	@$(NINJA) -C build-asan
+
+asan: build-asan
 	@$(CTEST) --test-dir build-asan
 
 tsan:
@@ -79,11 +77,13 @@ tsan:
 	@$(NINJA) -C build-tsan
 	@$(CTEST) --test-dir build-tsan
 
-fuzz:
+build-fuzz:
 	@tools/need.sh cmake ninja clang
 	@test -f build-fuzz/build.ninja || CC=clang $(CMAKE) -S . -B build-fuzz -DWEFT_FUZZ=ON \
 	    -DWEFT_SANITIZE=address,undefined >/dev/null
 	@$(NINJA) -C build-fuzz fuzzers
+
+fuzz: build-fuzz
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
 
 fault: build
@@ -183,4 +183,4 @@ install: build
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-gcc build-clang
+	@rm -rf build build-asan build-tsan build-fuzz build-gcc build-clang build-suite

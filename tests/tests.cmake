@@ -136,19 +136,27 @@ foreach(f ${host_src})
     set_tests_properties(hosts_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endforeach()
 
-# ctest runs with five slots a core (Makefile).  A test takes four of them: as many run at once as there are cores.
-# One that mostly waits takes one, one that waits half of its time takes two: they run beside those.  What compares
-# sleeping with the clock takes four, and no two of these run side by side.
+# ctest runs with five slots a core (Makefile, tools/test.sh).  A test takes four of them: as many run at once as there
+# are cores.  One that mostly waits takes one, one that waits half of its time takes two, one that waits for a third of
+# it (a chain of short processes) three: they run beside those.  What compares sleeping with the clock takes four, and
+# no two of these run side by side.
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
 set(half test_comm test_mover eco_ranks)
+set(third test_golden test_plans)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
     test_net_check test_launch test_io test_io_replace hosts_slurm)
-set(longest_first test_rows_step test_golden test_split test_plans test_cli_plan test_overlap test_emu test_planner_rows
-    test_decide test_workspace eco_resume test_generation test_reference test_kernel test_context eco_recorded_guard
-    test_rank_memory eco_print_plan test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound
-    test_pipeline random_plans test_idle hosts_wire test_overlap_bits test_sim test_search test_report test_trains)
+if(WEFT_SANITIZE) # its times are not compared there
+    list(REMOVE_ITEM on_time test_overlap)
+    list(PREPEND waiting test_overlap)
+endif()
+set(longest_first test_rows_step test_golden test_split test_plans eco_cuda test_cli_plan test_overlap test_emu
+    test_planner_rows test_decide test_workspace eco_transformers eco_resume test_generation test_kernel
+    test_library_rows test_planner_reduction test_context eco_recorded_guard test_rank_memory eco_print_plan test_cuda_ops
+    test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound test_pipeline random_plans test_idle
+    hosts_wire test_overlap_bits test_sim test_search test_report test_trains test_reference test_planner_networks
+    test_rows_whole test_data_parallel test_compile_once)
 get_property(all_tests DIRECTORY PROPERTY TESTS)
 foreach(name ${all_tests})
     set_tests_properties(${name} PROPERTIES PROCESSORS 4 COST 40)
@@ -159,6 +167,11 @@ foreach(name ${longest_first})
         set_tests_properties(${name} PROPERTIES COST ${cost})
     endif()
     math(EXPR cost "${cost} - 1")
+endforeach()
+foreach(name ${third})
+    if(name IN_LIST all_tests)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 3)
+    endif()
 endforeach()
 foreach(name ${half})
     if(name IN_LIST all_tests)

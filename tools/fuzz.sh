@@ -1,7 +1,7 @@
 #!/bin/sh
-# fuzz.sh BUILD SECONDS JOBS: runs every BUILD/fuzz_<parser> from its seeds in
+# fuzz.sh BUILD SECONDS JOBS [PARSER]: runs every BUILD/fuzz_<parser>, or that one, from its seeds in
 # tests/fuzz/corpus/<parser>, JOBS at a time.  A crash leaves its input in BUILD/crash-<parser>-*.
-build=$1 seconds=$2 jobs=$3
+build=$1 seconds=$2 jobs=$3 parser=$4
 one='
     name=${1##*/fuzz_} build=$2
     mkdir -p "$build/corpus/$name" "tests/fuzz/corpus/$name"
@@ -13,5 +13,6 @@ one='
     else
         tail -40 "$build/fuzz-$name.log"; echo "fuzz $name: FAILED"; exit 255
     fi'
-ls "$build"/fuzz_* 2>/dev/null | grep -v '\.log$' |
+[ -z "$parser" ] || [ -x "$build/fuzz_$parser" ] || { echo "there is no $build/fuzz_$parser" >&2; exit 1; }
+ls "$build"/fuzz_${parser:-*} 2>/dev/null | grep -v '\.log$' |
     xargs -r -P "$jobs" -I '{}' sh -c "$one" fuzz '{}' "$build" "$seconds"
