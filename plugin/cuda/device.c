@@ -92,17 +92,26 @@ static void cuda_free(weft_device *d, const weft_memory *m)
 
 /* Addresses of all spaces are one address space; host memory that is not pinned has been read when
  * the driver returns. */
-static weft_status cuda_copy(weft_device *d, weft_stream *s, const weft_memory *to,
-                             const weft_memory *from)
+static weft_status copy_memory(weft_cuda_gpu *g, weft_stream *s, const weft_memory *to,
+                               const weft_memory *from)
 {
-    weft_cuda_gpu   *g      = weft_cuda_gpu_of(d);
     weft_cuda_handle stream = s ? weft_cuda_stream_of(s) : g->copies;
-    if (!from->bytes) return WEFT_OK;
     WEFT_TRY(weft_cuda_use(g));
     CU_TRY(MemcpyAsync, (weft_cuda_ptr)(uintptr_t)to->address,
            (weft_cuda_ptr)(uintptr_t)from->address, (size_t)from->bytes, stream);
     if (!s) CU_TRY(StreamSynchronize, stream);
     return WEFT_OK;
+}
+
+static weft_status cuda_copy(weft_device *d, weft_stream *s, const weft_memory *to,
+                             const weft_memory *from)
+{
+    weft_cuda_gpu *g = weft_cuda_gpu_of(d);
+    if (!from->bytes) return WEFT_OK;
+    weft_status st = copy_memory(g, s, to, from);
+    return st == WEFT_OK ? st
+                         : weft_fail_in(st, "%s, copy of %lld bytes: ", g->name,
+                                        (long long)from->bytes);
 }
 
 /* ---- streams ---- */
@@ -181,8 +190,7 @@ static weft_status check_task(weft_stream *s, const weft_code *c, int i)
 {
     weft_status st = wait_for_stream(s);
     if (st == WEFT_OK) return st;
-    if (c->blame) st = c->blame(c->task[i].arg, st);
-    return weft_fail_in(st, "%s: ", s->device->name);
+    return c->blame ? c->blame(c->task[i].arg, st) : st;
 }
 
 /* The number of a name; 0: there are too many. */
@@ -196,7 +204,7 @@ static uint32_t number_of(weft_cuda_queue *q, const char *name)
 }
 
 /* Tasks only issue. */
-static weft_status cuda_launch(weft_stream *s, const weft_code *c)
+static weft_status issue_tasks(weft_stream *s, const weft_code *c)
 {
     weft_cuda_queue *q = s->impl;
     WEFT_TRY(weft_cuda_use(q->gpu));
@@ -209,6 +217,12 @@ static weft_status cuda_launch(weft_stream *s, const weft_code *c)
         if (q->gpu->sync) WEFT_TRY(check_task(s, c, i));
     }
     return WEFT_OK;
+}
+
+static weft_status cuda_launch(weft_stream *s, const weft_code *c)
+{
+    weft_status st = issue_tasks(s, c);
+    return st == WEFT_OK ? st : weft_fail_in(st, "%s: ", s->device->name);
 }
 
 static weft_status cuda_call(weft_stream *s, weft_host_fn fn, void *arg)
@@ -255,6 +269,11 @@ static weft_status cuda_facts(weft_device *d, weft_device_facts *out)
                      "driver of CUDA %d.%d, kernels of %d.%d, ", v / 1000, v % 1000 / 10,
                      b / 1000, b % 1000 / 10);
     weft_cuda_libraries_name(out->versions + n, sizeof out->versions - (size_t)n);
+    const char *no_dnn = weft_cuda_library_get(WEFT_CUDA_DNN)->why;
+    if (*no_dnn)
+        snprintf(out->warning, sizeof out->warning,
+                 "%.400s: attention runs on own kernels, which are slower", no_dnn);
+    out->other_bytes = g->other_bytes;
     out->free_bytes  = (int64_t)left;
     out->total_bytes = (int64_t)all;
     return WEFT_OK;

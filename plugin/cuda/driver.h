@@ -29,6 +29,7 @@ typedef struct weft_cuda_ipc { /* memory that another process may open */
     ROW(DeviceGet, cuDeviceGet, (int *, int))                                            \
     ROW(DeviceGetName, cuDeviceGetName, (char *, int, int))                              \
     ROW(DeviceGetUuid, cuDeviceGetUuid_v2, (unsigned char *, int))                       \
+    ROW(DeviceGetPCIBusId, cuDeviceGetPCIBusId, (char *, int, int))                      \
     ROW(DeviceGetAttribute, cuDeviceGetAttribute, (int *, int, int))                     \
     ROW(DeviceCanAccessPeer, cuDeviceCanAccessPeer, (int *, int, int))                   \
     ROW(CtxRetain, cuDevicePrimaryCtxRetain, (weft_cuda_handle *, int))                  \

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "library.h"
+#include "nvml.h"
 
 enum {
     MAJOR_ATTRIBUTE          = 75, /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
@@ -100,10 +101,20 @@ static weft_status bind_libraries(weft_cuda_gpu *g)
     return none ? WEFT_OK : weft_cuda_open_tuner();
 }
 
+/* Before there is a context of ours. */
+static weft_status ask_other_bytes(weft_cuda_gpu *g)
+{
+    char bus_id[32] = "";
+    CU_TRY(DeviceGetPCIBusId, bus_id, (int)sizeof bus_id, g->ordinal);
+    g->other_bytes = weft_cuda_used_bytes(bus_id);
+    return WEFT_OK;
+}
+
 static weft_status open_gpu(weft_cuda_gpu *g)
 {
     WEFT_TRY(find_device(g));
     WEFT_TRY(ask_limits(g));
+    WEFT_TRY(ask_other_bytes(g));
     CU_TRY(CtxRetain, &g->context, g->ordinal);
     g->has_context = true;
     g->serial      = ++last_serial;

@@ -23,7 +23,8 @@ struct weft_cuda_gpu {
     int              capability;
     int              max_shared_bytes; /* that a block may ask for */
     int              n_multiprocessor;
-    bool             has_wgmma; /* and copies by tensor maps */
+    bool             has_wgmma;   /* and copies by tensor maps */
+    int64_t          other_bytes; /* of its memory that others had; -1 unknown */
     weft_cuda_handle context;
     weft_cuda_handle copies; /* stream of copies that are done on return */
     /* times of events: base was reached at base_s of weft_clock_s() */

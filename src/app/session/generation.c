@@ -263,6 +263,15 @@ static weft_status open_runner(weft_session *s)
     return weft_runner_create(&o, &g->runner);
 }
 
+static weft_status take_memory(weft_session *s)
+{
+    WEFT_TRY(open_pool(s));
+    WEFT_TRY(open_state(s));
+    WEFT_TRY(open_gather(s));
+    WEFT_TRY(open_runner(s));
+    return weft_session__eval_open(s);
+}
+
 static weft_status prepare(weft_session *s)
 {
     weft_generation *g = s->now;
@@ -270,11 +279,8 @@ static weft_status prepare(weft_session *s)
     if (s->state)
         WEFT_TRY(weft_program_state_fits(&g->made, g->comm, s->state, &g->keeps_state));
     WEFT_TRY(weft_session__check_memory(s));
-    WEFT_TRY(open_pool(s));
-    WEFT_TRY(open_state(s));
-    WEFT_TRY(open_gather(s));
-    WEFT_TRY(open_runner(s));
-    WEFT_TRY(weft_session__eval_open(s));
+    weft_status st = take_memory(s);
+    if (st != WEFT_OK) return weft_session__explain_memory(s, st);
     say_conflicts(s);
     weft_sharding_destroy(g->made.sharding); /* states have it now */
     g->made.sharding = NULL;

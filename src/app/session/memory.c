@@ -92,7 +92,9 @@ typedef struct seat {
     char    host[96]; /* "name", or "cuda:0 of name" */
     bool    gpu;
     int64_t need, have;
-    int64_t state, work, total; /* of a GPU: parts of need; all of its memory */
+    /* of a GPU: parts of need; what other processes had of its memory, -1 unknown */
+    weft_session__gpu_bytes part;
+    int64_t                 others;
 } seat;
 
 /* They come from other processes: texts end, and sums of sizes stay numbers. */
@@ -134,13 +136,14 @@ static int count_lanes(const weft_session *s)
 
 static void take_host_seat(const weft_session *s, seat *own)
 {
-    own->have = free_bytes();
+    const weft_program *p = s->now->made.program;
+    own->have             = free_bytes();
     own->need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->now->made) +
-                own->state + own->work +
-                weft_program_bytes(s->now->made.program, WEFT_SLAB_STAGING);
+                weft_program_bytes(p, WEFT_SLAB_WORK) +
+                weft_program_bytes(p, WEFT_SLAB_STAGING);
+    if (!s->now->keeps_state) own->need += weft_program_bytes(p, WEFT_SLAB_STATE);
 }
 
-/* What kernels need for scratch, and libraries for themselves, is not known yet. */
 static weft_status take_gpu_seat(const weft_session *s, seat *own)
 {
     weft_device_facts facts;
@@ -148,46 +151,100 @@ static weft_status take_gpu_seat(const weft_session *s, seat *own)
     WEFT_TRY(s->device->facts(s->device, &facts));
     gethostname(name, sizeof name - 1);
     snprintf(own->host, sizeof own->host, "%s of %s", s->device->name, name);
-    own->gpu   = true;
-    own->have  = facts.free_bytes;
-    own->total = facts.total_bytes;
-    own->need  = own->state + own->work;
+    WEFT_TRY(weft_session__gpu_need(s->now->made.program, s->device, &own->part));
+    if (s->now->keeps_state) own->part.state = 0;
+    own->gpu    = true;
+    own->have   = facts.free_bytes;
+    own->others = facts.other_bytes;
+    own->need   = weft_session__gpu_sum(&own->part);
     return WEFT_OK;
 }
 
 static weft_status take_seat(const weft_session *s, seat *own)
 {
-    const weft_program *p = s->now->made.program;
     gethostname(own->host, 63);
-    if (!s->now->keeps_state) own->state = weft_program_bytes(p, WEFT_SLAB_STATE);
-    own->work = weft_program_bytes(p, WEFT_SLAB_WORK);
     if (s->device->facts) return take_gpu_seat(s, own);
     take_host_seat(s, own);
     return WEFT_OK;
 }
 
-/* The largest micro-batch that fits, by the work of this one; 0: none. */
-static int64_t fit_micro_batch(const weft_job *j, const seat *g)
+/* ---- a GPU ---- */
+
+/* GB with one digit, more where that would be 0. */
+typedef struct gb {
+    char text[24];
+} gb;
+
+static gb print_gb(int64_t bytes)
 {
-    double  room = (double)(g->have - g->state) / (double)(g->work > 0 ? g->work : 1);
-    int64_t m    = room > 0 ? (int64_t)(room * (double)j->micro_batch) : 0;
-    while (m > 0 && j->batch % m) m--;
-    return m;
+    gb x;
+    snprintf(x.text, sizeof x.text, "%.*f", bytes && bytes < 100000000 ? 4 : 1,
+             1e-9 * (double)bytes);
+    return x;
 }
 
-static weft_status fail_on_gpu(const weft_session *s, const seat *g, int n_rank)
+static void join_remedies(const weft_session__remedies *r, char *text, size_t n)
 {
-    char    cut[64] = "";
-    int64_t m       = n_rank == 1 ? fit_micro_batch(&s->job, g) : 0;
-    if (m) snprintf(cut, sizeof cut, "micro_batch=%lld, ", (long long)m);
+    size_t at = 0;
+    text[0]   = 0;
+    for (int i = 0; i < r->n && at < n; i++)
+        at += (size_t)snprintf(text + at, n - at, "%s%s",
+                               !i              ? ""
+                               : i == r->n - 1 ? " or "
+                                               : ", ",
+                               r->text[i]);
+    if (!r->n) snprintf(text, n, "a smaller model or a larger GPU");
+}
+
+static weft_status fail_on_gpu(const weft_session *s, const seat *g, int n_rank,
+                               const weft_session__remedies *r)
+{
+    char remedies[240], ranks[48] = "", first[24] = "", others[64] = "";
+    int  name = (int)strcspn(g->host, " "); /* the host's too, where there are several */
+    if (s->now->local && s->now->local < s->now->n_rank) name = (int)strlen(g->host);
+    if (n_rank > 1) {
+        snprintf(ranks, sizeof ranks, "for the %d ranks ", n_rank);
+        snprintf(first, sizeof first, "of the first: ");
+    }
+    if (g->others > 0)
+        snprintf(others, sizeof others, " (other processes hold %s)",
+                 print_gb(g->others).text);
+    join_remedies(r, remedies, sizeof remedies);
     return WEFT_FAIL(
-        WEFT_ERR_NOFIT,
-        "%s needs %.1f GB on %s (%d rank%s; of the first: state %.1f, work "
-        "%.1f), %.1f of %.1f GB are free: %srecompute=selective or more GPUs "
-        "would do; memory=any goes on all the same",
-        s->now->made.model->name, 1e-9 * (double)g->need, g->host, n_rank,
-        n_rank > 1 ? "s" : "", 1e-9 * (double)g->state, 1e-9 * (double)g->work,
-        1e-9 * (double)g->have, 1e-9 * (double)g->total, cut);
+        WEFT_ERR_ARG,
+        "%s needs %s GB %son %.*s (%sstate %s, work %s, scratch %s), %s are free%s: %s "
+        "would do",
+        s->now->made.model->name, print_gb(g->need).text, ranks, name, g->host, first,
+        print_gb(g->part.state).text, print_gb(g->part.work).text,
+        print_gb(g->part.scratch).text, print_gb(g->have).text, others, remedies);
+}
+
+/* Of this rank, if its program is the one that does not fit: room is what all ranks there leave. */
+static weft_status refuse_on_gpu(weft_session *s, const seat *all, int n, int r,
+                                 const seat *g, int n_rank)
+{
+    weft_session__remedies own  = {0}, *of;
+    bool                   me   = !s->now->comm || s->now->comm->rank == r;
+    int64_t                left = g->have - (g->need - all[r].need);
+    if (n_rank > 1) left = g->have / n_rank;
+    of = WEFT_ARENA_ARRAY(s->now->arena, weft_session__remedies, n);
+    WEFT_TRY(weft_arena_status(s->now->arena));
+    if (me) weft_session__gpu_remedies(s, left, &own);
+    WEFT_TRY(weft_session__gather(s, &own, sizeof own, of));
+    for (int i = 0; i < 3; i++) of[r].text[i][sizeof of[r].text[i] - 1] = 0;
+    if (of[r].n < 0 || of[r].n > 3) of[r].n = 0;
+    return weft_session__refuse(s, fail_on_gpu(s, g, n_rank, &of[r]));
+}
+
+weft_status weft_session__explain_memory(weft_session *s, weft_status st)
+{
+    seat                   own = {.have = 0};
+    weft_session__remedies r;
+    if (st != WEFT_ERR_NOFIT || !s->device->facts || take_seat(s, &own) != WEFT_OK)
+        return st;
+    if (!s->now->keeps_state && s->state) own.have += weft_state_memory(s->state)->bytes;
+    weft_session__gpu_remedies(s, own.have, &r);
+    return fail_on_gpu(s, &own, 1, &r);
 }
 
 weft_status weft_session__check_memory(weft_session *s)
@@ -200,7 +257,7 @@ weft_status weft_session__check_memory(weft_session *s)
     WEFT_TRY(check_seats(all, n));
     for (int r = 0; r < n && strcmp(s->job.memory, "any"); r++) {
         if (!find_host(all, n, r, &n_rank, &host) || host.need <= host.have) continue;
-        if (host.gpu) return weft_session__refuse(s, fail_on_gpu(s, &host, n_rank));
+        if (host.gpu) return refuse_on_gpu(s, all, n, r, &host, n_rank);
         weft_status st = WEFT_FAIL(
             WEFT_ERR_NOFIT,
             "%s needs %.1f GB for the %d rank%s on %s, where %.1f GB are free: share it "

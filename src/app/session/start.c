@@ -89,6 +89,7 @@ static void say_device(weft_session *s)
     weft_say_info(&s->say, "device %s: %s, compute capability %d.%d, %.1f GB, %s",
                   s->device->name, f.name, f.capability / 10, f.capability % 10,
                   1e-9 * (double)f.total_bytes, f.versions);
+    if (*f.warning) weft_say_warn(&s->say, "%s: %s", s->device->name, f.warning);
 }
 
 void weft_session__log_start(weft_session *s)

@@ -94,8 +94,10 @@ typedef struct weft_device_facts {
     char    name[96]; /* "NVIDIA H200" */
     char    id[48];   /* of this very device: the same in every process that uses it */
     char    versions[160]; /* "driver 13.0, built with 13.0" */
+    char    warning[480];  /* what it lacks and does without; "" nothing */
     int     capability;    /* 90 is 9.0 */
     int64_t total_bytes, free_bytes;
+    int64_t other_bytes; /* that other processes had when it was opened; -1 unknown */
 } weft_device_facts;
 
 /* Work of several streams that was captured, ready to run again. */

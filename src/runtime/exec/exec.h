@@ -115,6 +115,12 @@ typedef struct weft_exec_memory {
 } weft_exec_memory;
 weft_exec_memory weft_exec_mem(const weft_exec *e);
 
+/* What an exec of p will take of the device's memory beside the slabs of states and work: kernels'
+ * scratch, step scalars, the copy of staging.  Allocates nothing on the device.  pool: that it will
+ * have, or NULL.  WEFT_ERR_ARG as of weft_exec_create. */
+weft_status weft_exec_need(const weft_program *p, weft_device *d, weft_pool *pool,
+                           int64_t *bytes);
+
 /* What running took of the host, since create. */
 typedef struct weft_exec_stats {
     int64_t steps;

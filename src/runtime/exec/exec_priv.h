@@ -191,6 +191,11 @@ void        weft_exec__close_edges(weft_exec *e);
 /* The view of an operand in a firing; its address is one of the slab's space. */
 weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slot);
 
+/* The call of an instruction in a firing; *results: the views of its results. */
+weft_status weft_exec__bind_call(weft_exec *e, const weft_firing *f, bool first,
+                                 const weft_instr *i, weft_exec__instr *x,
+                                 weft_view **results);
+
 /* The host's address of the same bytes, where the slab has a copy on the device. */
 void *weft_exec__host_address(const weft_exec *e, int slab, void *device);
 

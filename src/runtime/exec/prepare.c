@@ -1,5 +1,6 @@
 /* Before the first step: memory, kernels, views.  Firings that meet the same slots share one
  * variant of their actor, so a thousand micro-batches over two slots cost two copies. */
+#include <stdio.h>
 #include <string.h>
 
 #include "exec/exec_priv.h"
@@ -91,8 +92,9 @@ static weft_status bind_host_work(weft_exec *e, weft_exec__instr *x)
     return weft_exec__find_link(e, x->s->device, x->i, &x->host->link);
 }
 
-static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
-                              bool first, const weft_instr *i, weft_exec__instr *x)
+weft_status weft_exec__bind_call(weft_exec *e, const weft_firing *f, bool first,
+                                 const weft_instr *i, weft_exec__instr *x,
+                                 weft_view **results)
 {
     weft_view        *in   = WEFT_ARENA_ARRAY(e->arena, weft_view, i->n_in);
     weft_view        *out  = WEFT_ARENA_ARRAY(e->arena, weft_view, i->n_out);
@@ -108,26 +110,35 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
             e, &i->out[k],
             i->out[k].buffer < 0 ? 0
                                  : weft_program_slot(e->p, i, true, i->out[k].buffer, f));
+    for (int k = 0; k < i->n_post; k++)
+        post[k] = (weft_kernel_post){i->post[k].op, i->post[k].attr, i->post[k].in,
+                                     i->post[k].out};
+    x->i     = i;
+    x->call  = (weft_kernel_call){.op        = i->op,
+                                  .attr      = i->attr,
+                                  .n_in      = i->n_in,
+                                  .n_own_in  = i->n_own_in,
+                                  .n_out     = i->n_out,
+                                  .n_own_out = i->n_own_out,
+                                  .in        = in,
+                                  .out       = out,
+                                  .n_post    = i->n_post,
+                                  .post      = post,
+                                  .add       = (first ? 0 : i->add) | i->into};
+    *results = out;
+    return WEFT_OK;
+}
+
+static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
+                              bool first, const weft_instr *i, weft_exec__instr *x)
+{
+    weft_view *out;
+    x->s = s;
+    WEFT_TRY(weft_exec__bind_call(e, f, first, i, x, &out));
     for (int k = 0; k < i->n_out && i->kind == WEFT_INSTR_READ; k++)
         if (i->out[k].buffer >= 0)
             out[k].p =
                 weft_exec__host_address(e, e->p->buffer[i->out[k].buffer].slab, out[k].p);
-    for (int k = 0; k < i->n_post; k++)
-        post[k] = (weft_kernel_post){i->post[k].op, i->post[k].attr, i->post[k].in,
-                                     i->post[k].out};
-    x->i    = i;
-    x->s    = s;
-    x->call = (weft_kernel_call){.op        = i->op,
-                                 .attr      = i->attr,
-                                 .n_in      = i->n_in,
-                                 .n_own_in  = i->n_own_in,
-                                 .n_out     = i->n_out,
-                                 .n_own_out = i->n_own_out,
-                                 .in        = in,
-                                 .out       = out,
-                                 .n_post    = i->n_post,
-                                 .post      = post,
-                                 .add       = (first ? 0 : i->add) | i->into};
     if (!e->o.price) WEFT_TRY(weft_exec__find_kernel(x));
     if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
@@ -334,9 +345,21 @@ static weft_status make_streams(weft_exec *e)
     return WEFT_OK;
 }
 
+/* After an error there may be work left that uses what is going to be released; the error stays as
+ * it was said. */
+static void finish_work(weft_exec__stream *s)
+{
+    char text[1024];
+    if (!s->dev.device || !s->dev.busy || s->e->o.price) return;
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    weft_status st = s->device->finish(&s->dev);
+    if (st != WEFT_OK) (void)WEFT_FAIL(st, "%s", text);
+}
+
 void weft_exec__close_stream(weft_exec__stream *s)
 {
     const weft_stream_spec *spec = &s->e->p->stream[s->number];
+    finish_work(s);
     for (int i = 0; s->variant && i < spec->n_firing; i++) {
         weft_exec__variant *v = s->variant[i];
         for (int n = 0; v && v->code && n < s->e->actor[spec->firing[i].actor].n_code;
