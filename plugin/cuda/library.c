@@ -87,14 +87,17 @@ static void add_python(folder_list *list)
 
 static void list_folders(folder_list *list)
 {
-    const char *own = getenv("WEFT_CUDA_LIBS");
-    list->n         = 0;
+    const char *own  = getenv("WEFT_CUDA_LIBS");
+    bool        only = own && !strncmp(own, "only:", 5);
+    list->n          = 0;
+    if (only) own += 5;
     while (own && *own) {
         size_t n = strcspn(own, ":");
         if (n) add_folder(list, own, n);
         own += n;
         if (*own) own++;
     }
+    if (only) return;
     add_folder(list, "", 0);
     add_folder(list, "/usr/local/cuda/lib64", strlen("/usr/local/cuda/lib64"));
     add_python(list);
@@ -173,9 +176,25 @@ static int call_version(void *symbol, bool by_pointer)
     return !by_pointer ? (int)get() : put(&v) == 0 ? v : 0;
 }
 
-/* Keeps so, or closes it and says why. */
+/* The first file of another version, for an error: "" none. */
+static void find_other_version(const folder_list *list, const char *stem, char *path,
+                               size_t bytes)
+{
+    path[0] = 0;
+    for (int f = 0; f < list->n && !path[0]; f++) {
+        char   pattern[1024];
+        glob_t found;
+        if (!*list->path[f]) continue;
+        snprintf(pattern, sizeof pattern, "%s/%s.so.[0-9]*", list->path[f], stem);
+        if (glob(pattern, 0, NULL, &found) != 0) continue;
+        snprintf(path, bytes, "%s", found.gl_pathv[0]);
+        globfree(&found);
+    }
+}
+
+/* Keeps so, or closes it and says why.  first, last: its major version. */
 static void take_library(weft_cuda_library *l, void *so, const symbol_row *row, size_t n,
-                         void *table, const char *version_symbol)
+                         void *table, const char *version_symbol, int first, int last)
 {
     const char *missing = version_symbol;
     void       *symbol  = dlsym(so, version_symbol);
@@ -192,6 +211,11 @@ static void take_library(weft_cuda_library *l, void *so, const symbol_row *row, 
     l->version[1] = v / 100 % 100;
     l->version[2] = v % 100;
     l->why[0]     = 0;
+    if (l->version[0] >= first && l->version[0] <= last) return;
+    snprintf(l->why, sizeof l->why, "%.400s is %s %d.%d, %d%s is needed", l->path,
+             l->name, l->version[0], l->version[1], last, first < last ? " or 12" : "");
+    dlclose(so);
+    l->handle = NULL;
 }
 
 static const symbol_row blas_row[] = {
@@ -206,39 +230,72 @@ static const symbol_row dnn_row[] = {
     {"cudnnGetLastErrorString", offsetof(weft_cuda_dnn, last_error)},
 };
 
+/* cublasLt 13 wants a driver of CUDA 13. */
+enum {
+    BLAS_FIRST = 12,
+    BLAS_LAST  = 13,
+    DNN        = 9
+};
+
+static void say_no_blas(const folder_list *list, int driver, weft_cuda_library *l)
+{
+    static const char *const newer[] = {"libcublasLt.so.13"};
+    char                     other[300];
+    void *so = driver < 1000 * BLAS_LAST ? open_first(list, newer, 1) : NULL;
+    if (so) {
+        l->handle = so;
+        note_path(l);
+        l->handle = NULL;
+        dlclose(so);
+        snprintf(l->why, sizeof l->why,
+                 "%.300s needs a driver of CUDA 13.0 or later, this one is of CUDA "
+                 "%d.%d: install a newer driver, or cublasLt 12",
+                 l->path, driver / 1000, driver % 1000 / 10);
+        return;
+    }
+    find_other_version(list, "libcublasLt", other, sizeof other);
+    snprintf(l->why, sizeof l->why,
+             "cublasLt 12 or 13 is not found%s%s (searched: $WEFT_CUDA_LIBS, ld.so, "
+             "/usr/local/cuda/lib64, nvidia/*/lib of python3): install CUDA's libraries, "
+             "or name their folder in WEFT_CUDA_LIBS",
+             other[0] ? ", only " : "", other);
+}
+
 static void open_blas(const folder_list *list, int driver)
 {
     static const char *const names[MOST_NAMES] = {"libcublasLt.so.13",
                                                   "libcublasLt.so.12"};
     weft_cuda_library       *l                 = &library[WEFT_CUDA_BLAS];
-    int                      first             = driver < 13000 ? 1 : 0;
+    int                      first             = driver < 1000 * BLAS_LAST ? 1 : 0;
     void                    *so = open_first(list, names + first, MOST_NAMES - first);
     if (!so)
-        snprintf(l->why, sizeof l->why,
-                 "cublasLt is not found (%s%s; $WEFT_CUDA_LIBS, ld.so, "
-                 "/usr/local/cuda/lib64 and nvidia/*/lib of python3 were searched)",
-                 first ? "" : "libcublasLt.so.13 or ", names[1]);
+        say_no_blas(list, driver, l);
     else
-        take_library(l, so, blas_row, WEFT_COUNT(blas_row), &blas, "cublasLtGetVersion");
+        take_library(l, so, blas_row, WEFT_COUNT(blas_row), &blas, "cublasLtGetVersion",
+                     BLAS_FIRST, BLAS_LAST);
+}
+
+static void say_no_dnn(const folder_list *list, weft_cuda_library *l)
+{
+    char other[300];
+    find_other_version(list, "libcudnn", other, sizeof other);
+    snprintf(l->why, sizeof l->why, "cuDNN 9 is not found (libcudnn.so.9%s%s)",
+             other[0] ? "; only " : "", other);
 }
 
 static void open_dnn(const folder_list *list, int driver)
 {
     static const char *const names[] = {"libcudnn.so.9"};
     weft_cuda_library       *l       = &library[WEFT_CUDA_DNN];
-    if (getenv("WEFT_CUDA_CUDNN") && !strcmp(getenv("WEFT_CUDA_CUDNN"), "0")) {
-        snprintf(l->why, sizeof l->why,
-                 "WEFT_CUDA_CUDNN=0: attention runs on own kernels");
-        return;
-    }
+    if (getenv("WEFT_CUDA_CUDNN") && !strcmp(getenv("WEFT_CUDA_CUDNN"), "0")) return;
     preload_compiler(list, 12);
     if (driver >= 13000) preload_compiler(list, 13);
     void *so = open_first(list, names, 1);
     if (!so)
-        snprintf(l->why, sizeof l->why,
-                 "cuDNN 9 is not found (libcudnn.so.9): attention runs on own kernels");
+        say_no_dnn(list, l);
     else
-        take_library(l, so, dnn_row, WEFT_COUNT(dnn_row), &dnn, "cudnnGetVersion");
+        take_library(l, so, dnn_row, WEFT_COUNT(dnn_row), &dnn, "cudnnGetVersion", DNN,
+                     DNN);
 }
 
 static const symbol_row nccl_row[] = {
@@ -262,7 +319,8 @@ weft_status weft_cuda_nccl_open(void)
                          "NCCL is not found (libnccl.so.2; $WEFT_CUDA_LIBS, ld.so, "
                          "/usr/local/cuda/lib64 and nvidia/*/lib of python3 were "
                          "searched): install NCCL 2, or set WEFT_GPU_COMM=staged");
-    take_library(l, so, nccl_row, WEFT_COUNT(nccl_row), &nccl, "ncclGetVersion");
+    take_library(l, so, nccl_row, WEFT_COUNT(nccl_row), &nccl, "ncclGetVersion", 2,
+                 2);
     if (!l->handle)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: NCCL 2.14 or later is needed, or WEFT_GPU_COMM=staged",
@@ -282,7 +340,7 @@ weft_status weft_cuda_libraries_open(int driver)
     weft_cuda_library *b = &library[WEFT_CUDA_BLAS];
     list_folders(&list);
     if (!b->handle) open_blas(&list, driver);
-    if (!b->handle) return WEFT_FAIL(WEFT_ERR_IO, "%s", b->why);
+    if (!b->handle) return WEFT_FAIL(WEFT_ERR_ARG, "device cuda: %s", b->why);
     if (!library[WEFT_CUDA_DNN].handle) open_dnn(&list, driver);
     return WEFT_OK;
 }

@@ -7,7 +7,8 @@
  *     9.19.0 ..."
  *
  * Searched in this order: the folders of $WEFT_CUDA_LIBS (divided by ':'), ld.so,
- * /usr/local/cuda/lib64, site-packages/nvidia/ * /lib of the python3 in PATH.  Without cublasLt
+ * /usr/local/cuda/lib64, site-packages/nvidia/ * /lib of the python3 in PATH;
+ * only the first where $WEFT_CUDA_LIBS begins with "only:".  Without cublasLt
  * opening fails; without cuDNN it does not.  WEFT_CUDA_CUDNN=0: cuDNN is not opened. */
 #ifndef WEFT_CUDA_LIBRARY_H
 #define WEFT_CUDA_LIBRARY_H
@@ -204,7 +205,7 @@ const weft_cuda_nccl *weft_cuda_nccl_get(void); /* NULL: not opened */
 
 /* Opens cublasLt and cuDNN, where they are not open yet.  driver: as cuDriverGetVersion gives it (13000); a library built
  * for a later CUDA is
- * passed over.  WEFT_ERR_IO: no cublasLt; the line names what was tried. */
+ * passed over.  WEFT_ERR_ARG: no cublasLt; the line names what was tried. */
 weft_status weft_cuda_libraries_open(int driver);
 
 const weft_cuda_library *weft_cuda_library_get(weft_cuda_library_kind k);

@@ -151,6 +151,14 @@ static weft_cuda_pinned_key key_of(const prepared_product *s, const lt_matrix *x
     return key;
 }
 
+/* cublasStatus_t of a call that went wrong, where others say that nothing is offered: not
+ * initialized, no memory, failed, an internal error. */
+static bool is_failure(int status)
+{
+    return status == 1 || status == 3 || status == 13 || status == 14;
+}
+
+/* WEFT_ERR_NOFIT: there are none. */
 static weft_status list_offers(const prepared_product *s, const product_part *part,
                                const weft_cuda_pinned_key *key,
                                weft_cuda_blas_offer *offer, int most, int *n)
@@ -174,7 +182,8 @@ static weft_status list_offers(const prepared_product *s, const product_part *pa
                              layout[3], preference, most, offer, n);
     blas->preference_destroy(preference);
     if (!st && *n > 0 && !offer[0].status) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_IO,
+    if (is_failure(st)) return blas_fail("heuristic", st);
+    return WEFT_FAIL(WEFT_ERR_NOFIT,
                      "cublasLt has no algorithm for a product of %ld x %ld x %ld "
                      "(status %d)",
                      (long)key->m, (long)key->n, (long)key->k, st);
@@ -318,14 +327,14 @@ weft_status weft_cuda_prepare_product(const weft_kernel_call *c, const weft_kern
                                       weft_arena *arena, void **out)
 {
     prepared_product *s  = WEFT_ARENA_NEW(arena, prepared_product);
-    weft_status       st = WEFT_ERR_INTERNAL;
+    weft_status       st = WEFT_ERR_NOFIT;
     WEFT_TRY(weft_arena_status(arena));
     s->blas            = weft_cuda_blas_get();
     s->workspace_bytes = weft_cuda_scratch_product(c, 1);
     if (!s->blas) return WEFT_FAIL(WEFT_ERR_INTERNAL, "matmul: cublasLt is not open");
     WEFT_TRY(weft_cuda_blas_handle(&s->handle));
     if (weft_cuda_product_plan(c, true, &s->plan)) st = make_parts(s, x);
-    if (st != WEFT_OK && weft_cuda_product_plan(c, false, &s->plan)) {
+    if (st == WEFT_ERR_NOFIT && weft_cuda_product_plan(c, false, &s->plan)) {
         s->unfolds =
             c->n_post > 0; /* no epilogue for this one: the plain product has one */
         st = make_parts(s, x);

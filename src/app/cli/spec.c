@@ -56,6 +56,8 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
     if (s->lanes) s->spec.lanes = s->lanes;
     s->spec.dropout = s->dropout;
     if (s->clip >= 0) s->spec.optimizer.clip = s->clip;
+    const char *hint = s->dtype ? weft_compile_dtype_hint(s->dtype) : NULL;
+    if (hint) return weft_cli_usage(c, "--dtype: %s", hint);
     int code = word_of(c, "dtype", "fp32 bf16", s->dtype, &s->spec.dtype);
     if (code < 0)
         code = word_of(c, "optimizer", "adamw adam sgd adagrad lamb", s->optimizer,

@@ -71,6 +71,8 @@ static weft_status read_word(weft_job *j, const weft_job__key *k, const weft_nod
             return WEFT_OK;
         }
     }
+    const char *hint = strcmp(k->key, "dtype") ? NULL : weft_compile_dtype_hint(word);
+    if (hint) return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", place(j, k, n), hint);
     return WEFT_FAIL(WEFT_ERR_ARG, "%s: '%s' is none of: %s", place(j, k, n), word,
                      k->words);
 }

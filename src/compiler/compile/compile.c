@@ -238,6 +238,18 @@ void weft_compile_for_cuda(weft_compile_spec *s)
     s->rewrites     = true;
 }
 
+const char *weft_compile_dtype_hint(const char *name)
+{
+    static const char *const half[]  = {"fp16", "f16", "float16", "half", "F16"};
+    static const char *const eight[] = {"fp8",      "f8",      "float8", "fp8_e4m3",
+                                        "fp8_e5m2", "f8_e4m3", "f8_e5m2"};
+    for (size_t i = 0; i < WEFT_COUNT(half); i++)
+        if (!strcmp(name, half[i])) return "fp16 is not supported yet: use bf16";
+    for (size_t i = 0; i < WEFT_COUNT(eight); i++)
+        if (!strcmp(name, eight[i])) return "fp8 is not supported yet: use bf16";
+    return NULL;
+}
+
 bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec *s)
 {
     return same_text(x->model, s->model) && x->source == s->source &&

@@ -49,6 +49,10 @@ void weft_compile_for_cuda(weft_compile_spec *s);
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch,
                                             int64_t seq);
 
+/* A type that others train in and this compiler does not: what to say about it.  NULL: it is not
+ * known either. */
+const char *weft_compile_dtype_hint(const char *name);
+
 /* Models are the same where their names and sources are. */
 bool weft_compile_spec_equal(const weft_compile_spec *a, const weft_compile_spec *b);
 

@@ -51,13 +51,14 @@ typedef struct weft_plugin {
 } weft_plugin;
 
 /* What plugin and host must agree on, as one text: version, operators, sizes of shared structs. */
-#define WEFT_PLUGIN_BUILD_SIZE 128
+#define WEFT_PLUGIN_BUILD_SIZE 144
 #define WEFT_PLUGIN_BUILD_FORMAT                                                         \
-    "weft " WEFT_VERSION ", %d operators, sizes %zu %zu %zu %zu %zu %zu %zu %zu %zu"
+    "weft " WEFT_VERSION ", %d operators, sizes %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu"
 #define WEFT_PLUGIN_BUILD_VALUES                                                         \
     (int)WEFT_N_OP, sizeof(weft_plugin_host), sizeof(weft_device), sizeof(weft_view),    \
         sizeof(weft_kernel_call), sizeof(weft_kernel_ctx), sizeof(weft_kernel),          \
-        sizeof(weft_kernel_table), sizeof(weft_device_way), sizeof(weft_comm_call)
+        sizeof(weft_kernel_table), sizeof(weft_device_way), sizeof(weft_comm_call),      \
+        sizeof(weft_device_facts)
 
 /* libweft_<name>.so of $WEFT_PLUGINS (folders, by ':'), or beside this library or command; its
  * kernels are registered.  Opened once, never closed.  WEFT_ERR_ARG: there is none, or it is of
