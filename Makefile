@@ -89,6 +89,7 @@ fuzz: build-fuzz
 fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault.txt files
 	@tools/fault.sh $(BUILD) bench/results/fault-ranks.txt ranks
+	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build
 	@tools/deps.sh slurm-wlm munge openmpi-bin

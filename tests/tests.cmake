@@ -244,6 +244,10 @@ if(TARGET weft_cuda)
     target_compile_options(stub_gpu PRIVATE -fvisibility=hidden)
     set_target_properties(stub_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_gpu)
+    add_library(stub_gpu_nvml SHARED tests/cuda/stub/nvml.c)
+    set_target_properties(stub_gpu_nvml PROPERTIES OUTPUT_NAME nvidia-ml SOVERSION 1
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_gpu)
+    add_dependencies(stub_gpu stub_gpu_nvml)
     foreach(name ${all_tests})
         if(name MATCHES "^test_cuda_")
             target_compile_definitions(${name} PRIVATE WEFT_TEST_PLUGINS="${CMAKE_BINARY_DIR}"
@@ -252,6 +256,19 @@ if(TARGET weft_cuda)
         endif()
     endforeach()
 endif()
+
+# tests/plugin/stub/other.c: plugins that are not of this build, for test_plugin.
+foreach(kind build abi symbol)
+    add_library(other_${kind} MODULE tests/plugin/stub/other.c)
+    target_include_directories(other_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include
+        $<TARGET_PROPERTY:weft_static,INTERFACE_INCLUDE_DIRECTORIES>)
+    set_target_properties(other_${kind} PROPERTIES OUTPUT_NAME weft_cuda
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/other_build/${kind})
+    add_dependencies(test_plugin other_${kind})
+endforeach()
+target_compile_definitions(other_abi PRIVATE STUB_ABI)
+target_compile_definitions(other_symbol PRIVATE STUB_NO_SYMBOL)
+target_compile_definitions(test_plugin PRIVATE WEFT_TEST_OTHER_BUILD="${CMAKE_BINARY_DIR}/other_build")
 
 # tests/cuda/stub/loader.c: a driver that pretends to load kernels, for test_sdpa_plan.
 if(TARGET test_sdpa_plan)

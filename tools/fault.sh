@@ -1,8 +1,9 @@
 #!/bin/sh
-# fault.sh BUILD RESULTS files|ranks: a long campaign of tests/eco and tests/fault; what came of it goes to RESULTS.
+# fault.sh BUILD RESULTS files|ranks|gpu: a long campaign of tests/eco and tests/fault; what came of it goes to RESULTS.
 #   files   every call that changes a file is killed before and failed at, kills fall at random moments, disks of
 #           many sizes run full; on the disk that TMPDIR lies on, not in memory
 #   ranks   one of four ranks is killed at random moments, or stopped: in loops of collectives, in a training job
+#   gpu     each call of the driver, cublasLt and cuDNN fails in a small job, once and from then on (tests/cuda/stub)
 set -eu
 build=$1
 results=$2
@@ -21,6 +22,12 @@ ranks)
     eco="ranks"
     unit="test_shm"
     what="$WEFT_FAULT_RANK_KILLS kills of one of four ranks (seed $WEFT_FAULT_SEED), $(nproc) processors"
+    ;;
+gpu)
+    eco=""
+    unit="test_cuda_fail"
+    what="every call of a job on the GPU fails, without a GPU"
+    export WEFT_TEST_FAILS=all
     ;;
 esac
 

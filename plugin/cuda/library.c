@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -319,8 +320,8 @@ weft_status weft_cuda_nccl_open(void)
                          "NCCL is not found (libnccl.so.2; $WEFT_CUDA_LIBS, ld.so, "
                          "/usr/local/cuda/lib64 and nvidia/*/lib of python3 were "
                          "searched): install NCCL 2, or set WEFT_GPU_COMM=staged");
-    take_library(l, so, nccl_row, WEFT_COUNT(nccl_row), &nccl, "ncclGetVersion", 2,
-                 2);
+    take_library(l, so, nccl_row, WEFT_COUNT(nccl_row), &nccl, "ncclGetVersion", 0,
+                 INT_MAX);
     if (!l->handle)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: NCCL 2.14 or later is needed, or WEFT_GPU_COMM=staged",

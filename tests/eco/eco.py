@@ -125,9 +125,9 @@ def words(job):
     return w
 
 
-def weft(*args, env=None, timeout=300):
+def weft(*args, env=None, timeout=300, command=WEFT):
     e = dict(os.environ, **env) if env else None
-    p = subprocess.run([WEFT, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    p = subprocess.run([command, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        stdin=subprocess.DEVNULL, timeout=timeout, env=e, cwd=ROOT)
     return Ran(args, p)
 

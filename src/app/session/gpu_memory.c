@@ -145,7 +145,7 @@ void weft_session__gpu_remedies(const weft_session *s, int64_t have,
     const char *recompute = find_recompute(s, have, &bytes);
     if (recompute) {
         snprintf(text, sizeof text, "recompute=%s (needs %.*f)", recompute,
-                 bytes < 1e8 ? 4 : 1, 1e-9 * (double)bytes);
+                 bytes < 100000000 ? 4 : 1, 1e-9 * (double)bytes);
         add_remedy(out, text);
     }
     n = find_gpus(s, have, &zero);

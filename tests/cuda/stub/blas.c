@@ -87,12 +87,14 @@ static void write_float(void *p, int type, int64_t i, float x)
 size_t cublasLtGetVersion(void);
 size_t cublasLtGetVersion(void)
 {
-    return 130100;
+    const char *version = getenv("WEFT_STUB_BLAS"); /* another version */
+    return version ? (size_t)atol(version) : 130100;
 }
 
 int cublasLtCreate(void **h);
 int cublasLtCreate(void **h)
 {
+    if (stub_enter(__func__)) return 14;
     *h = malloc(1);
     return *h ? OK : 3;
 }
@@ -100,6 +102,7 @@ int cublasLtCreate(void **h)
 int cublasLtDestroy(void *h);
 int cublasLtDestroy(void *h)
 {
+    if (stub_enter(__func__)) return 14;
     free(h);
     return OK;
 }
@@ -107,6 +110,7 @@ int cublasLtDestroy(void *h)
 int cublasLtMatmulDescCreate(void **out, int compute, int scale);
 int cublasLtMatmulDescCreate(void **out, int compute, int scale)
 {
+    if (stub_enter(__func__)) return 14;
     desc *d = calloc(1, sizeof *d);
     if (compute != COMPUTE_F32 || scale != TYPE_F32 || !d) return free(d), NOT_HERE;
     d->epilogue = 1;
@@ -117,6 +121,7 @@ int cublasLtMatmulDescCreate(void **out, int compute, int scale)
 int cublasLtMatmulDescDestroy(void *d);
 int cublasLtMatmulDescDestroy(void *d)
 {
+    if (stub_enter(__func__)) return 14;
     free(d);
     return OK;
 }
@@ -131,6 +136,7 @@ static int take(void *to, size_t want, const void *from, size_t n)
 int cublasLtMatmulDescSetAttribute(void *x, int what, const void *p, size_t n);
 int cublasLtMatmulDescSetAttribute(void *x, int what, const void *p, size_t n)
 {
+    if (stub_enter(__func__)) return 14;
     desc *d = x;
     switch (what) {
     case 3:
@@ -148,6 +154,7 @@ int cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows, uint64_t col
 int cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows, uint64_t cols,
                                int64_t ld)
 {
+    if (stub_enter(__func__)) return 14;
     layout *l = malloc(sizeof *l);
     if (!l || (type != TYPE_F32 && type != TYPE_BF16) || !rows || !cols ||
         ld < (int64_t)rows)
@@ -160,6 +167,7 @@ int cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows, uint64_t col
 int cublasLtMatrixLayoutDestroy(void *l);
 int cublasLtMatrixLayoutDestroy(void *l)
 {
+    if (stub_enter(__func__)) return 14;
     free(l);
     return OK;
 }
@@ -167,6 +175,7 @@ int cublasLtMatrixLayoutDestroy(void *l)
 int cublasLtMatrixLayoutSetAttribute(void *x, int what, const void *p, size_t n);
 int cublasLtMatrixLayoutSetAttribute(void *x, int what, const void *p, size_t n)
 {
+    if (stub_enter(__func__)) return 14;
     layout *l = x;
     if (what == 5) return take(&l->batch, sizeof l->batch, p, n);
     if (what == 6) return take(&l->stride, sizeof l->stride, p, n);
@@ -176,6 +185,7 @@ int cublasLtMatrixLayoutSetAttribute(void *x, int what, const void *p, size_t n)
 int cublasLtMatmulPreferenceCreate(void **out);
 int cublasLtMatmulPreferenceCreate(void **out)
 {
+    if (stub_enter(__func__)) return 14;
     preference *p = malloc(sizeof *p);
     if (!p) return 3;
     *p   = (preference){.schemes = 7, .align = {256, 256, 256, 256}};
@@ -186,6 +196,7 @@ int cublasLtMatmulPreferenceCreate(void **out)
 int cublasLtMatmulPreferenceDestroy(void *p);
 int cublasLtMatmulPreferenceDestroy(void *p)
 {
+    if (stub_enter(__func__)) return 14;
     free(p);
     return OK;
 }
@@ -193,6 +204,7 @@ int cublasLtMatmulPreferenceDestroy(void *p)
 int cublasLtMatmulPreferenceSetAttribute(void *x, int what, const void *p, size_t n);
 int cublasLtMatmulPreferenceSetAttribute(void *x, int what, const void *p, size_t n)
 {
+    if (stub_enter(__func__)) return 14;
     preference *f = x;
     if (what == 1) return take(&f->workspace, sizeof f->workspace, p, n);
     if (what == 3) return take(&f->schemes, sizeof f->schemes, p, n);
@@ -264,6 +276,7 @@ int cublasLtMatmulAlgoGetHeuristic(void *h, void *d, void *a, void *b, void *c, 
 int cublasLtMatmulAlgoGetHeuristic(void *h, void *d, void *a, void *b, void *c, void *y,
                                    void *x, int most, offer *o, int *n)
 {
+    if (stub_enter(__func__)) return 14;
     const preference *f  = x;
     int               st = check(d, a, b, c, y);
     (void)h;
@@ -286,6 +299,7 @@ int cublasLtMatmulAlgoCheck(void *h, void *d, void *a, void *b, void *c, void *y
 int cublasLtMatmulAlgoCheck(void *h, void *d, void *a, void *b, void *c, void *y,
                             const algo *g, offer *o)
 {
+    if (stub_enter(__func__)) return 14;
     (void)h;
     if (g->word[0] != MAGIC) return NOT_HERE;
     o->workspace = (size_t)g->word[1];

@@ -16,6 +16,16 @@ static inline void *stub_find(const char *name)
     return symbol;
 }
 
+/* Counts a call of a library as the driver counts its own; not 0: it is to fail. */
+static inline int stub_enter(const char *name)
+{
+    int (*enter)(const char *);
+    void *symbol = stub_find("stub_gpu_enter");
+    if (!symbol) return 0;
+    memcpy(&enter, &symbol, sizeof enter);
+    return enter(name);
+}
+
 /* run(args) on the stream, with args copied; at once where there is no stream.  The driver's
  * code. */
 static inline int stub_call(void *stream, const char *name, void (*run)(const void *args),

@@ -51,12 +51,14 @@ void cudnnGetLastErrorString(char *text, size_t bytes)
 size_t cudnnGetVersion(void);
 size_t cudnnGetVersion(void)
 {
-    return 91900;
+    const char *version = getenv("WEFT_STUB_DNN"); /* another version */
+    return version ? (size_t)atol(version) : 91900;
 }
 
 int cudnnCreate(void **h);
 int cudnnCreate(void **h)
 {
+    if (stub_enter(__func__)) return BAD;
     *h = calloc(1, sizeof(void *)); /* its stream */
     return *h ? OK : fail("memory");
 }
@@ -64,6 +66,7 @@ int cudnnCreate(void **h)
 int cudnnDestroy(void *h);
 int cudnnDestroy(void *h)
 {
+    if (stub_enter(__func__)) return BAD;
     free(h);
     return OK;
 }
@@ -71,6 +74,7 @@ int cudnnDestroy(void *h)
 int cudnnSetStream(void *h, void *stream);
 int cudnnSetStream(void *h, void *stream)
 {
+    if (stub_enter(__func__)) return BAD;
     *(void **)h = stream;
     return OK;
 }
@@ -80,6 +84,7 @@ int cudnnSetStream(void *h, void *stream)
 int cudnnBackendCreateDescriptor(int type, void **out);
 int cudnnBackendCreateDescriptor(int type, void **out)
 {
+    if (stub_enter(__func__)) return BAD;
     desc *d = calloc(1, sizeof *d);
     if (!d) return fail("memory");
     d->type = type;
@@ -90,6 +95,7 @@ int cudnnBackendCreateDescriptor(int type, void **out)
 int cudnnBackendDestroyDescriptor(void *p);
 int cudnnBackendDestroyDescriptor(void *p)
 {
+    if (stub_enter(__func__)) return BAD;
     desc *d = p;
     for (int i = 0; i < d->n_attribute; i++) free(d->attribute[i].data);
     free(d);
@@ -131,6 +137,7 @@ static int get_int(const desc *d, int name, int otherwise)
 int cudnnBackendSetAttribute(void *p, int name, int type, int64_t n, const void *data);
 int cudnnBackendSetAttribute(void *p, int name, int type, int64_t n, const void *data)
 {
+    if (stub_enter(__func__)) return BAD;
     desc *d = p;
     if (d->done || d->n_attribute == MOST_ATTRIBUTES || n < 1) return fail("attribute");
     if (type == DNN_TYPE_DESCRIPTOR && !((desc *const *)data)[0]->done)
@@ -147,6 +154,7 @@ int cudnnBackendSetAttribute(void *p, int name, int type, int64_t n, const void 
 int cudnnBackendFinalize(void *p);
 int cudnnBackendFinalize(void *p)
 {
+    if (stub_enter(__func__)) return BAD;
     desc *d = p;
     if (d->type == DNN_HEURISTIC) d->graph = get_pointer(d, DNN_HEURISTIC_GRAPH);
     if (d->type == DNN_EXECUTION_PLAN)
@@ -175,6 +183,7 @@ int cudnnBackendGetAttribute(void *p, int name, int type, int64_t most, int64_t 
 int cudnnBackendGetAttribute(void *p, int name, int type, int64_t most, int64_t *n,
                              void *out)
 {
+    if (stub_enter(__func__)) return BAD;
     desc *d = p;
     (void)type;
     *n = 0;

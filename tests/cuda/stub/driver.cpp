@@ -5,11 +5,14 @@
  * Work that waits for another process (call.h) holds its stream alone: other streams go on, and the lock is let go.
  *
  *     WEFT_STUB_FAIL=n       call n fails, once; WEFT_STUB_LOST=n: and all after it, as on a lost GPU
+ *     WEFT_STUB_RANK=r       only in the process of rank r
  *     WEFT_STUB_LOG=file     every call as a line, with its number
- *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY     what the machine is (1, 90, 13000, 8e9 bytes) */
+ *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY     what the machine is (1, 90, 13000, 8e9 bytes)
+ *     WEFT_STUB_OTHERS=bytes  what other processes hold of its memory */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <string>
 
 #include "cuda_args.h"
@@ -38,14 +41,41 @@ double number(const char *name, double other)
     return x && *x ? atof(x) : other;
 }
 
+size_t free_bytes()
+{
+    double left = number("WEFT_STUB_MEMORY", 8e9) - number("WEFT_STUB_OTHERS", 0) -
+                  (double)device_bytes;
+    return left > 0 ? (size_t)left : 0;
+}
+
 /* ---- every call comes by here ---- */
+
+long fail, lost;
+bool asked; /* for the environment's */
+
+/* Of several ranks each has its own file. */
+FILE *open_log()
+{
+    const char *path = getenv("WEFT_STUB_LOG"), *rank = getenv("WEFT_RANK");
+    std::string name = path ? path : "";
+    if (path && rank) name += std::string(".") + rank;
+    return path ? fopen(name.c_str(), "w") : nullptr;
+}
+
+bool is_rank_of_failures()
+{
+    const char *one = getenv("WEFT_STUB_RANK"), *rank = getenv("WEFT_RANK");
+    return !one || (rank && !strcmp(one, rank));
+}
 
 int enter(const char *name, const std::string &what = "")
 {
-    static const char *path = getenv("WEFT_STUB_LOG");
-    static FILE       *file = path ? fopen(path, "w") : nullptr;
-    static const long  fail = (long)number("WEFT_STUB_FAIL", 0),
-                      lost  = (long)number("WEFT_STUB_LOST", 0);
+    static FILE *file = open_log();
+    if (!asked && is_rank_of_failures()) {
+        fail = (long)number("WEFT_STUB_FAIL", 0);
+        lost = (long)number("WEFT_STUB_LOST", 0);
+    }
+    asked = true;
     n_call++;
     if (file) {
         fprintf(file, "%ld %s%s%s\n", n_call, name, what.empty() ? "" : " ",
@@ -128,6 +158,13 @@ API int cuDeviceGetUuid_v2(unsigned char *uuid, int i)
     return OK;
 }
 
+API int cuDeviceGetPCIBusId(char *id, int n, int)
+{
+    ENTER();
+    snprintf(id, (size_t)n, "0000:01:00.0");
+    return OK;
+}
+
 API int cuDeviceTotalMem_v2(size_t *n, int)
 {
     ENTER();
@@ -182,7 +219,7 @@ API int cuMemGetInfo_v2(size_t *left, size_t *all)
     ENTER();
     NEED_CONTEXT;
     *all  = (size_t)number("WEFT_STUB_MEMORY", 8e9);
-    *left = *all - device_bytes;
+    *left = free_bytes();
     return OK;
 }
 
@@ -200,8 +237,7 @@ API int cuMemAlloc_v2(ptr *p, size_t n)
 {
     ENTER(std::to_string(n));
     NEED_CONTEXT;
-    if ((double)(device_bytes + n) > number("WEFT_STUB_MEMORY", 8e9))
-        return OUT_OF_MEMORY;
+    if (n > free_bytes()) return OUT_OF_MEMORY;
     size_t whole = (n + 4095) / 4096 * 4096;
     int    fd    = memfd_create("stub_gpu", MFD_CLOEXEC);
     void  *m = fd >= 0 && !ftruncate(fd, (off_t)whole) ? map_file(fd, whole) : nullptr;
@@ -212,9 +248,11 @@ API int cuMemAlloc_v2(ptr *p, size_t n)
     device[(char *)m] = whole;
     files[(char *)m]  = fd;
     device_bytes += whole;
-    { /* what was there before is anything */
-        reach r;
-        memset(m, 0xa5, n);
+    { /* what was there before is anything; pages that nobody writes cost nothing */
+        reach  r;
+        size_t part = n < (size_t)POISONED ? n : (size_t)POISONED;
+        memset(m, 0xa5, part);
+        memset((char *)m + n - part, 0xa5, part);
     }
     *p = (ptr)(uintptr_t)m;
     return OK;
@@ -632,6 +670,52 @@ API int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned tx,
     o.shared  = shared;
     o.data.assign((const char *)args[0], (const char *)args[0] + k->bytes);
     return give((stream *)s, std::move(o));
+}
+
+/* A call of a stub library (call.h). */
+API int stub_gpu_enter(const char *name)
+{
+    holding hold;
+    return enter(name);
+}
+
+/* For tests of many runs in one process.  From here on calls are counted from 1; call n fails, or
+ * all from it on where `all` is set; 0: none. */
+API void stub_gpu_fail(long n, int all)
+{
+    holding hold;
+    n_call = 0;
+    asked  = true;
+    fail   = all ? 0 : n;
+    lost   = all ? n : 0;
+}
+
+API long stub_gpu_calls()
+{
+    return n_call;
+}
+
+/* Things of this process that were not given back; forget: as if they had been. */
+API long stub_gpu_held(int forget)
+{
+    holding hold;
+    long n = (long)(device.size() + pinned.size() + streams.size() + events.size() +
+                    graphs.size()) +
+             n_context;
+    if (forget) {
+        for (auto &m : device) munmap(m.first, m.second);
+        for (auto &m : files) close(m.second);
+        files.clear();
+        for (auto &m : pinned) free(m.first);
+        for (stream *s : streams) delete s;
+        for (event *e : events) delete e;
+        for (graph *g : graphs) delete g;
+        device.clear(), pinned.clear(), streams.clear(), events.clear(), graphs.clear();
+        captures.clear();
+        device_bytes = 0;
+        n_context    = 0;
+    }
+    return n;
 }
 
 /* What a stub library does on a stream (call.h). */

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -169,6 +170,24 @@ struct reach { /* device memory can be reached while one of these is there */
     }
 };
 
+enum {
+    PAGE     = 4096,
+    POISONED = 64 << 10 /* bytes at both ends of new memory */
+};
+
+/* Whole pages of device memory, which are a file's, become 0 by giving them back. */
+void fill(char *to, int value, size_t n)
+{
+    uintptr_t from  = ((uintptr_t)to + PAGE - 1) / PAGE * PAGE,
+              until = ((uintptr_t)to + n) / PAGE * PAGE;
+    if (value || until <= from || madvise((void *)from, until - from, MADV_REMOVE)) {
+        memset(to, value, n);
+        return;
+    }
+    memset(to, 0, from - (uintptr_t)to);
+    memset((void *)until, 0, (uintptr_t)to + n - until);
+}
+
 /* false: it waits, and is tried again; what it has done so far stays done. */
 bool execute(operation &o)
 {
@@ -180,7 +199,7 @@ bool execute(operation &o)
         if (o.word)
             *(volatile int *)o.to = o.value;
         else
-            memset(o.to, o.value, o.bytes);
+            fill(o.to, o.value, o.bytes);
         break;
     case operation::KERNEL:
         emu_run(o.k->body, o.grid, o.threads, o.shared, o.data.data());
