@@ -40,10 +40,18 @@ int weft_cuda_pinned_print(const weft_cuda_pinned_key *key,
 
 /* ---- measuring: tune.c, where there is a GPU ---- */
 
+/* What is multiplied, in device memory. */
+typedef struct weft_cuda_factor {
+    const void *p;
+    int64_t     bytes;
+    int         type; /* cublasLt's */
+} weft_cuda_factor;
+
 typedef struct weft_cuda_trial {
     int (*issue)(void *arg, const weft_cuda_blas_algo *algo); /* 0: it is on the stream */
     void                       *arg, *stream;
     const weft_cuda_pinned_key *key;
+    weft_cuda_factor            factor[2]; /* overwritten */
 } weft_cuda_trial;
 
 /* The number of the fastest offer, which is pinned from then on.  NULL: nothing is measured, and

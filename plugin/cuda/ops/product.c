@@ -212,6 +212,14 @@ static int issue_trial(void *arg, const weft_cuda_blas_algo *algo)
     return issue_part(t->s, t->part, t->x, algo);
 }
 
+/* From the first element to the last one. */
+static weft_cuda_factor factor_of(const weft_cuda_product *p, int o, const void *at,
+                                  const lt_matrix *x)
+{
+    int64_t n = (x->cols - 1) * x->ld + x->rows + (p->batch - 1) * p->batch_stride[o];
+    return (weft_cuda_factor){at, n * (x->type == WEFT_BLAS_BF16 ? 2 : 4), x->type};
+}
+
 /* Pinned, or measured where that is asked for, or the first offer. */
 static weft_status choose_algorithm(const prepared_product *s, const lt_matrix *x,
                                     const weft_cuda_product_part *at,
@@ -229,7 +237,12 @@ static weft_status choose_algorithm(const prepared_product *s, const lt_matrix *
     WEFT_TRY(list_offers(s, part, &key, offer, weft_cuda_tuner ? MOST_OFFERS : 1, &n));
     if (weft_cuda_tuner) {
         part_trial      t     = {s, part, ctx};
-        weft_cuda_trial trial = {issue_trial, &t, weft_cuda_stream(ctx), &key};
+        weft_cuda_trial trial = {issue_trial,
+                                 &t,
+                                 weft_cuda_stream(ctx),
+                                 &key,
+                                 {factor_of(&s->plan, PRODUCT_B, part->b, &x[0]),
+                                  factor_of(&s->plan, PRODUCT_A, part->a, &x[1])}};
         best                  = weft_cuda_tuner(&trial, offer, n);
     }
     part->algo = offer[best].algo;
