@@ -147,7 +147,8 @@ weft_status weft_compile__rank(const weft_compile__request *q,
                                   .n_lane       = (int)s->lanes,
                                   .rank         = q->rank,
                                   .row_elements = s->row_elements,
-                                  .head_rows    = s->head_rows};
+                                  .head_rows    = s->head_rows,
+                                  .align_bytes  = s->align_bytes};
     if (q->plan) return make_ranks(q, sharding, cache, o, out);
     return weft_partition_program(q->graph, NULL, &o, out);
 }
@@ -235,6 +236,7 @@ void weft_compile_for_cuda(weft_compile_spec *s)
 {
     s->row_elements = 64;
     s->head_rows    = 4096;
+    s->align_bytes  = 256;
     s->rewrites     = true;
 }
 
@@ -259,8 +261,8 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->dropout == s->dropout && x->row_elements == s->row_elements &&
-           x->head_rows == s->head_rows && x->rewrites == s->rewrites &&
-           same_optimizer(&x->optimizer, &s->optimizer);
+           x->head_rows == s->head_rows && x->align_bytes == s->align_bytes &&
+           x->rewrites == s->rewrites && same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)

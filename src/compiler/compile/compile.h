@@ -35,9 +35,10 @@ typedef struct weft_compile_spec {
     weft_strategy_recompute recompute;
     bool                    dropout;
     /* what the device's kernels take (weft_lower_options), set by weft_compile_for_cuda() */
-    int                    row_elements;
-    int                    head_rows;
-    bool                   rewrites; /* gates and sums as its kernels take them (graph/) */
+    int  row_elements;
+    int  head_rows;
+    int  align_bytes;
+    bool rewrites; /* gates and sums as its kernels take them (graph/) */
     weft_compile_optimizer optimizer;
 } weft_compile_spec;
 

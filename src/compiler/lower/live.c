@@ -11,6 +11,11 @@ static void touch(weft_segment *s, int storage, int instr)
     t->last = instr;
 }
 
+int64_t weft_segment_round(const weft_segment *s, int64_t bytes)
+{
+    return (bytes + s->align - 1) & -s->align;
+}
+
 void weft_lower__live(weft_segment *s)
 {
     for (int i = 0; i < s->n_storage; i++) s->storage[i].first = s->storage[i].last = -1;
@@ -44,8 +49,8 @@ static cover_kind cover_of(const weft_segment *s, const weft_operand *o, int row
         kind  = COVERS_PADDED;
     }
     bytes *= weft_dtype_bytes(o->type.dtype);
-    return ((bytes + 63) & ~(int64_t)63) == s->storage[o->buffer].bytes ? kind
-                                                                        : COVERS_PART;
+    return weft_segment_round(s, bytes) == s->storage[o->buffer].bytes ? kind
+                                                                       : COVERS_PART;
 }
 
 /* Which result of i may lie over operand 0: that of an element-wise operator, or the gradient of

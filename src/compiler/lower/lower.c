@@ -466,7 +466,7 @@ static weft_status number_storages(writer *w)
             bytes = w->p->loc[v].stride[0] * t->shape.d[0] * weft_dtype_bytes(t->dtype);
         s->storage[s->n_storage] = (weft_storage){.name  = nm,
                                                   .kind  = kind_of(w, v),
-                                                  .bytes = (bytes + 63) & ~(int64_t)63,
+                                                  .bytes = weft_segment_round(s, bytes),
                                                   .first = -1,
                                                   .last  = -1};
         id[v]                    = s->n_storage++;
@@ -544,6 +544,7 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
     w.s = WEFT_ARENA_NEW(a, weft_segment);
     WEFT_GO(weft_arena_status(a));
     w.s->arena = a;
+    w.s->align = o && o->align_bytes ? o->align_bytes : 64;
     w.s->name  = weft_arena_strdup(a, g->name);
     WEFT_GO(write_segment(&w));
     *out = w.s;

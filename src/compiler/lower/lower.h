@@ -40,7 +40,11 @@ typedef struct weft_segment {
     weft_storage *storage;
     int           n_binding;
     weft_binding *binding; /* buffer = storage */
+    int64_t       align;   /* bytes: storages are multiples of it */
 } weft_segment;
+
+/* The bytes of a storage that holds so many. */
+int64_t weft_segment_round(const weft_segment *s, int64_t bytes);
 
 typedef struct weft_lower_options {
     /* a step has one micro-batch: a sum over micro-batches is its only term */
@@ -55,6 +59,8 @@ typedef struct weft_lower_options {
     /* logits, their loss and its gradient are made and used in parts of at least so many rows; 0:
      * all rows at once */
     int head_rows;
+    /* storages begin at multiples of so many bytes, a power of two; 0: 64 */
+    int align_bytes;
 } weft_lower_options;
 
 /* Borrows g for the call; o may be NULL. */

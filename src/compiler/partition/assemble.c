@@ -246,7 +246,8 @@ static weft_status lower_graph(assembly *build)
     weft_lower_options o = {.one_micro    = build->batch.one_term,
                             .piece        = piece,
                             .row_elements = build->options->row_elements,
-                            .head_rows    = build->options->head_rows};
+                            .head_rows    = build->options->head_rows,
+                            .align_bytes  = build->options->align_bytes};
     return weft_lower(build->part.graph, &o, &build->segment);
 }
 

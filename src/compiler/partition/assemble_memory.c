@@ -248,7 +248,7 @@ static void plan_shares(assembly *build, int64_t *end)
                                                          all ? "all" : "own"),
                                .slab   = WEFT_PARTITION__STAGING,
                                .offset = end[WEFT_PARTITION__STAGING],
-                               .bytes  = (n + 63) & ~(int64_t)63,
+                               .bytes  = weft_segment_round(build->segment, n),
                                .n_slot = 1};
             end[f->slab] += f->bytes;
         }
