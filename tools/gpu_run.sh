@@ -10,6 +10,7 @@
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
 #   classes     the time of gpt2's instructions by kind and size
 #   tune        algorithms of cublasLt measured: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
+#   predict     20 models: steps and memory predicted from a calibration (CLUSTER=file: that one), then measured
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
 # the run is one line a block.  Nothing is compiled: BUILD (build) and tests/ come from the machine that built them.
@@ -23,7 +24,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
@@ -79,6 +80,11 @@ run_block() {
             bench "gpt2, first offers" A=1 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             bench "gpt2, pinned" "WEFT_CUDA_PINNED=$out/pinned.tsv" "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             cat "$out/pinned.tsv"
+        ;;
+    predict)
+        cluster=${CLUSTER:-$out/gpus.yaml}
+        [ -n "${CLUSTER:-}" ] || "$WEFT" cluster calibrate --only gpus --list "$out/calibration.csv" -o "$cluster" || return
+        python3 bench/predict/own_gpu.py --weft "$WEFT" --cluster "$cluster" --out "$out/predict"
         ;;
     *)
         echo "no block $1"

@@ -6,6 +6,7 @@
 #include "gpu.h"
 #include "host.h"
 #include "peer.h"
+#include "library.h"
 
 static const weft_kernel_table *const tables[] = {&weft_cuda_table};
 
@@ -17,6 +18,14 @@ static const char *print_build(void)
     static char text[WEFT_PLUGIN_BUILD_SIZE];
     snprintf(text, sizeof text, WEFT_PLUGIN_BUILD_FORMAT, WEFT_PLUGIN_BUILD_VALUES);
     return text;
+}
+
+static weft_status describe_libraries(char *text, size_t n)
+{
+    WEFT_TRY(weft_cuda_driver_open());
+    WEFT_TRY(weft_cuda_libraries_open(weft_cuda_cu.version));
+    weft_cuda_libraries_print(text, n);
+    return WEFT_OK;
 }
 
 extern const weft_plugin                                 weft_plugin_cuda;
@@ -32,4 +41,5 @@ __attribute__((visibility("default"))) const weft_plugin weft_plugin_cuda = {
     .table        = tables,
     .n_way        = (int)WEFT_COUNT(ways),
     .way          = ways,
+    .describe     = describe_libraries,
 };

@@ -179,12 +179,58 @@ static void shared_cores(void **state)
     close_to(total(", oversubscription: [0.5, 1]"), 1 + 2 * 0.5 + 1);
 }
 
+/* GPUs: the gap between launches of a graph, the rest of a step at the commit point, and nothing
+ * but bf16 for matmuls. */
+static void steps_of_gpus(void **state)
+{
+    (void)state;
+    static const char gpu[] =
+        HEAD "  - {name: unused, alpha_s: 0.01, Bps: 1000}\n"
+             "node:\n  - {name: n, device: d}\n"
+             "timing:\n"
+             "  - {device: d, work: \"matmul nn\", size: [64, 64, 64], s: 1e-04}\n"
+             "  - {device: d, work: add, size: [768], s: 1e-05}\n"
+             "  - {device: d, work: sumsq, size: [264], s: 3e-06}\n"
+             "  - {device: d, work: graph node, size: [1], s: 2e-06}\n"
+             "  - {device: d, work: step, size: [1], s: 5e-05}\n";
+    static const char prog[] =
+        "program p rank 0 of 1 micro 1 lanes 1 {\n"
+        "  slab work work 65536\n"
+        "  buffer x slab work at 0 bytes 65536\n"
+        "  stream compute compute device 0 threads 0\n"
+        "  actor all on compute {\n"
+        "    compute a matmul \"spec=mk,kn->mn\" (x bf16[64,64], x bf16[64,64]) -> (x "
+        "bf16[64,64]) ;\n"
+        "    compute b matmul \"spec=mk,kn->mn\" (x f32[64,64], x f32[64,64]) -> (x "
+        "f32[64,64]) ;\n"
+        "    compute c add (x f32[64], x f32[64]) -> (x f32[64]) ;\n"
+        "    compute d sumsq (x f32[64]) -> (x f64[]) ;\n"
+        "    commit step (x f64[]) ;\n"
+        "  }\n"
+        "  list compute { all; }\n"
+        "}\n";
+    weft_cluster *c = parse(gpu);
+    weft_program *p = NULL;
+    weft_arena   *a = NULL;
+    double       *s;
+    assert_ok(weft_program_parse("p", prog, strlen(prog), &p));
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_cost_program(p, c, a, &s));
+    close_to(s[0], 1e-4 + 2e-6);
+    close_to(s[1], 0.001 + fmax(2.0 * 64 * 64 * 64 / 1e9, 3 * 4.0 * 64 * 64 / 1e6));
+    close_to(s[2], 1e-5 + 2e-6);
+    close_to(s[3], 3e-6); /* launched with others */
+    close_to(s[4], 5e-5);
+    weft_arena_destroy(a);
+    weft_program_destroy(p);
+    weft_cluster_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(looked_up),
-        cmocka_unit_test(read_back_and_learned),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(steps_of_gpus),         cmocka_unit_test(looked_up),
+        cmocka_unit_test(read_back_and_learned), cmocka_unit_test(refused),
         cmocka_unit_test(shared_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

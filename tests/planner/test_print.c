@@ -88,7 +88,7 @@ static void check_question(const char *model, const char *line, int batch, int s
     assert_int_equal(strstr(text.s, " s at best") != NULL, at_best);
     assert_int_equal(at_best, !engine && unmeasured);
     bool ours = !engine, cpu = !strncmp(c->device[c->node[0].device].name, "cpu", 3);
-    bool first = !strncmp(text.s, "weft has not run on GPUs yet (", 30);
+    bool first = !strncmp(text.s, "weft was not timed on these GPUs (", 34);
     assert_int_equal(first, ours && !cpu);
     if (ours)
         assert_int_equal(strstr(json.s, "\"engine_ran_there\": false") != NULL, !cpu);

@@ -216,6 +216,15 @@ static void described(void **state)
     assert_int_equal(run("$B/stub_nvml", "", "cluster discover"), 0);
     said("2 x h200-141g, nvlink4");
     said("NVML: NVIDIA H200; peaks as h200-141g");
+    /* with a driver: lines of the GPUs and libraries, and why nothing trains there */
+    assert_int_equal(run("$B/stub_nvml:" BOTH, "", "cluster discover"), 0);
+    said("driver 580.159.04, of CUDA 13.0\n"
+         "cuda:0  NVIDIA H200, capability 9.0, 132 multiprocessors, ");
+    said(" GiB free; 18 NVLinks; peer access to cuda:1\ncuda:1  NVIDIA H200, ");
+    said("; 18 NVLinks; peer access to cuda:0\nno training on GPUs: ");
+    said("\nNCCL 2.28.9 ");
+    assert_int_equal(run("$B/stub_nvml:" BOTH, "one", "cluster discover"), 0);
+    said("GiB\nno training on GPUs: ");
     assert_int_equal(run("$B/stub_nvml", "", "cluster discover --ranks 2"), 0);
     said("2 x cpu");
     assert_int_equal(run("$B/stub_nvml", "other", "cluster discover"), 2);

@@ -6,15 +6,13 @@
 #include <string.h>
 
 #include "cuda_priv.h"
+#include "op/workspace.h"
 #include "pinned.h"
 #include "product.h"
 
 enum {
-    LEAST_WORKSPACE = 4 << 20,
-    MOST_WORKSPACE  = 64 << 20,
-    MOST_SPLIT      = 16, /* parts of a sum that the workspace has space for */
-    MOST_OFFERS     = 16,
-    N_LAYOUT        = 4 /* A, B, C, D */
+    MOST_OFFERS = 16,
+    N_LAYOUT    = 4 /* A, B, C, D */
 };
 
 typedef struct product_part {
@@ -303,10 +301,7 @@ size_t weft_cuda_scratch_product(const weft_kernel_call *c, int n_thread)
     weft_cuda_product p;
     (void)n_thread;
     if (!plan_call(c, &p)) return 0;
-    int64_t bytes = 4 * p.m * p.n * p.batch;
-    if (bytes > MOST_WORKSPACE / MOST_SPLIT) return MOST_WORKSPACE;
-    bytes = bytes * MOST_SPLIT / 256 * 256;
-    return (size_t)(bytes < LEAST_WORKSPACE ? LEAST_WORKSPACE : bytes);
+    return (size_t)weft_workspace_matmul(p.m * p.n * p.batch);
 }
 
 void weft_cuda_release_product(void *prepared)

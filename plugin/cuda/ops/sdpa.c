@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cuda_priv.h"
+#include "op/workspace.h"
 #include "dnn.h"
 #include "sdpa.h"
 
@@ -18,7 +19,7 @@ enum {
     MOST_HEAD_SIZE = 256
 };
 
-int64_t weft_cuda_sdpa_most_bytes = (int64_t)9 << 28;
+int64_t weft_cuda_sdpa_most_bytes = WEFT_WORKSPACE_ATTENTION;
 
 /* A call: its operands by the names of a plan, and how it is cut. */
 typedef struct sdpa_call {
@@ -120,24 +121,17 @@ static bool set_mask(const weft_kernel_call *c, weft_cuda_sdpa_shape *x)
     return x->shift >= 0;
 }
 
-static int64_t largest_divisor(int64_t n, int64_t most)
-{
-    int64_t d = most < n ? most : n;
-    if (d < 1) d = 1;
-    while (n % d) d--;
-    return d;
-}
-
 /* As much of the batch as fits the workspace; of one sequence, as many key heads. */
 static void cut_slices(sdpa_call *s)
 {
     weft_cuda_sdpa_shape *x     = &s->shape;
     int64_t               ratio = x->h / x->g;
     if (!x->backward) return;
-    int64_t head = 2 * ratio * x->s * x->t;
-    x->b         = largest_divisor(s->b, weft_cuda_sdpa_most_bytes / (head * x->g));
-    if (x->b == 1) x->g = largest_divisor(s->g, weft_cuda_sdpa_most_bytes / head);
-    x->h = x->g * ratio;
+    weft_attention_slice slice = weft_workspace_attention(s->b, s->g, ratio, x->s, x->t,
+                                                          weft_cuda_sdpa_most_bytes);
+    x->b                       = slice.b;
+    x->g                       = slice.g;
+    x->h                       = x->g * ratio;
 }
 
 static bool read_call(const weft_kernel_call *c, sdpa_call *s)

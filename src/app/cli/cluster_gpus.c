@@ -2,10 +2,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/io.h"
 #include "base/pool.h"
 #include "cli/cli.h"
+#include "probe/found.h"
 #include "probe/gpu.h"
 #include "probe/probe.h"
 #include "session/device.h"
@@ -14,6 +16,32 @@
 static void log_line(const char *line)
 {
     fprintf(stderr, "%s\n", line);
+}
+
+/* ---- what is there ---- */
+
+/* One library a line; NCCL as ld.so finds it, where the plugin has not named its own. */
+static void describe_libraries(const weft_probe_found *f, weft_text *t)
+{
+    char text[2400] = "", *at = text;
+    if (weft_session_find_libraries(text, sizeof text) != WEFT_OK)
+        weft_text_add(t, "no training on GPUs: %s\n", weft_error_text());
+    bool nccl = strstr(text, "NCCL") != NULL;
+    while (*at) {
+        char *end = strstr(at, ", ");
+        weft_text_add(t, "%.*s\n", (int)(end ? end - at : (ptrdiff_t)strlen(at)), at);
+        at = end ? end + 2 : at + strlen(at);
+    }
+    if (!nccl) weft_text_add(t, "%s%s\n", f->nccl[0] ? "NCCL " : "no NCCL", f->nccl);
+}
+
+void weft_cli_describe_gpus(weft_text *t)
+{
+    weft_probe_found f;
+    weft_probe_find_gpus(&f);
+    if (!f.n) return;
+    weft_probe_print_gpus(&f, t);
+    describe_libraries(&f, t);
 }
 
 /* ---- the plugin's part ---- */

@@ -3,6 +3,7 @@
 #ifndef WEFT_CLI_CLUSTER_GPUS_H
 #define WEFT_CLI_CLUSTER_GPUS_H
 
+#include "base/text.h"
 #include "cluster/cluster.h"
 
 typedef struct weft_cli_gpus {
@@ -11,6 +12,8 @@ typedef struct weft_cli_gpus {
     const char *tune;       /* a table of algorithms to write first; NULL */
 } weft_cli_gpus;
 
+/* GPUs, driver and libraries of this host, a line each; nothing where there is no GPU. */
+void weft_cli_describe_gpus(weft_text *t);
 /* *out NULL: none could be measured, and a line says why. */
 weft_status weft_cli_measure_gpus(const weft_cli_gpus *o, weft_cluster **out);
 /* c, whose first node has such GPUs, with times of instructions; the cache is left alone. */

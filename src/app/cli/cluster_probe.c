@@ -24,7 +24,9 @@ const weft_cli_command weft_cli_cluster_discover = {
     .about = "what is here: GPUs (NVML) or processors (hwloc, /proc), memory",
     .more =
         "Numbers are those on the box; where weft cluster calibrate has measured this\n"
-        "host, its numbers are taken from the cache.",
+        "host, its numbers are taken from the cache.  Of GPUs, lines follow for the "
+        "driver, each\nGPU (capability, free memory, NVLinks, peer access) and NVIDIA's "
+        "libraries as jobs find\nthem (cublasLt, cuDNN, NCCL).",
     .example = "weft cluster discover -o cluster.yaml",
     .run     = discover,
 };
@@ -70,6 +72,17 @@ static int put(const weft_cli_command *cmd, weft_cluster *c, const char *out)
     return st == WEFT_OK ? weft_cli_put(cmd, &t, out) : weft_cli_fail(cmd, st);
 }
 
+/* The cluster, and what no cluster file has: driver, free memory, libraries. */
+static int put_found(const weft_cli_command *cmd, weft_cluster *c)
+{
+    weft_text   t  = {0};
+    weft_status st = weft_cluster_describe(c, &t);
+    weft_cluster_destroy(c);
+    if (st != WEFT_OK) return weft_cli_fail(cmd, st);
+    weft_cli_describe_gpus(&t);
+    return weft_cli_put(cmd, &t, NULL);
+}
+
 static int discover(int argc, char **argv)
 {
     const weft_cli_command *cmd   = &weft_cli_cluster_discover;
@@ -95,7 +108,8 @@ static int discover(int argc, char **argv)
         st = weft_cluster_load(path, NULL, &c);
     else if (st == WEFT_OK)
         st = here((int)hosts, (int)ranks, fresh, &c);
-    return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
+    if (st != WEFT_OK) return weft_cli_fail(cmd, st);
+    return out ? put(cmd, c, out) : put_found(cmd, c);
 }
 
 /* ---- calibrate ---- */

@@ -145,7 +145,10 @@ static bool has_bf16(const weft_device_kind *d)
  * alone are simulated in fp32: programs of ours have no fp16. */
 static const char *usual_dtype(const weft_cluster *c)
 {
-    if (weft_planner_has_run_on(c)) return "fp32";
+    bool cpus = true;
+    for (int i = 0; i < c->n_node; i++)
+        cpus = cpus && weft_cluster_is_cpu(&c->device[c->node[i].device]);
+    if (cpus) return "fp32";
     for (int i = 0; i < c->n_node; i++)
         if (!has_bf16(&c->device[c->node[i].device])) return "fp32";
     return "bf16";
@@ -344,6 +347,8 @@ static int run(int argc, char **argv)
         }
         if (j.plan)
             o.spec.spec.recompute = (weft_strategy_recompute)j.plan->strategy.recompute;
+        if (j.cluster && weft_cluster_is_cuda(j.cluster)) /* as jobs there have them */
+            o.spec.spec.row_elements = WEFT_COMPILE_CUDA_ROW;
         st = build(&j, &o, argv, n_word);
     }
     if (st == WEFT_OK) st = simulate(&j, &o, &t, &trace, &fits);

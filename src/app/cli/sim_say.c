@@ -7,11 +7,9 @@ enum {
     MOST_TRACKS = 64 /* ranks that a timeline shows each by itself */
 };
 
-static int64_t memory_of(const weft_program *p)
+static int64_t memory_of(const weft_program *p, const weft_cluster *c)
 {
-    int64_t n = 0;
-    for (int k = 0; k < p->n_slab; k++) n += p->slab[k].bytes;
-    return n;
+    return weft_cost_program_bytes(p, weft_cluster_device(c, p->rank));
 }
 
 static weft_status traffic(const weft_sim_folded *f, const weft_cluster *c, double *level)
@@ -38,7 +36,7 @@ bool weft_cli_sim_fits(const weft_sim_folded *f, const weft_cluster *c)
 {
     for (int k = 0; k < f->n_class; k++) {
         const weft_device_kind *d = weft_cluster_device(c, f->program[k]->rank);
-        if (memory_of(f->program[k]) > weft_cluster_usable_bytes(d)) return false;
+        if (memory_of(f->program[k], c) > weft_cluster_usable_bytes(d)) return false;
     }
     return true;
 }
@@ -107,7 +105,7 @@ weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
     weft_text_add(out, "], \"mem_bytes\": [");
     for (int r = 0; r < w->n; r++)
         weft_text_add(out, r ? ", %lld" : "%lld",
-                      (long long)memory_of(f->program[f->class_of[r]]));
+                      (long long)memory_of(f->program[f->class_of[r]], c));
     weft_text_add(out, "], \"link_bytes\": {");
     for (int l = 1; l < WEFT_COST_LEVELS; l++) {
         if (!(level[l] > 0)) continue;
@@ -128,7 +126,7 @@ static void put_too_large(const weft_sim_folded *f, const weft_cluster *c, weft_
 {
     for (int k = 0; k < f->n_class; k++) {
         const weft_device_kind *d    = weft_cluster_device(c, f->program[k]->rank);
-        int64_t                 need = memory_of(f->program[k]);
+        int64_t                 need = memory_of(f->program[k], c);
         int64_t                 have = weft_cluster_usable_bytes(d);
         if (need > have)
             weft_text_add(
@@ -153,7 +151,7 @@ weft_status weft_cli_sim_print(const weft_sim_folded *f, const weft_world *w,
         weft_text_add(out, "  rank %d%s: %d like it, compute idle %.1f %%, %.1f MiB\n",
                       f->program[k]->rank, f->n_rank[k] > 1 ? " and others" : "",
                       f->n_rank[k], 100 * idle_share(f->timeline, k),
-                      (double)memory_of(f->program[k]) / (1 << 20));
+                      (double)memory_of(f->program[k], c) / (1 << 20));
     for (int l = 1; l < WEFT_COST_LEVELS; l++)
         if (level[l] > 0)
             weft_text_add(out, "  over %s: %.3f MB a step\n", level_name(c, l),

@@ -74,7 +74,6 @@ static weft_status time_classes(const weft_runner_options *with, weft_bench_resu
     weft_status         st = WEFT_OK;
     o.trace                = weft_runner_instructions(o.made->program);
     WEFT_GO(weft_runner_create(&o, &r));
-    WEFT_GO(weft_bench_draw_weights(r, o.made, o.pool));
     WEFT_GO(
         time_steps(r, o.made->model, o.made->program->n_micro, TRACED_STEPS, ms, &loss));
     WEFT_GO(weft_runner_timeline(r, &t));
@@ -84,6 +83,17 @@ out:
     weft_timeline_destroy(t);
     weft_runner_destroy(r);
     return st;
+}
+
+/* Of a GPU: slabs, scratch and workspaces.  Tables are the host's. */
+static int64_t count_memory(const weft_runner *r, const weft_device *d,
+                            const weft_training *t)
+{
+    const weft_state  *state = weft_runner_state(r);
+    weft_runner_memory m     = weft_runner_mem(r);
+    m.bytes += weft_state_memory(state)->bytes;
+    if (d->facts) return m.bytes - m.table_bytes;
+    return m.bytes + weft_state_bytes(state) + weft_training_bytes(t);
 }
 
 weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options *o,
@@ -96,6 +106,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     weft_training     t       = {0};
     weft_compiled     c       = {0};
     weft_runner      *r       = NULL;
+    weft_state       *state   = NULL;
     weft_pool        *pool    = NULL;
     double           *ms      = calloc((size_t)steps + 1, sizeof *ms);
     weft_status       st      = WEFT_OK;
@@ -108,14 +119,16 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     if (!strcmp(device->kernels, "cuda")) weft_compile_for_cuda(&spec);
     WEFT_GO(weft_compile_training(&spec, &t));
     WEFT_GO(weft_compile_program(&t, NULL, 0, &c));
+    WEFT_GO(weft_program_state_create(&c, NULL, device, &state));
     weft_runner_options with = {.made   = &c,
+                                .state  = state,
                                 .pool   = pool,
                                 .seed   = 1,
                                 .device = device,
                                 .trace =
                                     o->trace ? weft_runner_instructions(c.program) : 0};
     WEFT_GO(weft_runner_create(&with, &r));
-    b.mem_peak_bytes = weft_runner_mem(r).bytes + weft_training_bytes(&t);
+    b.mem_peak_bytes = count_memory(r, device, &t);
     WEFT_GO(weft_bench_draw_weights(r, &c, pool));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);
@@ -128,6 +141,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     b.step_ms = NULL;
 out:
     weft_runner_destroy(r);
+    weft_state_destroy(state);
     weft_compiled_fini(&c);
     weft_training_fini(&t);
     weft_session_close_device(device);

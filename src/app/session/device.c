@@ -86,3 +86,10 @@ void weft_session_close_device(weft_device *d)
 {
     weft_plugin_close_device(d);
 }
+
+weft_status weft_session_find_libraries(char *text, size_t n)
+{
+    const weft_plugin *p;
+    WEFT_TRY(weft_plugin_open("cuda", &p));
+    return p->describe(text, n);
+}

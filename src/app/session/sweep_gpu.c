@@ -44,7 +44,17 @@ static const weft_sweep__model table[] = {
     {WEFT_SWEEP_LLAMA, 1024, 128, 128, 1, WEFT_STRATEGY_KEEP, 3, 32000, 0, 0},
     {WEFT_SWEEP_LLAMA, 1024, 64, 4096, 4, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
     {WEFT_SWEEP_LLAMA, 2048, 64, 512, 2, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
-    {WEFT_SWEEP_LLAMA, 2048, 128, 2048, 4, WEFT_STRATEGY_KEEP, 2, 128256, 0, 0},
+    {WEFT_SWEEP_LLAMA, 2048, 128, 2048, 4, WEFT_STRATEGY_KEEP, 2, 65536, 0, 0},
+    {WEFT_SWEEP_GPT, 384, 64, 512, 16, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 640, 64, 1024, 8, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 896, 64, 2048, 2, WEFT_STRATEGY_SELECTIVE, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1280, 64, 256, 2, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1280, 64, 1024, 4, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1792, 128, 1024, 8, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 2560, 128, 1024, 2, WEFT_STRATEGY_FULL, 1, 16384, 0, 0},
+    {WEFT_SWEEP_LLAMA, 768, 64, 512, 32, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_LLAMA, 1280, 64, 2048, 8, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
+    {WEFT_SWEEP_LLAMA, 2560, 128, 2048, 2, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
     {WEFT_SWEEP_LLAMA, 3072, 128, 4096, 1, WEFT_STRATEGY_SELECTIVE, 1, 32000, 0, 0},
     {WEFT_SWEEP_LLAMA, 1536, 128, 8192, 1, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
     {WEFT_SWEEP_MOE, 512, 64, 512, 2, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
@@ -62,10 +72,10 @@ enum {
     WARM_UP     = 3, /* the first issues, the second captures */
     LEAST_STEPS = 5,
     MOST_STEPS  = 64,
-    TRACED      = 3 /* steps that are kept */
+    TRACED      = 2 /* steps that are kept */
 };
 
-#define ENOUGH_S 0.12 /* of steps: a card comes down to the clocks that it holds */
+#define ENOUGH_S 0.1 /* of steps: a card comes down to the clocks that it holds */
 
 /* A model's step and its parts. */
 typedef struct step_parts {
@@ -74,8 +84,20 @@ typedef struct step_parts {
     int                      n_node;
 } step_parts;
 
+/* A work that is launched many at a time, in the model that has most of it. */
+typedef struct shared_work {
+    char   kind[64];
+    double bytes, s;
+} shared_work;
+
+enum {
+    MOST_SHARED = 16
+};
+
 typedef struct gpu_sweep {
     const weft_sweep_gpu_options *o;
+    shared_work                   shared[MOST_SHARED];
+    int                           n_shared;
     weft_sweep__samples           samples;
     step_parts                    step[WEFT_COUNT(table)];
     int                           n_step;
@@ -129,18 +151,48 @@ static void add_parts(const weft_timeline *t, step_parts *out)
     }
 }
 
+static shared_work *find_shared(shared_work *all, int *n, const char *kind)
+{
+    for (int i = 0; i < *n; i++)
+        if (!strcmp(all[i].kind, kind)) return &all[i];
+    if (*n == MOST_SHARED) return &all[*n - 1];
+    snprintf(all[*n].kind, sizeof all[*n].kind, "%s", kind);
+    return &all[(*n)++];
+}
+
+/* Their instructions share a launch: the rate is that of all of them. */
+static void keep_shared(gpu_sweep *s, const weft_timeline *t)
+{
+    shared_work here[MOST_SHARED] = {{{0}, 0, 0}};
+    int         n                 = 0;
+    for (int i = 0; i < t->n_slice; i++) {
+        const weft_slice *x     = &t->slice[i];
+        const weft_instr *instr = &t->program[0]->actor[x->actor].instr[x->instr];
+        weft_workload     w;
+        weft_instr_work(instr, &w);
+        if (instr->kind != WEFT_INSTR_COMPUTE || weft_instr_launches(instr) || !w.n)
+            continue;
+        shared_work *of = find_shared(here, &n, w.kind);
+        of->bytes += w.size[0];
+        of->s += x->end_s - x->start_s;
+    }
+    for (int i = 0; i < n; i++) {
+        shared_work *best = find_shared(s->shared, &s->n_shared, here[i].kind);
+        if (here[i].bytes >= best->bytes) *best = here[i];
+    }
+}
+
+/* The last step of several without a pause, which a card would use for higher clocks. */
 static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
                                step_parts *out)
 {
     weft_timeline *t = NULL;
     double         ignored;
-    WEFT_TRY(time_steps(r, step, &ignored));
-    WEFT_TRY(weft_runner_timeline(r, &t));
-    weft_timeline_destroy(t);
     for (int i = 0; i < TRACED; i++) {
-        WEFT_TRY(run_step(r, (*step)++));
+        WEFT_TRY(time_steps(r, step, &ignored));
         WEFT_TRY(weft_runner_timeline(r, &t));
         add_parts(t, out);
+        keep_shared(s, t);
         weft_status st = weft_sweep__keep(&s->samples, t);
         weft_timeline_destroy(t);
         WEFT_TRY(st);
@@ -237,12 +289,38 @@ static double correct_time(const gpu_sweep *s, const weft_timing *t)
     return x;
 }
 
+static bool is_shared(const gpu_sweep *s, const char *work)
+{
+    for (int i = 0; i < s->n_shared; i++)
+        if (!strcmp(s->shared[i].kind, work)) return true;
+    return false;
+}
+
+/* Two points of a straight line: time in proportion to bytes. */
+static void add_rate(const gpu_sweep *s, const shared_work *x, weft_arena *a,
+                     weft_timing *t)
+{
+    for (int k = 0; k < 2; k++)
+        t[k] = (weft_timing){.link   = -1,
+                             .work   = weft_arena_strdup(a, x->kind),
+                             .n_size = 1,
+                             .size   = {k ? x->bytes : 1},
+                             .s      = s->pace * x->s / (k ? 1 : x->bytes)};
+}
+
 static weft_status add_rest(const gpu_sweep *s, weft_arena *a, weft_timing **t, int *n)
 {
-    weft_timing *all = WEFT_ARENA_ARRAY(a, weft_timing, *n + 2);
+    weft_timing *all  = WEFT_ARENA_ARRAY(a, weft_timing, *n + 2 + 2 * s->n_shared);
+    int          most = *n;
     WEFT_TRY(weft_arena_status(a));
-    memcpy(all, *t, sizeof *all * (size_t)*n);
-    for (int i = 0; i < *n; i++) all[i].s = correct_time(s, &all[i]);
+    *n = 0;
+    for (int i = 0; i < most; i++) {
+        if (is_shared(s, (*t)[i].work)) continue;
+        all[*n]       = (*t)[i];
+        all[(*n)++].s = correct_time(s, &(*t)[i]);
+    }
+    for (int i = 0; i < s->n_shared; i++, *n += 2)
+        add_rate(s, &s->shared[i], a, &all[*n]);
     if (s->gap_s > 0)
         all[(*n)++] = (weft_timing){
             .link = -1, .work = WEFT_WORK_NODE, .n_size = 1, .size = {1}, .s = s->gap_s};
@@ -250,7 +328,7 @@ static weft_status add_rest(const gpu_sweep *s, weft_arena *a, weft_timing **t, 
         all[(*n)++] = (weft_timing){
             .link = -1, .work = WEFT_WORK_STEP, .n_size = 1, .size = {1}, .s = s->rest_s};
     *t = all;
-    return WEFT_OK;
+    return weft_arena_status(a);
 }
 
 static void print_steps(const gpu_sweep *s, weft_text *t)

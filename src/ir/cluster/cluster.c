@@ -61,6 +61,13 @@ bool weft_cluster_is_cpu(const weft_device_kind *d)
     return false;
 }
 
+bool weft_cluster_is_cuda(const weft_cluster *c)
+{
+    for (int i = 0; i < c->n_node; i++)
+        if (strcmp(c->device[c->node[i].device].vendor, "nvidia")) return false;
+    return c->n_node > 0;
+}
+
 int64_t weft_cluster_usable_bytes(const weft_device_kind *d)
 {
     if (weft_cluster_is_cpu(d)) return d->mem_bytes;

@@ -230,6 +230,8 @@ double weft_cluster_flops(const weft_device_kind *d, const char *dtype);
 
 /* Is it a CPU, by its name ("cpu", "cpu-..", and those of data/devices.yaml)? */
 bool weft_cluster_is_cpu(const weft_device_kind *d);
+/* Are all devices of all nodes NVIDIA's GPUs? */
+bool weft_cluster_is_cuda(const weft_cluster *c);
 
 /* The share of an accelerator's memory that no plan of ours fills, over what the engine is known
  * to need: communicators (NCCL takes 0.1 to 0.4 GB for each group, and a rank is in up to five),

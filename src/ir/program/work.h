@@ -5,6 +5,7 @@
  *     matmul nn+add+gelu   512 768 192     a product, no operand turned, two fused steps: m n k
  *     attention            8e6 1e5 64      flops, bytes, size of a head
  *     grouped_matmul       8e6 1e5         flops and bytes
+ *     layer_norm           1e6 768         bytes, width of a row; reduce: bytes, results
  *     adamw                1e6             bytes
  *     merge                4e5
  *     graph node           1               GPUs: between two launches of a step's graph

@@ -2,9 +2,11 @@
 #include "cost/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "cost/cost_priv.h"
 #include "cost/op.h"
+#include "program/work.h"
 
 /* The type that sets the rate: the first floating operand's. */
 static const char *rate_type(const weft_instr *i)
@@ -34,10 +36,45 @@ double weft_cost_roofline(const weft_device_kind *d, const char *dtype, double f
     return weft_cost_op_seconds(&o, d);
 }
 
+/* What was measured of a GPU in bf16 says nothing of its other units. */
+static bool is_measured_type(const weft_instr *i, const weft_device_kind *d)
+{
+    if (i->kind != WEFT_INSTR_COMPUTE || weft_cluster_is_cpu(d)) return true;
+    switch (i->op) {
+    case WEFT_OP_MATMUL:
+    case WEFT_OP_GROUPED_MATMUL:
+    case WEFT_OP_GROUPED_MATMUL_WGRAD:
+    case WEFT_OP_ATTENTION:
+    case WEFT_OP_ATTENTION_GRAD: return !strcmp(rate_type(i), "bf16");
+    default: return true;
+    }
+}
+
+static double node_seconds(const weft_instr *i, const weft_cluster *c, int device)
+{
+    int                n = 0;
+    const weft_timing *t =
+        weft_instr_launches(i)
+            ? weft_cluster_timings(c, device, -1, WEFT_WORK_NODE, -1, &n)
+            : NULL;
+    return t ? t->s : 0;
+}
+
+/* The commit point stands for what a step takes besides its instructions. */
+static double step_seconds(const weft_cluster *c, int device)
+{
+    int                n = 0;
+    const weft_timing *t = weft_cluster_timings(c, device, -1, WEFT_WORK_STEP, -1, &n);
+    return t ? t->s : 0;
+}
+
 static weft_status compute_seconds(const weft_instr *i, const weft_cluster *c,
                                    const weft_device_kind *d, double speed, double *out)
 {
-    if (!weft_cost__measured_work(c, (int)(d - c->device), i, out))
+    int device = (int)(d - c->device);
+    if (is_measured_type(i, d) && weft_cost__measured_work(c, device, i, out))
+        *out += node_seconds(i, c, device);
+    else
         *out =
             weft_cost_roofline(d, rate_type(i), weft_instr_flops(i), weft_instr_bytes(i));
     *out /= speed;
@@ -69,9 +106,11 @@ static weft_status price_instr(const weft_program *p, const weft_instr *i,
         return weft_cost__collective_seconds(p, i, c, shape ? &shape[i->group] : NULL,
                                              seconds);
     case WEFT_INSTR_SEND: return weft_cost__send_seconds(p, i, c, seconds);
+    case WEFT_INSTR_COMMIT:
+        *seconds = step_seconds(c, (int)(d - c->device));
+        return WEFT_OK;
     case WEFT_INSTR_RECV:
-    case WEFT_INSTR_MARK:
-    case WEFT_INSTR_COMMIT: *seconds = 0; return WEFT_OK;
+    case WEFT_INSTR_MARK: *seconds = 0; return WEFT_OK;
     case WEFT_INSTR_COMPUTE:
     case WEFT_INSTR_COPY:
     case WEFT_INSTR_READ:

@@ -1,6 +1,7 @@
 /* Prices: how long an instruction takes on a kind of device, from what it does, never from what
  * model it belongs to.
- *   compute      the longer of flops / (peak * efficiency) and bytes / memory bandwidth, plus the
+ *   compute      as it was measured (table.c), on GPUs with the gap to the next launch; else
+ *                the longer of flops / (peak * efficiency) and bytes / memory bandwidth, plus the
  *   launch send         alpha + bytes / the path's share, with health
  *   recv         nothing of its own: the time is the send's
  *   collectives  alpha and beta terms inside the group's islands and between them (link.c,
@@ -18,6 +19,10 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
 /* Seconds of all instructions of p, by number (weft_program_instr_base), in a. */
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
                               double **seconds);
+
+/* Memory of p on a device of this kind while it trains: its slabs, on GPUs with what kernels take
+ * besides (op/workspace.h).  Without what driver and libraries take for themselves. */
+int64_t weft_cost_program_bytes(const weft_program *p, const weft_device_kind *d);
 
 /* The path of a message, Bps being what it gets of the ports that it shares; stages are of so
  * many ranks, one after another.  The shape of a group of n ranks, outer.Bps being what each

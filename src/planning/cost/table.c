@@ -1,7 +1,8 @@
 /* Measured tables where there are any.
  *
  * A work's time is read off what was measured of the same work at other sizes:
- *     one size       between its two neighbours, straight on a log-log scale; below all of them
+ *     one size       (of several, where the times have no more)
+ *                    between its two neighbours, straight on a log-log scale; below all of them
  *                    the least one's time, above all of them in proportion
  *     two or three   the rate (size 0, or m n k, a second) off a plane through the measured ones
  *                    on a log scale, each weighted by how near it is; no faster than the fastest
@@ -20,6 +21,16 @@
 static bool is_product(const weft_workload *w)
 {
     return !strncmp(w->kind, "matmul", 6);
+}
+
+/* Bytes and a width: what has times by bytes alone is looked up so. */
+static bool row_kernel(const weft_workload *w)
+{
+    static const char *const begins[] = {"layer_norm", "rms_norm", "cross_entropy",
+                                         "reduce"};
+    for (size_t i = 0; w->n == 2 && i < WEFT_COUNT(begins); i++)
+        if (!strncmp(w->kind, begins[i], strlen(begins[i]))) return true;
+    return false;
 }
 
 static double amount(const weft_workload *w, const double *size)
@@ -55,7 +66,7 @@ static void add_point(line *l, const weft_timing *t, const weft_workload *w)
         x[k + 1] = log(fmax(t->size[k], 1)) - log(fmax(w->size[k], 1));
         away += x[k + 1] * x[k + 1];
     }
-    double rate = log(amount(w, t->size)) - log(t->s), weight = 1 / (away * away);
+    double rate = log(amount(w, t->size)) - log(t->s), weight = 1 / (away * away * away);
     x[w->n + 1] = rate;
     l->lo       = l->weight > 0 ? fmin(l->lo, rate) : rate;
     l->hi       = l->weight > 0 ? fmax(l->hi, rate) : rate;
@@ -106,6 +117,8 @@ bool weft_cost_timed_work(const weft_cluster *c, int device, const weft_workload
     if (!t && is_product(&w)) t = weft_cluster_timings_like(c, device, w.kind, &n);
     if (!t && is_product(&w)) t = weft_cluster_timings_like(c, device, "matmul", &n);
     if (!t && w.n == 1) t = weft_cluster_timings(c, device, -1, "stream", -1, &n);
+    if (!t && row_kernel(&w)) t = weft_cluster_timings(c, device, -1, "stream", -1, &n);
+    if (t && t->n_size == 1 && row_kernel(&w)) w.n = 1;
     if (!t || t->n_size != w.n) return false;
     *out = w.n == 1 ? between(t, n, w.size[0]) : near(t, n, &w);
     return true;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/pool.h"
+#include "cost/cost.h"
 #include "planner/planner_priv.h"
 
 enum {
@@ -17,11 +18,18 @@ typedef weft_planner__checked checked;
 
 /* ---- memory ---- */
 
-static int64_t slabs(const weft_program *p)
+/* Bytes of its program, and what plans may fill: on CPUs the engine's own bytes count as the
+ * program's; of a GPU, whose driver and libraries take them, as not there. */
+static void weigh_rank(const weft_planner_workspace *w, const weft_program *p,
+                       const weft_device_kind *d, int64_t *need, int64_t *have)
 {
-    int64_t n = 0;
-    for (int k = 0; k < p->n_slab; k++) n += p->slab[k].bytes;
-    return n;
+    int64_t engine = weft_planner__engine_bytes(w, d);
+    *need          = weft_cost_program_bytes(p, d);
+    *have          = weft_cluster_usable_bytes(d);
+    if (weft_cluster_is_cpu(d))
+        *need += engine;
+    else
+        *have -= engine;
 }
 
 /* The largest thing that the fullest rank holds. */
@@ -48,8 +56,8 @@ static weft_status measure(const weft_planner_workspace *w, checked *c)
     WEFT_TRY(weft_arena_status(c->plan->arena));
     for (int r = 0; r < c->n_rank; r++) {
         const weft_device_kind *d = weft_cluster_device(c->view, r);
-        int64_t need = slabs(c->world->world.like[r]) + weft_planner__engine_bytes(w, d);
-        int64_t have = weft_cluster_usable_bytes(d);
+        int64_t                 need, have;
+        weigh_rank(w, c->world->world.like[r], d, &need, &have);
         c->mem_bytes[r] = need;
         if ((double)need / (double)have <= worst) continue;
         worst        = (double)need / (double)have;
@@ -69,8 +77,7 @@ static weft_status look_first(const weft_planner_workspace *w, checked *c)
     weft_compiled           one = {0};
     const weft_device_kind *d   = weft_cluster_device(c->view, 0);
     WEFT_TRY(weft_compile_program(&c->shared->t, c->plan, 0, &one));
-    x->mem_bytes   = slabs(one.program) + weft_planner__engine_bytes(w, d);
-    x->mem_limit   = weft_cluster_usable_bytes(d);
+    weigh_rank(w, one.program, d, &x->mem_bytes, &x->mem_limit);
     x->device      = weft_arena_strdup(c->arena, d->name);
     weft_status st = name_largest(c, one.program);
     if (st == WEFT_OK && x->mem_bytes > x->mem_limit) x->end = WEFT_PLANNER_TOO_FULL;

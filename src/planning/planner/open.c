@@ -30,27 +30,35 @@ bool weft_planner__is_ours(const weft_planner_workspace *w)
     return !strcmp(engine_of(w), "weft");
 }
 
+/* Was it timed there: by a calibration through the plugin, which runs steps of its own? */
+static bool is_timed(const weft_cluster *c, int device)
+{
+    int n;
+    return weft_cluster_is_cpu(&c->device[device]) ||
+           weft_cluster_timings_like(c, device, "matmul", &n);
+}
+
 bool weft_planner_has_run_on(const weft_cluster *c)
 {
     for (int i = 0; i < c->n_node; i++)
-        if (!weft_cluster_is_cpu(&c->device[c->node[i].device])) return false;
+        if (!is_timed(c, c->node[i].device)) return false;
     return true;
 }
 
 void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t)
 {
-    const char *glue = "weft has not run on GPUs yet (";
+    const char *glue = "weft was not timed on these GPUs (";
     for (int i = 0; i < c->n_device; i++) {
         bool used = false;
         for (int k = 0; k < c->n_node; k++) used = used || c->node[k].device == i;
-        if (!used || weft_cluster_is_cpu(&c->device[i])) continue;
+        if (!used || is_timed(c, i)) continue;
         weft_text_add(t, "%s%s", glue, c->device[i].name);
         glue = ", ";
     }
     if (glue[0] == ',')
         weft_text_add(
             t,
-            "): none of its steps has been timed there; measured steps of other "
+            "): weft cluster calibrate times it; without, measured steps of other "
             "engines took up to %g times what is simulated of the same plans",
             LONGEST_UNTIMED);
 }

@@ -36,6 +36,14 @@ static void resolve_reduction(weft_planner_workspace *w)
     w->fixed_on_devices = true;
 }
 
+/* Programs are lowered as jobs on these devices lower them (weft_job_spec). */
+static void set_rows(weft_planner_workspace *w)
+{
+    if (weft_cluster_is_cuda(w->request.cluster) && weft_planner__is_ours(w) &&
+        !w->request.on_cpus)
+        w->request.spec.row_elements = WEFT_COMPILE_CUDA_ROW;
+}
+
 weft_status weft_planner_workspace_create(const weft_planner_request *q,
                                           weft_planner_workspace    **out)
 {
@@ -43,6 +51,7 @@ weft_status weft_planner_workspace_create(const weft_planner_request *q,
     if (!w) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to plan in");
     w->request = *q;
     resolve_reduction(w);
+    set_rows(w);
     weft_status st = weft_arena_create(&w->arena);
     if (st == WEFT_OK) st = weft_planner__open(w);
     if (st == WEFT_OK)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "program/class.h"
 #include "trace/trace.h"
 
 typedef struct row {
@@ -35,6 +36,32 @@ static void put_row(weft_text *t, const char *kind, const int *n, const double *
         weft_text_add(t, "%+8.1f %%\n", 100 * (s[0] / s[1] - 1));
     else
         weft_text_add(t, "%10s\n", "-");
+}
+
+/* Kinds of a trace are names of operators, of other instructions, and of collectives. */
+static weft_class class_of(const char *kind)
+{
+    weft_op op;
+    return weft_op_find(kind, &op) ? weft_op_class(op) : WEFT_CLASS_OTHER;
+}
+
+/* The same by class, with all that no instruction takes as gaps. */
+static void put_classes(const row *all, int n, const double idle[2], weft_text *t)
+{
+    row by[WEFT_N_CLASS] = {{0}};
+    for (int i = 0; i < n; i++) {
+        row *r = &by[class_of(all[i].kind)];
+        for (int k = 0; k < 2; k++) {
+            r->n[k] += all[i].n[k];
+            r->s[k] += all[i].s[k];
+        }
+    }
+    memcpy(by[WEFT_CLASS_GAPS].s, idle, sizeof by[0].s);
+    weft_text_add(t, "%-24s %7s %7s %12s %12s %10s\n", "by class", "n", "n",
+                  "predicted ms", "measured ms", "off");
+    for (int c = 0; c < WEFT_N_CLASS; c++)
+        if (by[c].s[0] > 0 || by[c].s[1] > 0)
+            put_row(t, weft_class_name((weft_class)c), by[c].n, by[c].s);
 }
 
 weft_status weft_trace_diff(const weft_trace *predicted, const weft_trace *measured,
@@ -70,6 +97,7 @@ weft_status weft_trace_diff(const weft_trace *predicted, const weft_trace *measu
         idle[k] = fmax(0, all_s[k] * side[k]->n_rank - sum[k]);
     put_row(t, "waiting, between them", none, idle);
     put_row(t, "from start to end", none, all_s);
+    put_classes(all, n, idle, t);
     st = weft_text_status(t);
 out:
     weft_arena_destroy(a);

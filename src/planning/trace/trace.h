@@ -39,8 +39,8 @@ weft_status weft_trace_parse(const char *file, const char *text, size_t n,
                              weft_trace **out);
 void        weft_trace_destroy(weft_trace *t);
 
-/* Predicted and measured side by side, a line for each kind of instruction, by measured time;
- * seconds are of one step, over all ranks. */
+/* Predicted and measured side by side, a line for each kind of instruction, by measured time, then
+ * one for each class (program/class.h); seconds are of one step, over all ranks. */
 weft_status weft_trace_diff(const weft_trace *predicted, const weft_trace *measured,
                             weft_text *t);
 

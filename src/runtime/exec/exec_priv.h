@@ -93,8 +93,9 @@ typedef struct weft_exec__part {
 
 typedef struct weft_exec__trace {
     weft_slice      *slice;
-    weft_exec__part *part;   /* of each slice whose times are numbers of records */
-    int64_t          n, cap; /* n so far; the newest cap are kept */
+    weft_exec__part *part;     /* of each slice whose times are numbers of records */
+    int64_t          n, cap;   /* n so far; the newest cap are kept */
+    int64_t          per_step; /* of the last whole step */
 } weft_exec__trace;
 
 struct weft_exec__stream {

@@ -416,7 +416,9 @@ weft_status weft_exec__replay_step(weft_exec *e)
     weft_exec__graph  *g = e->graph;
     weft_exec__stream *s = g->s;
     WEFT_TRY(s->device->finish(&s->dev)); /* pinned memory is free */
-    WEFT_TRY(weft_exec__find_times(s));   /* this step's records are made again */
+    /* this step makes its records again; slices that it replaces need no times */
+    if (s->trace.per_step < s->trace.cap) WEFT_TRY(weft_exec__find_times(s));
+    int64_t n   = s->trace.n;
     s->job_step = e->first_step + s->step;
     put_scalars(g);
     WEFT_TRY(read_samples(g));
@@ -426,7 +428,8 @@ weft_status weft_exec__replay_step(weft_exec *e)
                                                   : run_segment(g, x));
     }
     g->steps++;
-    g->done = true; /* when the run has ended */
+    g->done           = true; /* when the run has ended */
+    s->trace.per_step = s->trace.n - n;
     s->step++;
     return WEFT_OK;
 }

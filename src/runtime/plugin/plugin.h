@@ -48,6 +48,9 @@ typedef struct weft_plugin {
     /* how its devices communicate with those of other ranks, the preferred way first */
     int                           n_way;
     const weft_device_way *const *way;
+    /* The libraries that it uses: "cublasLt 13.1.0 /usr/lib/..., cuDNN 9.19.0 ...".
+     * WEFT_ERR_ARG: one that it cannot do without is missing. */
+    weft_status (*describe)(char *text, size_t n);
 } weft_plugin;
 
 /* What plugin and host must agree on, as one text: version, operators, sizes of shared structs. */

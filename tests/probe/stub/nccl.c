@@ -16,6 +16,13 @@ int ncclCommInitAll(void **comm, int n, const int *device)
     return 0;
 }
 
+int ncclGetVersion(int *v);
+int ncclGetVersion(int *v)
+{
+    *v = 22809;
+    return 0;
+}
+
 int ncclCommDestroy(void *comm);
 int ncclCommDestroy(void *comm)
 {

@@ -26,5 +26,8 @@ CALL(nvmlDeviceGetCount_v2, (unsigned *n), *n = 2)
 CALL(nvmlDeviceGetHandleByIndex_v2, (unsigned i, void **h), (void)i; *h = NULL)
 CALL(nvmlDeviceGetName, (void *h, char *s, unsigned n), (void)h;
      snprintf(s, n, "%s", model()))
+CALL(nvmlSystemGetDriverVersion, (char *s, unsigned n), snprintf(s, n, "580.159.04"))
+CALL(nvmlDeviceGetNvLinkState, (void *h, unsigned link, unsigned *active), (void)h;
+     *active = link < 18)
 CALL(nvmlDeviceGetMemoryInfo, (void *h, unsigned long long *m), (void)h;
      m[0] = STATED_MEMORY; m[1] = STATED_FREE; m[2] = m[0] - m[1])

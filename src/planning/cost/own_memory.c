@@ -1,0 +1,46 @@
+/* Memory of a program as our engine takes it: slabs, and on a GPU what kernels need besides. */
+#include "cost/cost.h"
+#include "op/workspace.h"
+
+static int64_t round_up(int64_t n)
+{
+    return (n + 127) / 128 * 128;
+}
+
+/* cuDNN's deterministic backward pass: the gradients of the scores in tiles of 128; where query heads share keys,
+ * those of keys and values for each of them in bf16; 256 bytes of its own (9.19, of plans for an
+ * H200: tests/cuda/test_sdpa_plan.c).  And our sums of do * o. */
+static int64_t attention_bytes(const weft_instr *i)
+{
+    const int64_t *q = i->in[1].type.shape.d, *k = i->in[2].type.shape.d;
+    int64_t        b = q[0], s = q[1], h = q[2], t = k[1], g = k[2];
+    if (b < 1 || s < 1 || t < 1 || g < 1 || h < g) return 0;
+    weft_attention_slice x =
+        weft_workspace_attention(b, g, h / g, s, t, WEFT_WORKSPACE_ATTENTION);
+    int64_t heads = x.b * x.g * (h / g);
+    int64_t bytes = 2 * heads * round_up(s) * round_up(t) + 4 * heads * s + 256;
+    return g < h ? bytes + 4 * heads * t * q[3] : bytes;
+}
+
+static int64_t scratch_bytes(const weft_instr *i)
+{
+    if (i->kind != WEFT_INSTR_COMPUTE) return 0;
+    if (i->op == WEFT_OP_MATMUL)
+        return weft_workspace_matmul(weft_shape_count(&i->out[0].type.shape));
+    if (i->op == WEFT_OP_ATTENTION_GRAD) return attention_bytes(i);
+    return 0;
+}
+
+int64_t weft_cost_program_bytes(const weft_program *p, const weft_device_kind *d)
+{
+    int64_t all = 0, most = 0;
+    for (int k = 0; k < p->n_slab; k++) all += p->slab[k].bytes;
+    if (weft_cluster_is_cpu(d)) return all;
+    for (int a = 0; a < p->n_actor; a++)
+        for (int n = 0; n < p->actor[a].n_instr; n++) {
+            int64_t bytes = scratch_bytes(&p->actor[a].instr[n]);
+            if (bytes > most) most = bytes;
+        }
+    /* what the host fills in has a copy on the device */
+    return all + weft_program_bytes(p, WEFT_SLAB_STAGING) + most;
+}
