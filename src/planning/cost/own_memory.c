@@ -7,9 +7,9 @@ static int64_t round_up(int64_t n)
     return (n + 127) / 128 * 128;
 }
 
-/* cuDNN's deterministic backward pass: the gradients of the scores in tiles of 128; where query heads share keys,
- * those of keys and values for each of them in bf16; 256 bytes of its own (9.19, of plans for an
- * H200: tests/cuda/test_sdpa_plan.c).  And our sums of do * o. */
+/* cuDNN's deterministic backward pass: the gradients of the scores in tiles of 128; where query
+ * heads share keys, those of keys and values for each of them in bf16; 256 bytes of its own (9.19,
+ * of plans for an H200: tests/cuda/test_sdpa_plan.c).  And our sums of do * o. */
 static int64_t attention_bytes(const weft_instr *i)
 {
     const int64_t *q = i->in[1].type.shape.d, *k = i->in[2].type.shape.d;
