@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "compile/world.h"
+#include "cost/cost.h"
 #include "planner/planner.h"
 #include "support/test.h"
 
@@ -35,17 +36,19 @@ static int64_t need_of(const weft_planner_request *q, const weft_plan *p)
 {
     weft_compiled_world *w;
     weft_training        t;
-    weft_compile_spec    s    = q->spec;
-    int64_t              most = 0;
-    s.micro_batch             = p->of.micro_batch;
-    s.lanes                   = p->of.lanes;
-    s.recompute               = (weft_strategy_recompute)p->strategy.recompute;
+    weft_compile_spec    s      = q->spec;
+    int64_t              most   = 0;
+    s.micro_batch               = p->of.micro_batch;
+    s.lanes                     = p->of.lanes;
+    s.recompute                 = (weft_strategy_recompute)p->strategy.recompute;
+    const weft_device_kind *d   = weft_cluster_device(q->cluster, 0);
+    bool                    cpu = weft_cluster_is_cpu(d);
+    if (weft_cluster_is_cuda(q->cluster)) s.row_elements = WEFT_COMPILE_CUDA_ROW;
     assert_ok(weft_compile_training(&s, &t));
     assert_ok(weft_compile_world(&t, p, WEFT_RANKS_EACH, &w));
     for (int r = 0; r < w->world.n; r++) {
-        int64_t n = 0;
-        for (int k = 0; k < w->like[r]->n_slab; k++) n += w->like[r]->slab[k].bytes;
-        assert_int_equal(n + ENGINE, p->predicted.mem_bytes[r]);
+        int64_t n = weft_cost_program_bytes(w->like[r], d);
+        assert_int_equal(n + (cpu ? ENGINE : 0), p->predicted.mem_bytes[r]);
         if (n > most) most = n;
     }
     weft_compiled_world_destroy(w);
