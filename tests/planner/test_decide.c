@@ -43,7 +43,7 @@ static int64_t need_of(const weft_planner_request *q, const weft_plan *p)
     s.recompute                 = (weft_strategy_recompute)p->strategy.recompute;
     const weft_device_kind *d   = weft_cluster_device(q->cluster, 0);
     bool                    cpu = weft_cluster_is_cpu(d);
-    if (weft_cluster_is_cuda(q->cluster)) s.row_elements = WEFT_COMPILE_CUDA_ROW;
+    if (weft_cluster_is_cuda(q->cluster)) weft_compile_for_cuda(&s);
     assert_ok(weft_compile_training(&s, &t));
     assert_ok(weft_compile_world(&t, p, WEFT_RANKS_EACH, &w));
     for (int r = 0; r < w->world.n; r++) {

@@ -128,6 +128,19 @@ static void side_by_side(void **state)
     assert_non_null(strstr(t.s, "matmul"));
     assert_non_null(strstr(t.s, "all_reduce"));
     assert_non_null(strstr(t.s, "all instructions"));
+    assert_non_null(strstr(t.s, "\nby class "));
+    assert_non_null(strstr(t.s, "\nproducts "));
+    assert_non_null(strstr(t.s, "\ngaps "));
+    weft_text_fini(&t);
+    /* a track for each class and side, all events of both last steps, read back as a trace */
+    assert_int_equal(weft_trace_overlay(p, m, &t), WEFT_OK);
+    assert_non_null(strstr(t.s, "\"name\":\"products, predicted\""));
+    assert_non_null(strstr(t.s, "\"name\":\"products, measured\""));
+    int n = 0, want = 0;
+    for (const char *s = t.s; (s = strstr(s, "\"ph\":\"X\"")); s++) n++;
+    for (int i = 0; i < p->n_event; i++) want += p->event[i].step == p->n_step - 1;
+    for (int i = 0; i < m->n_event; i++) want += m->event[i].step == m->n_step - 1;
+    assert_true(n > 0 && n == want);
     weft_text_fini(&t);
     weft_trace_destroy(p);
     weft_trace_destroy(m);

@@ -348,7 +348,7 @@ static int run(int argc, char **argv)
         if (j.plan)
             o.spec.spec.recompute = (weft_strategy_recompute)j.plan->strategy.recompute;
         if (j.cluster && weft_cluster_is_cuda(j.cluster)) /* as jobs there have them */
-            o.spec.spec.row_elements = WEFT_COMPILE_CUDA_ROW;
+            weft_compile_for_cuda(&o.spec.spec);
         st = build(&j, &o, argv, n_word);
     }
     if (st == WEFT_OK) st = simulate(&j, &o, &t, &trace, &fits);

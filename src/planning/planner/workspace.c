@@ -41,7 +41,7 @@ static void set_rows(weft_planner_workspace *w)
 {
     if (weft_cluster_is_cuda(w->request.cluster) && weft_planner__is_ours(w) &&
         !w->request.on_cpus)
-        w->request.spec.row_elements = WEFT_COMPILE_CUDA_ROW;
+        weft_compile_for_cuda(&w->request.spec);
 }
 
 weft_status weft_planner_workspace_create(const weft_planner_request *q,

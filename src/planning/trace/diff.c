@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program/class.h"
-#include "trace/trace.h"
+#include "trace/trace_priv.h"
 
 typedef struct row {
     const char *kind;
@@ -38,8 +37,7 @@ static void put_row(weft_text *t, const char *kind, const int *n, const double *
         weft_text_add(t, "%10s\n", "-");
 }
 
-/* Kinds of a trace are names of operators, of other instructions, and of collectives. */
-static weft_class class_of(const char *kind)
+weft_class weft_trace__class_of(const char *kind)
 {
     weft_op op;
     return weft_op_find(kind, &op) ? weft_op_class(op) : WEFT_CLASS_OTHER;
@@ -50,7 +48,7 @@ static void put_classes(const row *all, int n, const double idle[2], weft_text *
 {
     row by[WEFT_N_CLASS] = {{0}};
     for (int i = 0; i < n; i++) {
-        row *r = &by[class_of(all[i].kind)];
+        row *r = &by[weft_trace__class_of(all[i].kind)];
         for (int k = 0; k < 2; k++) {
             r->n[k] += all[i].n[k];
             r->s[k] += all[i].s[k];

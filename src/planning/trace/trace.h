@@ -44,6 +44,10 @@ void        weft_trace_destroy(weft_trace *t);
 weft_status weft_trace_diff(const weft_trace *predicted, const weft_trace *measured,
                             weft_text *t);
 
+/* The last steps of both in one file for Perfetto, two tracks for each class of a rank. */
+weft_status weft_trace_overlay(const weft_trace *predicted, const weft_trace *measured,
+                               weft_text *out);
+
 typedef struct weft_trace_fitted {
     int    n_compute, n_comm;         /* instructions it was fitted to */
     double error_before, error_after; /* mean |predicted / measured - 1| by time */
