@@ -63,12 +63,12 @@ static void attention(void **state)
     /* heads that share keys; 1000 is in tiles of 128 */
     assert_int_equal(besides(GRAD("2", "8", "2", "1000"), "h200-141g"),
                      4096 + 16 * (2 * 1024 * 1024 + 4 * 1000 + 4 * 1000 * 64) + 256);
-    /* above 1 GB: of 8 sequences of 0.5 GB two at a time, of one sequence of 4 GB a quarter of
+    /* above 2.25 GiB: of 8 sequences of 0.5 GiB four at a time, of one sequence of 4 GiB half of
      * its key heads */
     assert_int_equal(besides(GRAD("8", "4", "4", "8192"), "h200-141g"),
-                     4096 + 2 * 4 * ((int64_t)2 * 8192 * 8192 + 4 * 8192) + 256);
+                     4096 + 4 * 4 * ((int64_t)2 * 8192 * 8192 + 4 * 8192) + 256);
     assert_int_equal(besides(GRAD("1", "32", "32", "8192"), "h200-141g"),
-                     4096 + 8 * ((int64_t)2 * 8192 * 8192 + 4 * 8192) + 256);
+                     4096 + 16 * ((int64_t)2 * 8192 * 8192 + 4 * 8192) + 256);
 }
 
 int main(void)

@@ -36,7 +36,8 @@ static void instructions_are_timed(void **state)
     for (size_t i = 0; i < WEFT_COUNT(work); i++)
         if (!find_work(t, n, work[i])) fail_msg("no time of %s", work[i]);
     for (int i = 0; i < n; i++) {
-        assert_true(t[i].s > 0 && t[i].s < 10 && t[i].link == -1);
+        assert_true(t[i].s > 0 && t[i].link == -1);
+        assert_true(t[i].s < 10 || t[i].size[0] > 1e6);
         for (int k = i + 1; k < n; k++)
             assert_true(strcmp(t[i].work, t[k].work) || t[i].n_size != t[k].n_size ||
                         memcmp(t[i].size, t[k].size, sizeof t[i].size));

@@ -50,6 +50,8 @@ static const weft_sweep__model table[] = {
     {WEFT_SWEEP_GPT, 896, 64, 2048, 2, WEFT_STRATEGY_SELECTIVE, 2, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 1280, 64, 256, 2, WEFT_STRATEGY_FULL, 2, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 1280, 64, 1024, 4, WEFT_STRATEGY_SELECTIVE, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1024, 64, 1024, 16, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1536, 64, 1024, 4, WEFT_STRATEGY_SELECTIVE, 1, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 1792, 128, 1024, 8, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 2560, 128, 1024, 2, WEFT_STRATEGY_FULL, 1, 16384, 0, 0},
     {WEFT_SWEEP_LLAMA, 768, 64, 512, 32, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
@@ -84,24 +86,29 @@ typedef struct step_parts {
     int                      n_node;
 } step_parts;
 
-/* A work that is launched many at a time, in the model that has most of it. */
+/* A work that is launched many at a time: all of a model's. */
 typedef struct shared_work {
     char   kind[64];
+    int    n;
     double bytes, s;
 } shared_work;
 
 enum {
-    MOST_SHARED = 16
+    MOST_SHARED  = 16,
+    MANY_TENSORS = 16,
+    LINE_POINTS  = 20
 };
 
 typedef struct gpu_sweep {
     const weft_sweep_gpu_options *o;
-    shared_work                   shared[MOST_SHARED];
+    shared_work                   shared[MOST_SHARED]; /* of the model that has most */
     int                           n_shared;
-    weft_sweep__samples           samples;
-    step_parts                    step[WEFT_COUNT(table)];
-    int                           n_step;
-    double                        pace, gap_s, rest_s;
+    shared_work         all[MOST_SHARED * WEFT_COUNT(table)]; /* of every model */
+    int                 n_all;
+    weft_sweep__samples samples;
+    step_parts          step[WEFT_COUNT(table)];
+    int                 n_step;
+    double              pace, gap_s, rest_s;
 } gpu_sweep;
 
 static const char *const family_name[] = {"gpt", "llama", "moe"};
@@ -163,7 +170,7 @@ static shared_work *find_shared(shared_work *all, int *n, const char *kind)
 /* Their instructions share a launch: the rate is that of all of them. */
 static void keep_shared(gpu_sweep *s, const weft_timeline *t)
 {
-    shared_work here[MOST_SHARED] = {{{0}, 0, 0}};
+    shared_work here[MOST_SHARED] = {{.n = 0}};
     int         n                 = 0;
     for (int i = 0; i < t->n_slice; i++) {
         const weft_slice *x     = &t->slice[i];
@@ -173,12 +180,14 @@ static void keep_shared(gpu_sweep *s, const weft_timeline *t)
         if (instr->kind != WEFT_INSTR_COMPUTE || weft_instr_launches(instr) || !w.n)
             continue;
         shared_work *of = find_shared(here, &n, w.kind);
+        of->n++;
         of->bytes += w.size[0];
         of->s += x->end_s - x->start_s;
     }
     for (int i = 0; i < n; i++) {
         shared_work *best = find_shared(s->shared, &s->n_shared, here[i].kind);
         if (here[i].bytes >= best->bytes) *best = here[i];
+        if (s->n_all < (int)WEFT_COUNT(s->all)) s->all[s->n_all++] = here[i];
     }
 }
 
@@ -192,7 +201,7 @@ static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
         WEFT_TRY(time_steps(r, step, &ignored));
         WEFT_TRY(weft_runner_timeline(r, &t));
         add_parts(t, out);
-        keep_shared(s, t);
+        if (!i) keep_shared(s, t);
         weft_status st = weft_sweep__keep(&s->samples, t);
         weft_timeline_destroy(t);
         WEFT_TRY(st);
@@ -296,22 +305,38 @@ static bool is_shared(const gpu_sweep *s, const char *work)
     return false;
 }
 
-/* Two points of a straight line: time in proportion to bytes. */
-static void add_rate(const gpu_sweep *s, const shared_work *x, weft_arena *a,
-                     weft_timing *t)
+/* What a tensor takes of a launch over its bytes: the median of models with many. */
+static double find_share(const gpu_sweep *s, const shared_work *x)
 {
-    for (int k = 0; k < 2; k++)
-        t[k] = (weft_timing){.link   = -1,
-                             .work   = weft_arena_strdup(a, x->kind),
-                             .n_size = 1,
-                             .size   = {k ? x->bytes : 1},
-                             .s      = s->pace * x->s / (k ? 1 : x->bytes)};
+    double each[WEFT_COUNT(s->all)], rate = x->bytes / x->s;
+    int    n = 0;
+    for (int i = 0; i < s->n_all; i++) {
+        const shared_work *y = &s->all[i];
+        if (!strcmp(y->kind, x->kind) && y->n >= MANY_TENSORS)
+            each[n++] = fmax(0, (y->s - y->bytes / rate) / y->n);
+    }
+    qsort(each, (size_t)n, sizeof *each, by_size);
+    return n ? each[n / 2] : 0;
+}
+
+/* Points of a line: a share of the launch, and time in proportion to bytes. */
+static void add_rate(const gpu_sweep *s, const shared_work *x, weft_arena *a,
+                     weft_timing *t, int *n)
+{
+    double share = find_share(s, x), rate = x->bytes / x->s;
+    for (double bytes = 64; bytes < 1e12; bytes *= 4)
+        t[(*n)++] = (weft_timing){.link   = -1,
+                                  .work   = weft_arena_strdup(a, x->kind),
+                                  .n_size = 1,
+                                  .size   = {bytes},
+                                  .s      = s->pace * (share + bytes / rate)};
 }
 
 static weft_status add_rest(const gpu_sweep *s, weft_arena *a, weft_timing **t, int *n)
 {
-    weft_timing *all  = WEFT_ARENA_ARRAY(a, weft_timing, *n + 2 + 2 * s->n_shared);
-    int          most = *n;
+    weft_timing *all =
+        WEFT_ARENA_ARRAY(a, weft_timing, *n + 2 + LINE_POINTS * s->n_shared);
+    int most = *n;
     WEFT_TRY(weft_arena_status(a));
     *n = 0;
     for (int i = 0; i < most; i++) {
@@ -319,8 +344,7 @@ static weft_status add_rest(const gpu_sweep *s, weft_arena *a, weft_timing **t, 
         all[*n]       = (*t)[i];
         all[(*n)++].s = correct_time(s, &(*t)[i]);
     }
-    for (int i = 0; i < s->n_shared; i++, *n += 2)
-        add_rate(s, &s->shared[i], a, &all[*n]);
+    for (int i = 0; i < s->n_shared; i++) add_rate(s, &s->shared[i], a, all, n);
     if (s->gap_s > 0)
         all[(*n)++] = (weft_timing){
             .link = -1, .work = WEFT_WORK_NODE, .n_size = 1, .size = {1}, .s = s->gap_s};

@@ -33,6 +33,10 @@ static bool row_kernel(const weft_workload *w)
     return false;
 }
 
+/* Kernels are chosen by width: rows of the same one, even if far fewer, say more than wider ones.
+ * On an H200 norms of 15 models came within 10 % so, and within 40 % with a factor of 1. */
+#define WIDTH 4.0
+
 static double amount(const weft_workload *w, const double *size)
 {
     double x = is_product(w) ? size[0] * size[1] * size[2] : size[0];
@@ -63,8 +67,9 @@ static void add_point(line *l, const weft_timing *t, const weft_workload *w)
 {
     double x[5] = {1}, away = 0.05;
     for (int k = 0; k < w->n; k++) {
-        x[k + 1] = log(fmax(t->size[k], 1)) - log(fmax(w->size[k], 1));
-        away += x[k + 1] * x[k + 1];
+        x[k + 1]   = log(fmax(t->size[k], 1)) - log(fmax(w->size[k], 1));
+        double far = k && row_kernel(w) ? WIDTH * x[k + 1] : x[k + 1];
+        away += far * far;
     }
     double rate = log(amount(w, t->size)) - log(t->s), weight = 1 / (away * away * away);
     x[w->n + 1] = rate;
