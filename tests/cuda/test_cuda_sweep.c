@@ -2,8 +2,10 @@
  * GPU. */
 #include "support/test.h"
 
-#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu_test.h"
 #include "program/work.h"
@@ -51,11 +53,39 @@ static void instructions_are_timed(void **state)
     weft_session_close_device(d);
 }
 
+/* With a file for them, algorithms of matmuls are measured and written; nothing is timed. */
+static void algorithms_are_written(void **state)
+{
+    (void)state;
+    char         path[] = "/tmp/weft-test-XXXXXX", line[600];
+    int          fd = mkstemp(path), n = 0, n_line = 0;
+    weft_device *d = NULL;
+    weft_arena  *a = NULL;
+    weft_timing *t = NULL;
+    assert_true(fd >= 0);
+    setenv("WEFT_CUDA_TUNE", path, 1);
+    assert_ok(weft_session_open_device(&(weft_session_device){.list = "cuda:0"}, &d));
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_sweep_gpu(
+        &(weft_sweep_gpu_options){.device = d, .n_model = 1, .tunes = true}, a, &t, &n));
+    assert_int_equal(n, 0);
+    unsetenv("WEFT_CUDA_TUNE");
+    weft_arena_destroy(a);
+    weft_session_close_device(d);
+    FILE *f = fdopen(fd, "r");
+    while (fgets(line, sizeof line, f)) n_line += line[0] != '#';
+    fclose(f);
+    remove(path);
+    assert_true(n_line >= 5); /* qkv, out, fc, proj, head and their gradients */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instructions_are_timed),
+        cmocka_unit_test(algorithms_are_written),
     };
     if (!test_gpu_start()) return 1;
+    if (!test_gpu_is_real()) setenv("WEFT_CUDA_LIBS", WEFT_TEST_CUDA_STUB, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

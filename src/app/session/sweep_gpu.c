@@ -406,7 +406,7 @@ weft_status weft_sweep_gpu(const weft_sweep_gpu_options *o, weft_arena *a,
     int end = o->n_model > 0 && o->n_model < (int)WEFT_COUNT(table)
                   ? o->n_model
                   : (int)WEFT_COUNT(table);
-    for (int i = 0; i < (int)WEFT_COUNT(common) && o->tunes; i++)
+    for (int i = 0; i < (int)WEFT_COUNT(common) && o->tunes && !o->n_model; i++)
         WEFT_GO(try_model(s, &common[i]));
     for (int i = 0; i < end; i++) WEFT_GO(try_model(s, &table[i]));
     fit_rest(s);
