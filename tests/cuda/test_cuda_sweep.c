@@ -2,14 +2,17 @@
  * GPU. */
 #include "support/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cost/cost.h"
 #include "gpu_test.h"
 #include "program/work.h"
 #include "session/device.h"
+#include "session/runner.h"
 #include "session/sweep.h"
 
 static const weft_timing *find_work(const weft_timing *t, int n, const char *work)
@@ -79,11 +82,43 @@ static void algorithms_are_written(void **state)
     assert_true(n_line >= 5); /* qkv, out, fc, proj, head and their gradients */
 }
 
+/* What weft plan says a program takes is what it takes, all but tables of the host's. */
+static void memory_is_as_planned(void **state)
+{
+    (void)state;
+    weft_device      *d    = NULL;
+    weft_training     t    = {0};
+    weft_compiled     c    = {0};
+    weft_runner      *r    = NULL;
+    weft_device_kind  kind = {.name = "gpu", .vendor = "nvidia"};
+    weft_compile_spec spec = weft_compile_spec_default(
+        "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 64, \"n_head\": 2, "
+        "\"vocab_size\": 300, \"n_positions\": 64}",
+        2, 64);
+    spec.dtype = "bf16";
+    weft_compile_for_cuda(&spec);
+    assert_ok(weft_session_open_device(&(weft_session_device){.list = "cuda:0"}, &d));
+    assert_ok(weft_compile_training(&spec, &t));
+    assert_ok(weft_compile_program(&t, NULL, 0, &c));
+    assert_ok(weft_runner_create(&(weft_runner_options){.made = &c, .device = d}, &r));
+    weft_runner_memory m       = weft_runner_mem(r);
+    double             planned = (double)weft_cost_program_bytes(c.program, &kind);
+    double             taken   = (double)(m.bytes - m.table_bytes) -
+                   (double)weft_state_bytes(weft_runner_state(r));
+    if (fabs(planned / taken - 1) > 0.01)
+        fail_msg("%g bytes, %g planned", taken, planned);
+    weft_runner_destroy(r);
+    weft_compiled_fini(&c);
+    weft_training_fini(&t);
+    weft_session_close_device(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instructions_are_timed),
         cmocka_unit_test(algorithms_are_written),
+        cmocka_unit_test(memory_is_as_planned),
     };
     if (!test_gpu_start()) return 1;
     if (!test_gpu_is_real()) setenv("WEFT_CUDA_LIBS", WEFT_TEST_CUDA_STUB, 1);

@@ -77,6 +77,7 @@ enum {
     TRACED      = 2 /* steps that are kept */
 };
 
+#define FAR_OFF  0.1
 #define ENOUGH_S 0.1 /* of steps: a card comes down to the clocks that it holds */
 
 /* A model's step and its parts. */
@@ -84,6 +85,7 @@ typedef struct step_parts {
     const weft_sweep__model *model;
     double                   step_s, instr_s, read_s;
     int                      n_node;
+    bool                     disturbed; /* the step is not what its parts say */
 } step_parts;
 
 /* A work that is launched many at a time: all of a model's. */
@@ -261,8 +263,9 @@ static bool solve_three(const gpu_sweep *s, double x[3])
     double a[3][4] = {{0}};
     if (s->n_step < 6) return false;
     for (int i = 0; i < s->n_step; i++) {
-        const step_parts *p     = &s->step[i];
-        double            row[] = {p->instr_s, p->n_node, 1, p->step_s - p->read_s};
+        const step_parts *p = &s->step[i];
+        if (p->disturbed) continue;
+        double row[] = {p->instr_s, p->n_node, 1, p->step_s - p->read_s};
         for (int r = 0; r < 3; r++)
             for (int k = 0; k < 4; k++)
                 a[r][k] += row[r] * row[k] / (p->step_s * p->step_s);
@@ -280,10 +283,21 @@ static bool solve_three(const gpu_sweep *s, double x[3])
     return isfinite(x[0] + x[1] + x[2]);
 }
 
+static double compose_step(const step_parts *p, const double x[3])
+{
+    return x[0] * p->instr_s + p->read_s + x[1] * p->n_node + x[2];
+}
+
+/* Steps that are far off are left out, and the others solved again. */
 static void fit_rest(gpu_sweep *s)
 {
     double x[3] = {1, 0, 0};
-    if (!solve_three(s, x)) x[0] = 1, x[1] = x[2] = 0;
+    bool   ok   = solve_three(s, x);
+    for (int i = 0; i < s->n_step && ok; i++) {
+        step_parts *p = &s->step[i];
+        p->disturbed  = fabs(compose_step(p, x) / p->step_s - 1) > FAR_OFF;
+    }
+    if (!ok || !solve_three(s, x)) x[0] = 1, x[1] = x[2] = 0;
     s->pace   = fmin(1.1, fmax(0.9, x[0]));
     s->gap_s  = x[1];
     s->rest_s = fmax(0, x[2]);
