@@ -38,7 +38,7 @@ enum {
     /* shared memory: stages of 64 along k, results on their way out, barriers, alignment */
     WEFT_CUDA_WGMMA_BYTES =
         WEFT_CUDA_WGMMA_STAGES * (WEFT_CUDA_WGMMA_M + WEFT_CUDA_WGMMA_N) * 128 +
-        8 * 16 * 144 + WEFT_CUDA_WGMMA_STAGES * 16 + 16 + 1024,
+        8 * 16 * 144 + WEFT_CUDA_WGMMA_STAGES * 16 + 1024,
     WEFT_CUDA_WGMMA_MAX_STEP = 6
 };
 

@@ -120,7 +120,7 @@ template <int N> CU_FN void cu_wgmma_wait(void)
 #define CU_D16(i) CU_D4(i), CU_D4(i + 4), CU_D4(i + 8), CU_D4(i + 12)
 #define CU_D64(i) CU_D16(i), CU_D16(i + 16), CU_D16(i + 32), CU_D16(i + 48)
 
-/* d (64 x N, f32) = a (64 x 16) b (16 x N) + d, or without d, bf16; A, B: the operand runs along m or n, not k.
+/* d (64 x 256, f32) = a (64 x 16) b (16 x 256) + d, or without d, bf16; A, B: the operand runs along m or n, not k.
  * Of warp w, with g = lane / 4 and t = lane % 4: d[4j], d[4j + 1] are row 16w + g, columns 8j + 2t and the next;
  * d[4j + 2], d[4j + 3] row 16w + g + 8. */
 template <int A, int B>
@@ -143,23 +143,6 @@ CU_FN void cu_wgmma(float (&d)[128], uint64_t a, uint64_t b, int with_d)
         "}"
         : CU_D64(0), CU_D64(64)
         : "l"(a), "l"(b), "r"(with_d), "n"(A), "n"(B));
-}
-
-template <int A, int B>
-CU_FN void cu_wgmma(float (&d)[64], uint64_t a, uint64_t b, int with_d)
-{
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-                 "}, %64, %65, p, 1, 1, %67, %68;\n"
-                 "}"
-                 : CU_D64(0)
-                 : "l"(a), "l"(b), "r"(with_d), "n"(A), "n"(B));
 }
 
 /* Registers of a thread from here on, the whole warpgroup's: given back, or taken. */

@@ -71,20 +71,19 @@ template <class S> CU_FN void cu_step_32(uint4 (&v)[4], const uint4 (&u)[4])
     }
 }
 
-/* WGRAD: sums over rows, f32 out.  N_FIRST: n runs fastest in the right operand.  A warpgroup has BLOCKS times 64 rows
- * of a tile and N columns; TAKE_TURNS: its tile is its own, and it stores while the other one multiplies. */
-template <int WGRAD, int N_FIRST, int BLOCKS, int N, int STAGES, int TAKE_TURNS>
-struct grouped {
+/* WGRAD: sums over rows, f32 out.  N_FIRST: n runs fastest in the right operand.  A warpgroup has 64 rows of a tile. */
+template <int WGRAD, int N_FIRST> struct grouped {
     enum {
-        M           = 64 * BLOCKS * (TAKE_TURNS ? 1 : 2),
+        M           = WEFT_CUDA_WGMMA_M,
+        N           = WEFT_CUDA_WGMMA_N,
+        STAGES      = WEFT_CUDA_WGMMA_STAGES,
         LEFT_BYTES  = M * DEPTH * 2,
         RIGHT_BYTES = N * DEPTH * 2,
         STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES,
         STAGED_AT   = STAGES * STAGE_BYTES,
         FULL_AT     = STAGED_AT + CONSUMERS / 32 * STAGED,
         EMPTY_AT    = FULL_AT + STAGES * 8,
-        TURN_AT     = EMPTY_AT + STAGES * 8,
-        BYTES       = TURN_AT + 16 + 1024 /* to begin at a multiple of 1024 */
+        BYTES       = EMPTY_AT + STAGES * 8 + 1024 /* to begin at a multiple of 1024 */
     };
 
     const weft_cuda_wgmma_args &a;
@@ -144,10 +143,8 @@ struct grouped {
     {
         for (int s = 0; s < STAGES; s++) {
             cu_barrier_init(full(s), 1);
-            cu_barrier_init(empty(s), TAKE_TURNS ? 4 : 8);
+            cu_barrier_init(empty(s), CONSUMERS / 32);
         }
-        cu_barrier_init(base + TURN_AT, 4);
-        cu_barrier_init(base + TURN_AT + 8, 4);
         cu_barrier_publish();
     }
 
@@ -193,29 +190,18 @@ struct grouped {
 
     /* ---- the warpgroups that multiply ---- */
 
-    CU_FN_MEMBER void meet(int group) const
-    {
-        if (!TAKE_TURNS)
-            asm volatile("bar.sync 1, 256;" ::: "memory");
-        else if (group)
-            asm volatile("bar.sync 2, 128;" ::: "memory");
-        else
-            asm volatile("bar.sync 1, 128;" ::: "memory");
-    }
-
     /* Rows of the stage from n on are another expert's: zeros. */
-    CU_FN_MEMBER void cut(int n, int group) const
+    CU_FN_MEMBER void cut(int n) const
     {
-        int thread  = (int)threadIdx.x - PRODUCER - (TAKE_TURNS ? group * 128 : 0);
-        int words   = (DEPTH - n) * 8; /* of 16 bytes, of a piece */
-        int threads = TAKE_TURNS ? 128 : 256;
-        for (int i = thread; i < words * (M + N) / 64; i += threads) {
+        int words = (DEPTH - n) * 8; /* of 16 bytes, of a piece */
+        for (int i = (int)threadIdx.x - PRODUCER; i < words * (M + N) / 64;
+             i += CONSUMERS) {
             uint32_t at = left() + i / words * PIECE + n * 128 + i % words * 16;
             asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0)
                          : "memory");
         }
         cu_async_fence();
-        meet(group);
+        asm volatile("bar.sync 1, 256;" ::: "memory"); /* the consumers */
     }
 
     CU_FN_MEMBER void release(int s) const
@@ -223,36 +209,26 @@ struct grouped {
         if (threadIdx.x % 32 == 0) cu_barrier_arrive(empty(s));
     }
 
-    CU_FN_MEMBER void multiply_stage(float (&d)[BLOCKS][N / 2], int group, bool with_d)
+    CU_FN_MEMBER void multiply_stage(float (&d)[N / 2], int group, bool with_d)
     {
-        uint32_t at    = left();
-        int      first = TAKE_TURNS ? 0 : group * BLOCKS;
+        uint32_t at = left();
         cu_wgmma_begin();
         CU_UNROLL
-        for (int i = 0; i < DEPTH / 16 * BLOCKS; i++) {
-            int      k = i / BLOCKS, b = i % BLOCKS;
-            uint64_t x = cu_operand(at + (first + b) * PIECE + k * (WGRAD ? 2048 : 32),
+        for (int k = 0; k < DEPTH / 16; k++) {
+            uint64_t x = cu_operand(at + group * PIECE + k * (WGRAD ? 2048 : 32),
                                     WGRAD ? PIECE : 16);
             uint64_t y = cu_operand(at + LEFT_BYTES + k * (WGRAD || N_FIRST ? 2048 : 32),
                                     WGRAD || N_FIRST ? PIECE : 16);
-            cu_wgmma<WGRAD, WGRAD || N_FIRST>(d[b], x, y, with_d || k);
+            cu_wgmma<WGRAD, WGRAD || N_FIRST>(d, x, y, with_d || k);
         }
         cu_wgmma_commit();
     }
 
-    /* All stages of the tile have come. */
-    CU_FN_MEMBER void pass_turn(int group) const
+    /* What is read when the product is there, to the L2 cache. */
+    CU_FN_MEMBER void fetch_ahead(void) const
     {
-        if (TAKE_TURNS && threadIdx.x % 32 == 0)
-            cu_barrier_arrive(base + TURN_AT + (group ^ 1) * 8);
-    }
-
-    /* What is read when the product is there: every other thread half a row. */
-    CU_FN_MEMBER void fetch_ahead(int group) const
-    {
-        int thread  = (int)threadIdx.x - PRODUCER - (TAKE_TURNS ? group * 128 : 0);
-        int threads = TAKE_TURNS ? 128 : 256, last = WGRAD ? a.m : end;
-        for (int i = thread; i < M * N / 64; i += threads) {
+        int last = WGRAD ? a.m : end;
+        for (int i = (int)threadIdx.x - PRODUCER; i < M * N / 64; i += CONSUMERS) {
             int r = row + i / (N / 64), c = column + i % (N / 64) * 64;
             if (r >= last || c >= a.n) continue;
             if (WGRAD && a.add) {
@@ -266,26 +242,24 @@ struct grouped {
         }
     }
 
-    CU_FN_MEMBER void multiply(float (&d)[BLOCKS][N / 2], int group)
+    CU_FN_MEMBER void multiply(float (&d)[N / 2], int group)
     {
         int rest = WGRAD ? (end - begin) % DEPTH : 0, n = n_k - (rest != 0);
         CU_ROLLED
         for (int i = 0; i < n; i++) {
-            if (i == n - AHEAD || (i == 0 && n < AHEAD)) fetch_ahead(group);
+            if (i == n - AHEAD || (i == 0 && n < AHEAD)) fetch_ahead();
             cu_barrier_wait(full(stage), parity);
             multiply_stage(d, group, i != 0);
             cu_wgmma_wait<1>();
             if (i) release(stage ? stage - 1 : STAGES - 1);
             advance(1);
         }
-        if (!rest) pass_turn(group);
         cu_wgmma_wait<0>();
         if (n) release(stage ? stage - 1 : STAGES - 1);
         if (!rest) return;
         cu_barrier_wait(full(stage), parity);
-        cut(rest, group);
+        cut(rest);
         multiply_stage(d, group, n != 0);
-        pass_turn(group);
         cu_wgmma_wait<0>();
         release(stage);
         advance(1);
@@ -367,53 +341,30 @@ struct grouped {
         }
     }
 
-    CU_FN_MEMBER void store(float (&d)[BLOCKS][N / 2], int group) const
-    {
-        int first = row + ((int)threadIdx.x / 32 % 4) * 16;
-        if (!TAKE_TURNS) first += group * BLOCKS * 64;
-        CU_UNROLL
-        for (int b = 0; b < BLOCKS; b++) {
-            if (WGRAD)
-                store_gradient(d[b], first + b * 64);
-            else
-                store_rows(d[b], first + b * 64);
-        }
-    }
-
     /* Of an expert without rows. */
-    CU_FN_MEMBER void clear_tile(int group) const
+    CU_FN_MEMBER void clear_tile(void) const
     {
-        int thread = (int)threadIdx.x % 128, lines = TAKE_TURNS ? M : M / 2;
-        int first = row + (TAKE_TURNS ? 0 : group * lines);
-        if (a.add) return;
-        for (int i = thread; i < lines * N / 4; i += 128) {
-            int r = first + i / (N / 4), c = column + i % (N / 4) * 4;
+        for (int i = (int)threadIdx.x - PRODUCER; i < M * N / 4; i += CONSUMERS) {
+            int r = row + i / (N / 4), c = column + i % (N / 4) * 4;
             if (r < a.m && c < a.n)
                 *(float4 *)(a.y + ((int64_t)e * a.m + r) * a.n + c) =
                     make_float4(0, 0, 0, 0);
         }
     }
 
-    CU_FN_MEMBER void consume(int t, int step, int group)
+    CU_FN_MEMBER void consume(int t, int step)
     {
-        float d[BLOCKS][N / 2];
-        int   mine = 0;
-        for (int turn = 0; find(t); t += step, turn ^= 1) {
-            if (TAKE_TURNS && turn != group) {
-                advance(n_k);
-                continue;
-            }
-            if (TAKE_TURNS) {
-                cu_barrier_wait(base + TURN_AT + group * 8, (group == 0) ^ mine);
-                mine ^= 1;
-            }
-            if (!n_k) {
-                pass_turn(group);
-                clear_tile(group);
-                continue;
-            }
-            multiply(d, group);
-            store(d, group);
+        float d[N / 2];
+        int   group = (int)threadIdx.x / 128 - 1, warp = (int)threadIdx.x / 32 % 4;
+        for (; find(t); t += step) {
+            if (n_k) multiply(d, group);
+            int first = row + group * 64 + warp * 16;
+            if (!WGRAD)
+                store_rows(d, first);
+            else if (n_k)
+                store_gradient(d, first);
+            else if (!a.add)
+                clear_tile();
         }
     }
 
@@ -431,16 +382,15 @@ struct grouped {
 
     CU_FN_MEMBER void run(void)
     {
-        int group = (int)threadIdx.x / 128 - 1;
         int t = (int)blockIdx.x, step = (int)gridDim.x;
         if (threadIdx.x == 0) init();
         __syncthreads();
-        if (group < 0) {
+        if (threadIdx.x < PRODUCER) {
             cu_fewer_registers<40>();
             if (threadIdx.x == 0) produce(t, step);
         } else {
             cu_more_registers<232>();
-            consume(t, step, group);
+            consume(t, step);
             if (!WGRAD) clear_rest();
         }
     }
@@ -450,9 +400,7 @@ struct grouped {
     extern "C" __global__ void __launch_bounds__(WEFT_CUDA_WGMMA_THREADS, 1)             \
         weft_cuda_##name(const __grid_constant__ weft_cuda_wgmma_args a)                 \
     {                                                                                    \
-        typedef grouped<wgrad, n_first, WEFT_CUDA_WGMMA_M / 128, WEFT_CUDA_WGMMA_N,      \
-                        WEFT_CUDA_WGMMA_STAGES, 0>                                       \
-                 product;                                                                \
+        typedef grouped<wgrad, n_first> product;                                         \
         uint32_t from = (cu_shared_address(cu_shared_bytes) + 1023) & ~1023u;            \
         static_assert((int)product::BYTES == (int)WEFT_CUDA_WGMMA_BYTES, "args");        \
         product(a, from).run();                                                          \
