@@ -5,6 +5,8 @@
 #   ops         every operator of the table on the device against the reference kernels
 #   reference   models of ../shared/reference and tests/fixtures, 20 steps in fp32
 #   bits        run to run, graphs or none, resumes, ranks that share the GPU; commands; bad input
+#   ranks       ranks that share the GPU: communication on the device against the host's, a killed rank, jobs over staged
+#               and peer against one rank, the speed of a sum of 128 MB
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
@@ -24,11 +26,11 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
-    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many bench_cuda_ops; do
+    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_comm bench_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
     ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
@@ -61,6 +63,7 @@ run_block() {
     bits)
         "$build/test_cuda_device" && "$build/test_cuda_replay" && "$build/test_cuda_many" && tests/eco/run.sh cuda
         ;;
+    ranks) "$build/test_cuda_comm" && "$build/test_cuda_comm" speed && python3 tools/gpu_ranks.py "$WEFT" ;;
     jobs) WEFT_TEST_DEVICE=cuda WEFT_TEST_JOBS=${JOBS:-1} tests/eco/run.sh recorded ;;
     steps)
         bench "tiny256, batch 8" A=1 "tiny256 --batch 8 --seq 128" &&

@@ -8,13 +8,14 @@ enum {
     WEFT_CUDA_PEER_MAX_TERM = 256, /* of one sum, of all ranks */
     /* bytes, or elements of a sum, that a block works on */
     WEFT_CUDA_PEER_COPY_BLOCK = 1 << 17,
-    WEFT_CUDA_PEER_SUM_BLOCK  = 1 << 14
+    WEFT_CUDA_PEER_SUM_BLOCK  = 1 << 14,
+    WEFT_CUDA_PEER_ROW_BLOCKS = 16 /* of one run of rows */
 };
 
 /* Where a tensor of a call lies in its rank's slabs, in bytes.  In the rank's board, read by all. */
 typedef struct weft_cuda_peer_part {
     int64_t in, out;
-    int64_t stride; /* from term to term */
+    int64_t stride; /* from term to term; of rows: how many out has room for */
     int32_t in_slab, out_slab;
 } weft_cuda_peer_part;
 
@@ -46,6 +47,16 @@ typedef struct weft_cuda_peer_args {
     uint8_t who[WEFT_CUDA_PEER_MAX_TERM], which[WEFT_CUDA_PEER_MAX_TERM],
         adds[WEFT_CUDA_PEER_MAX_TERM];
 } weft_cuda_peer_args;
+
+/* Rows in bins (weft_comm_rows): those that this rank has in the call's tensor. */
+typedef struct weft_cuda_peer_rows_args {
+    const uint32_t           *aborted;
+    const weft_cuda_peer_map *map;
+    uint32_t                 *bad;   /* becomes 1: a table that does not fit */
+    const int32_t            *table; /* (n, n_bin + 1) */
+    int32_t                   n, me, n_bin, sends;
+    int64_t                   row_bytes, in_rows;
+} weft_cuda_peer_rows_args;
 
 /* A message of one end of a channel. */
 typedef struct weft_cuda_peer_message_args {

@@ -182,6 +182,10 @@ static weft_status look_at(weft_device_group *g, double now)
     const weft_comm *c       = g->end->dc->comm;
     uint32_t         count   = read_word(&g->words->count[g->me]);
     int              missing = find_missing(g, count);
+    if (read_word(&g->words->bad[g->me]))
+        return WEFT_FAIL(WEFT_ERR_PEER,
+                         "rank %d: the table of an exchange of rows on %s does not fit",
+                         weft_comm_name(c, c->rank), g->end->dc->device->name);
     if (count != g->seen || missing < 0) {
         g->seen    = count;
         g->since_s = now;

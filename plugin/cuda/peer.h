@@ -35,6 +35,7 @@ typedef struct peer_words {
     uint32_t full[PEER_CREDITS], empty[PEER_CREDITS]; /* of a channel */
     /* of each member: signals given; nothing may be written any more */
     uint32_t count[PEER_RANKS], aborted[PEER_RANKS];
+    uint32_t bad[PEER_RANKS]; /* of each member: a table of rows did not fit */
 } peer_words;
 
 /* Memory of another rank, opened once for all groups. */

@@ -13,14 +13,22 @@ enum {
 struct weft_device_call {
     weft_device_group *g;
     /* a collective */
-    weft_cuda_kernel    kernel;
-    weft_cuda_grid      grid;
-    weft_cuda_peer_args args;
-    uint32_t            table; /* in the board */
+    weft_cuda_kernel         kernel;
+    weft_cuda_grid           grid;
+    weft_cuda_peer_args      args;
+    weft_cuda_peer_rows_args rows;
+    uint32_t                 table; /* in the board */
     /* a message */
     bool        is_message;
     weft_memory at;
 };
+
+/* The device's address of a word. */
+static uint32_t *word_at(const weft_device_group *g, const uint32_t *w)
+{
+    return (uint32_t *)(uintptr_t)(g->words_at + (weft_cuda_ptr)((const char *)w -
+                                                                 (const char *)g->words));
+}
 
 /* ---- what a member does ---- */
 
@@ -47,7 +55,9 @@ bool weft_cuda_peer_takes(weft_collective kind, weft_dtype t)
     case WEFT_ALL_GATHER:
     case WEFT_ALL_TO_ALL:
     case WEFT_BROADCAST:
-    case WEFT_SHIFT: return true;
+    case WEFT_SHIFT:
+    case WEFT_SEND_ROWS:
+    case WEFT_RETURN_ROWS: return true;
     default: return false;
     }
 }
@@ -183,25 +193,52 @@ static weft_status write_board(peer_plan *x, weft_device_call *c)
     return weft_cuda_peer_write(&e->board, at + tables, x->work, works);
 }
 
+static bool has_rows(const weft_comm_call *call)
+{
+    return call->kind == WEFT_SEND_ROWS || call->kind == WEFT_RETURN_ROWS;
+}
+
+/* Which rows go where is in a table on the device: all runs that there may be get blocks. */
+static void plan_rows(const peer_plan *x, weft_device_call *c)
+{
+    const weft_comm_rows *r = &x->call->rows;
+    c->rows =
+        (weft_cuda_peer_rows_args){.aborted = c->args.aborted,
+                                   .map     = c->args.map,
+                                   .bad     = word_at(x->g, &x->g->words->bad[x->g->me]),
+                                   .table   = r->table,
+                                   .n       = x->g->n,
+                                   .me      = x->g->me,
+                                   .n_bin   = r->n_bin,
+                                   .sends   = x->call->kind == WEFT_SEND_ROWS,
+                                   .row_bytes = r->width * x->size,
+                                   .in_rows   = r->in_rows};
+    c->kernel = WEFT_CUDA_peer_rows;
+    c->grid = (weft_cuda_grid){WEFT_CUDA_PEER_ROW_BLOCKS, (unsigned)(r->n_bin * x->g->n),
+                               1, 256, 0};
+}
+
 static weft_status fill_call(peer_plan *x, weft_device_call *c)
 {
     const weft_comm_call *call = x->call;
     for (int k = 0; k < x->n_part; k++) {
         const weft_comm_part *t = call->n_part ? &call->part[k] : &call->tensor;
         WEFT_TRY(place_part(x, k, t));
-        divide_part(x, k, t);
+        if (has_rows(call))
+            x->part[k].stride = call->rows.out_rows;
+        else
+            divide_part(x, k, t);
     }
-    c->args.aborted =
-        (const uint32_t *)(uintptr_t)(x->g->words_at + offsetof(peer_words, aborted) +
-                                      4 * (unsigned)x->g->me);
-    c->args.map    = x->g->map.address;
-    c->args.n_work = x->n_work;
-    c->args.n      = x->g->n;
-    c->args.me     = x->g->me;
-    c->args.dtype  = call->dtype;
+    c->args.aborted = word_at(x->g, &x->g->words->aborted[x->g->me]);
+    c->args.map     = x->g->map.address;
+    c->args.n_work  = x->n_work;
+    c->args.n       = x->g->n;
+    c->args.me      = x->g->me;
+    c->args.dtype   = (int32_t)call->dtype;
     if (x->sums) WEFT_TRY(plan_sum(x, &c->args));
     c->kernel = choose_kernel(x, &c->args);
     c->grid   = (weft_cuda_grid){(unsigned)x->n_block, 1, 1, 256, 0};
+    if (has_rows(call)) plan_rows(x, c);
     return write_board(x, c);
 }
 
@@ -252,13 +289,6 @@ void weft_cuda_peer_release(weft_device_call *c)
 }
 
 /* ---- running ---- */
-
-/* The device's address of a word. */
-static uint32_t *word_at(const weft_device_group *g, const uint32_t *w)
-{
-    return (uint32_t *)(uintptr_t)(g->words_at + (weft_cuda_ptr)((const char *)w -
-                                                                 (const char *)g->words));
-}
 
 static weft_cuda_peer_signal_args signal_of(const weft_device_group *g)
 {
@@ -335,6 +365,7 @@ weft_status weft_cuda_peer_run(weft_device_call *c, weft_stream *s, int64_t numb
     weft_kernel_ctx x = {.queue = s->impl};
     if (c->is_message) return run_message(c, s, number);
     WEFT_TRY(meet(c, s, true));
-    WEFT_TRY(weft_cuda_launch(&x, c->kernel, c->grid, &c->args));
+    WEFT_TRY(weft_cuda_launch(&x, c->kernel, c->grid,
+                              c->rows.table ? (const void *)&c->rows : &c->args));
     return meet(c, s, false);
 }

@@ -1,10 +1,11 @@
-/* Communication of tensors in device memory, one test for all ways of the plugin: the bits of the
- * host's collectives, whatever kind, type, shares, lanes and number of tensors; in graphs; with
- * members that come late, die or stop.  Ranks are processes that share a GPU: the stub's, or with
+/* Communication of tensors in device memory, one test for all ways of the
+ * plugin: the bits of the host's collectives, whatever kind, type, shares,
+ * lanes and number of tensors; in graphs; with members that come late, die or
+ * stop.  Ranks are processes that share a GPU: the stub's, or with
  * WEFT_TEST_GPU=1 the machine's. */
-#include "cuda/gpu_test.h"
-#include "comm/kill.h"
 #include "comm/device_comm.h"
+#include "comm/kill.h"
+#include "cuda/gpu_test.h"
 #include "plugin/plugin.h"
 
 enum {
@@ -186,7 +187,8 @@ static weft_status compare(test_rank *t, const test_case *c, int number)
     return WEFT_OK;
 }
 
-/* Three rounds with other numbers; the last two by a graph, where the device has them. */
+/* Three rounds with other numbers; the last two by a graph, where the device
+ * has them. */
 static weft_status run_case(test_rank *t, int number)
 {
     const test_case  *c = &cases[number];
@@ -224,6 +226,71 @@ out:
     return st;
 }
 
+/* ---- rows in bins ---- */
+
+enum {
+    ROW_BINS  = 5,
+    ROW_WIDTH = 7, /* floats */
+    ROW_ROOM  = 4000,
+    ROW_TABLE = 1 << 20 /* where the table lies in the second slab */
+};
+
+/* Other numbers in every round; bins without rows, and one round where one bin has all. */
+static void make_table(int n, int round, int32_t *table)
+{
+    for (int p = 0; p < n; p++) {
+        int32_t *row = table + p * (ROW_BINS + 1);
+        row[0]       = 0;
+        for (int b = 0; b < ROW_BINS; b++) {
+            int32_t rows = (p * 31 + b * 17 + round * 7) % 5 * 40;
+            if (round == 2) rows = b == 3 ? 300 : 0;
+            row[b + 1] = row[b] + rows;
+        }
+    }
+}
+
+static weft_status run_rows_of(test_rank *t, weft_collective kind, int round,
+                               weft_device_call *prepared, const weft_comm_call *call)
+{
+    int32_t        table[MAX_RANK * (ROW_BINS + 1)];
+    weft_comm_call host = *call;
+    make_table(t->r->n, round, table);
+    fill_in(t, &cases[0], round);
+    memset(t->want, 0x5a, SLAB_BYTES);
+    memcpy(t->want + ROW_TABLE, table, sizeof table);
+    WEFT_TRY(weft_device_write(&t->slab[1], 0, t->want, SLAB_BYTES));
+    WEFT_TRY(weft_device_write(&t->slab[0], 0, t->in, SLAB_BYTES));
+    WEFT_TRY(issue(t, prepared));
+    host.group      = t->meeting;
+    host.tensor     = (weft_comm_part){.in = t->in, .out = t->want};
+    host.rows.table = table;
+    WEFT_TRY(weft_comm_run(t->r->c, &host));
+    WEFT_TRY(t->device->finish(&t->stream));
+    WEFT_TRY(weft_device_comm_check(t->dc));
+    return compare(t, &(test_case){.kind = kind}, 100 + round);
+}
+
+static weft_status run_rows(test_rank *t, weft_collective kind)
+{
+    weft_device_call *prepared = NULL;
+    weft_status       st       = WEFT_OK;
+    char             *second   = t->slab[1].address;
+    weft_comm_call    call     = {.kind   = kind,
+                                  .dtype  = WEFT_DTYPE_F32,
+                                  .tensor = {.in = t->slab[0].address, .out = second},
+                                  .rows   = {.width   = ROW_WIDTH,
+                                             .n_bin   = ROW_BINS,
+                                             .table   = (int32_t *)(void *)(second + ROW_TABLE),
+                                             .in_rows = ROW_ROOM,
+                                             .out_rows = ROW_ROOM}};
+    if (!t->dc->way->takes(kind, WEFT_DTYPE_F32)) return WEFT_OK;
+    WEFT_TRY(t->dc->way->prepare(t->group, &call, &prepared));
+    for (int round = 0; round < 3 && st == WEFT_OK; round++)
+        st = run_rows_of(t, kind, round, prepared, &call);
+    t->dc->way->release(prepared);
+    return st;
+}
+
 static weft_status run_cases(rank_state *r)
 {
     test_rank   t;
@@ -231,6 +298,8 @@ static weft_status run_cases(rank_state *r)
     if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
     for (int k = 0; k < (int)WEFT_COUNT(cases) && st == WEFT_OK; k++)
         if (t.dc->way->takes(cases[k].kind, cases[k].dtype)) st = run_case(&t, k);
+    if (st == WEFT_OK) st = run_rows(&t, WEFT_SEND_ROWS);
+    if (st == WEFT_OK) st = run_rows(&t, WEFT_RETURN_ROWS);
     close_rank(&t, st != WEFT_OK);
     return st;
 }
@@ -421,8 +490,92 @@ static void memory_is_exported_and_imported(void **state)
     all_ok(SHM, 2);
 }
 
-int main(void)
+/* ---- speed ---- */
+
+enum {
+    SPEED_BYTES = 128 << 20,
+    SPEED_CALLS = 20
+};
+
+static weft_status prepare_large(test_rank *t, weft_device_call **out)
 {
+    weft_memory *m = &t->slab[0];
+    weft_device_free(m);
+    WEFT_TRY(weft_device_alloc(t->device, WEFT_SPACE_DEVICE, SPEED_BYTES, m));
+    WEFT_TRY(t->dc->way->open_group(t->dc, &t->spec, &t->group));
+    weft_comm_call call = {
+        .kind   = WEFT_ALL_REDUCE,
+        .dtype  = WEFT_DTYPE_F32,
+        .tensor = {.in = m->address, .out = m->address, .count = SPEED_BYTES / 4}};
+    return t->dc->way->prepare(t->group, &call, out);
+}
+
+/* As the executor does it: to pinned memory, the host's collective, and back.
+ */
+static weft_status sum_staged(test_rank *t, const weft_memory *m, const weft_memory *host)
+{
+    weft_device *d = t->device;
+    WEFT_TRY(d->copy(d, NULL, host, m));
+    WEFT_TRY(weft_comm_collective(t->r->c, t->meeting, WEFT_ALL_REDUCE, WEFT_DTYPE_F32,
+                                  host->address, host->address, SPEED_BYTES / 4));
+    return d->copy(d, NULL, m, host);
+}
+
+static weft_status time_sums(test_rank *t, const weft_memory *m, weft_device_call *call)
+{
+    weft_memory host;
+    double      start = 0, end = 0;
+    WEFT_TRY(weft_device_alloc(t->device, WEFT_SPACE_PINNED, SPEED_BYTES, &host));
+    for (int k = 0; k < SPEED_CALLS + 2; k++) {
+        if (k == 2) {
+            WEFT_TRY(t->device->finish(&t->stream));
+            start = weft_clock_s();
+        }
+        WEFT_TRY(issue(t, call));
+    }
+    WEFT_TRY(t->device->finish(&t->stream));
+    WEFT_TRY(weft_device_comm_check(t->dc));
+    t->r->note_s = (weft_clock_s() - start) / SPEED_CALLS;
+    for (int k = 0; k < 4; k++) {
+        if (k == 1) start = weft_clock_s();
+        WEFT_TRY(sum_staged(t, m, &host));
+        end = weft_clock_s();
+    }
+    t->r->count = (int)(1e6 * (end - start) / 3);
+    weft_device_free(&host);
+    return WEFT_OK;
+}
+
+static weft_status measure_sums(rank_state *r)
+{
+    test_rank         t;
+    weft_device_call *call = NULL;
+    weft_status       st   = open_rank(r, &t);
+    if (st == WEFT_OK) st = prepare_large(&t, &call);
+    if (st == WEFT_OK) st = time_sums(&t, &t.slab[0], call);
+    if (call) t.dc->way->release(call);
+    close_rank(&t, st != WEFT_OK);
+    return st;
+}
+
+/* Two ranks on one GPU: each reads and writes half of both tensors. */
+static void sums_of_two_ranks(void **state)
+{
+    (void)state;
+    run_ranks(SHM, 2, 30, measure_sums);
+    all_ok(SHM, 2);
+    for (int k = 0; k < 2; k++)
+        print_message(
+            "rank %d: a sum of 128 MB takes %.3f ms by %s (memory at %.0f GB/s), "
+            "%.2f ms staged (%.1f GB/s each way)\n",
+            k, 1e3 * rank[k].note_s, way_name, 4e-9 * SPEED_BYTES / rank[k].note_s,
+            1e-3 * (double)rank[k].count, 1e-3 * SPEED_BYTES / (double)rank[k].count);
+}
+
+/* With the argument `speed`: how fast, on a GPU. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest speed[] = {cmocka_unit_test(sums_of_two_ranks)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_exported_and_imported),
         cmocka_unit_test(the_bits_of_the_host),
@@ -435,7 +588,10 @@ int main(void)
     int                      failed = 0;
     for (size_t k = 0; k < WEFT_COUNT(ways); k++) {
         way_name = ways[k];
-        failed += cmocka_run_group_tests_name(way_name, tests, NULL, NULL);
+        if (argc > 1 && !strcmp(argv[1], "speed"))
+            failed += cmocka_run_group_tests_name(way_name, speed, NULL, NULL);
+        else
+            failed += cmocka_run_group_tests_name(way_name, tests, NULL, NULL);
     }
     return failed;
 }

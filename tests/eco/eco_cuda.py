@@ -85,6 +85,22 @@ def check_ranks(base, out):
         near(r["loss"], one["loss"], 1e-5, "cuda and cpu together")
 
 
+def check_graphs(s, base, out):
+    """From the second step on a rank that communicates on the device launches two graphs a step, and no kernel else."""
+    if REAL:
+        return
+    for name, ranks, keys in (("dp2", 2, dict(dp=2)), ("zero3", 2, dict(dp=2, zero=3)), ("dp2pp2", 4, dict(dp=2, pp=2))):
+        run(dict(base, batch=8, lanes=4, share_gpu=True, output=out("graphs-" + name), **keys), ranks=ranks,
+            env=dict(WEFT_STUB_LOG=s.path("calls-" + name), WEFT_GPU_COMM="peer"))
+        logs = [open(s.path("calls-%s.%d" % (name, r))).read() for r in range(ranks)]
+        logs = [x for x in logs if "cuGraphLaunch" in x]
+        check(len(logs) == ranks, "%s: %d ranks of %d launch graphs" % (name, len(logs), ranks))
+        for x in logs:
+            same(x.count("cuGraphLaunch"), 2 * (base["steps"] - 1), name + ": graph launches")
+            last = x[x.rindex("cuGraphInstantiate"):]
+            check("cuLaunchKernel" not in last[:last.rindex("cuGraphLaunch")], name + ": kernels between graphs")
+
+
 def check_library_bits(s, base, out):
     """cublasLt's matmuls are the same ones on one rank and on two with shards: the stub's sums begin elsewhere for each
     question that it is asked, and its epilogues do not round before a step."""
@@ -129,6 +145,7 @@ with Scratch("cuda", memory=True) as s:
     check_devices(base, out)
     check_commands(s, base, out)
     check_ranks({k: v for k, v in base.items() if k != "plan"}, out)
+    check_graphs(s, {k: v for k, v in base.items() if k != "plan"}, out)
     check_library_bits(s, {k: v for k, v in base.items() if k != "plan"}, out)
     check_gates(s, base, out)
     if not REAL:

@@ -31,21 +31,21 @@ struct peer_tensor {
     uint32_t    aborted;
 };
 
-/* The block's work; its addresses in shared memory.  false: nothing may be written. */
-CU_FN bool find_tensor(const weft_cuda_peer_args &a, const weft_cuda_peer_work &w,
-                       peer_tensor &t)
+/* The addresses of a tensor, in shared memory.  false: nothing may be written. */
+CU_FN bool find_tensor(const uint32_t *aborted, const weft_cuda_peer_map *map, int n,
+                       int part, peer_tensor &t)
 {
     int r = (int)threadIdx.x;
-    if (r < a.n) {
-        const char    *board = a.map->board[r];
-        const uint32_t table = read_word((const uint32_t *)(board + a.map->slot[r]));
+    if (r < n) {
+        const char    *board = map->board[r];
+        const uint32_t table = read_word((const uint32_t *)(board + map->slot[r]));
         const weft_cuda_peer_part *p =
-            (const weft_cuda_peer_part *)(board + table) + w.part;
-        t.in[r]     = a.map->slab[r][p->in_slab] + p->in;
-        t.out[r]    = a.map->slab[r][p->out_slab] + p->out;
+            (const weft_cuda_peer_part *)(board + table) + part;
+        t.in[r]     = map->slab[r][p->in_slab] + p->in;
+        t.out[r]    = map->slab[r][p->out_slab] + p->out;
         t.stride[r] = p->stride;
     }
-    if (r == 0) t.aborted = read_word(a.aborted);
+    if (r == 0) t.aborted = read_word(aborted);
     __syncthreads();
     return !t.aborted;
 }
@@ -80,7 +80,7 @@ CU_KERNEL(peer_copy, weft_cuda_peer_args, 256)
 {
     __shared__ peer_tensor     t;
     const weft_cuda_peer_work &w = a.work[cu_find_task(a.work, a.n_work)];
-    if (!find_tensor(a, w, t)) return;
+    if (!find_tensor(a.aborted, a.map, a.n, w.part, t)) return;
     int64_t at = ((int64_t)blockIdx.x - w.first_block) * WEFT_CUDA_PEER_COPY_BLOCK;
     int64_t n  = at_most(w.count - at, WEFT_CUDA_PEER_COPY_BLOCK);
     for (int k = 0; k < a.n; k++) { /* the next member's first: not all to the same one */
@@ -99,6 +99,55 @@ CU_KERNEL(peer_message, weft_cuda_peer_message_args, 256)
     int64_t at = (int64_t)blockIdx.x * WEFT_CUDA_PEER_COPY_BLOCK;
     int64_t n  = at_most(a.bytes - at, WEFT_CUDA_PEER_COPY_BLOCK);
     copy_bytes(a.from + at, a.to + at, n);
+}
+
+/* ---- rows in bins ---- */
+
+/* As weft_comm_share_at with units of 1. */
+CU_FN int first_bin(int n_bin, int n, int k)
+{
+    int more = n_bin % n;
+    return n_bin / n * k + (k < more ? k : more);
+}
+
+/* A bin's rows of one position: where they are at home, and at the owner of the bin. */
+struct row_run {
+    int     owner, home;
+    int64_t n, at_home, at_owner;
+};
+
+CU_FN row_run find_run(const weft_cuda_peer_rows_args &a, int bin, int home)
+{
+    const int32_t *t = a.table, row = a.n_bin + 1;
+    row_run        x = {0, home, 0, t[home * row + bin], 0};
+    x.n              = t[home * row + bin + 1] - x.at_home;
+    while (bin >= first_bin(a.n_bin, a.n, x.owner + 1)) x.owner++;
+    int first = first_bin(a.n_bin, a.n, x.owner);
+    for (int p = 0; p < a.n; p++) {
+        x.at_owner += t[p * row + bin] - t[p * row + first];
+        if (p < home) x.at_owner += t[p * row + bin + 1] - t[p * row + bin];
+    }
+    return x;
+}
+
+/* A run for each bin and position (y); who has its rows gives them to who gets them. */
+CU_KERNEL(peer_rows, weft_cuda_peer_rows_args, 256)
+{
+    __shared__ peer_tensor t;
+    row_run                x = find_run(a, (int)blockIdx.y / a.n, (int)blockIdx.y % a.n);
+    int     from = a.sends ? x.home : x.owner, to = a.sends ? x.owner : x.home;
+    int64_t in = a.sends ? x.at_home : x.at_owner, out = a.sends ? x.at_owner : x.at_home;
+    if (from != a.me || x.n == 0) return;
+    if (!find_tensor(a.aborted, a.map, a.n, 0, t)) return;
+    if (x.n < 0 || in < 0 || out < 0 || in + x.n > a.in_rows ||
+        out + x.n > t.stride[to]) {
+        if (threadIdx.x == 0) write_word(a.bad, 1);
+        return;
+    }
+    int64_t bytes = x.n * a.row_bytes, block = WEFT_CUDA_PEER_COPY_BLOCK / 4;
+    for (int64_t at = blockIdx.x * block; at < bytes; at += gridDim.x * block)
+        copy_bytes(t.in[a.me] + in * a.row_bytes + at, t.out[to] + out * a.row_bytes + at,
+                   at_most(bytes - at, block));
 }
 
 /* ---- sums ---- */
@@ -137,7 +186,7 @@ CU_KERNEL(peer_sum, weft_cuda_peer_args, 256)
 {
     __shared__ peer_tensor     t;
     const weft_cuda_peer_work &w = a.work[cu_find_task(a.work, a.n_work)];
-    if (!find_tensor(a, w, t)) return;
+    if (!find_tensor(a.aborted, a.map, a.n, w.part, t)) return;
     int64_t at  = ((int64_t)blockIdx.x - w.first_block) * WEFT_CUDA_PEER_SUM_BLOCK;
     int64_t end = at + at_most(w.count - at, WEFT_CUDA_PEER_SUM_BLOCK);
     switch (a.dtype) {
@@ -198,7 +247,7 @@ template <int N, int U> CU_FN void sum_fast(const weft_cuda_peer_args &a)
 {
     __shared__ peer_tensor     t;
     const weft_cuda_peer_work &w = a.work[cu_find_task(a.work, a.n_work)];
-    if (!find_tensor(a, w, t)) return;
+    if (!find_tensor(a.aborted, a.map, a.n, w.part, t)) return;
     int64_t at  = ((int64_t)blockIdx.x - w.first_block) * WEFT_CUDA_PEER_SUM_BLOCK;
     int64_t end = at + at_most(w.count - at, WEFT_CUDA_PEER_SUM_BLOCK);
     bool    f32 = a.dtype == WEFT_DTYPE_F32;

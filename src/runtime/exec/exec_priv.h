@@ -268,6 +268,9 @@ const void *weft_exec__find_output(const weft_exec *e, const char *name);
 void        weft_exec__forget_outputs(weft_exec *e);
 
 /* stream.c */
+/* The waits before a firing, and its records after it. */
+weft_status weft_exec__wait_for(weft_exec__stream *s, const weft_firing_order *f);
+weft_status weft_exec__give(weft_exec__stream *s, const weft_firing_order *f);
 /* Are tasks of this stream timed by the device? */
 bool weft_exec__is_timed(const weft_exec *e, const weft_device *d);
 /* A task of v's with a record before and after it; *record: the first one's number. */

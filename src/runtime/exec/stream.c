@@ -47,7 +47,7 @@ static weft_status wait_on_host(void *arg, double *start_s, double *end_s)
     return WEFT_OK;
 }
 
-static weft_status wait_for(weft_exec__stream *s, const weft_firing_order *f)
+weft_status weft_exec__wait_for(weft_exec__stream *s, const weft_firing_order *f)
 {
     weft_exec *e = s->e;
     if (e->stop) return WEFT_ERR_PEER; /* the reason is in e->text already */
@@ -62,7 +62,7 @@ static weft_status wait_for(weft_exec__stream *s, const weft_firing_order *f)
     return WEFT_OK;
 }
 
-static weft_status give(weft_exec__stream *s, const weft_firing_order *f)
+weft_status weft_exec__give(weft_exec__stream *s, const weft_firing_order *f)
 {
     weft_exec *e = s->e;
     for (int i = 0; i < f->n_give; i++)
@@ -227,9 +227,9 @@ static weft_status fire(weft_exec__stream *s)
 static weft_status fire_next(weft_exec__stream *s)
 {
     const weft_firing_order *f = &s->e->order.firing[s->number][s->at];
-    WEFT_TRY(wait_for(s, f));
+    WEFT_TRY(weft_exec__wait_for(s, f));
     WEFT_TRY(fire(s));
-    WEFT_TRY(give(s, f));
+    WEFT_TRY(weft_exec__give(s, f));
     if (++s->at == s->e->p->stream[s->number].n_firing) {
         s->at = 0;
         s->step++;
