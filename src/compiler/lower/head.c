@@ -23,17 +23,22 @@ static bool has_row_dim(const weft_graph_node *n, int dim)
     return true;
 }
 
-/* The same parameter, or both times gathered from the same shard. */
+/* The gather that v is the result of, perhaps under another shape; NULL: it is of none. */
+static const weft_graph_node *find_gather(const weft_graph *g, weft_vid v)
+{
+    int32_t n = g->value[v].node;
+    while (n >= 0 && g->node[n].op == WEFT_OP_RESHAPE)
+        n = g->value[g->node[n].in[0]].node;
+    return n >= 0 && g->node[n].op == WEFT_OP_ALL_GATHER ? &g->node[n] : NULL;
+}
+
+/* The same value, or both times gathered from the same shard. */
 static bool is_same_weight(const weft_graph *g, weft_vid a, weft_vid b)
 {
-    const weft_graph_value *x = &g->value[weft_lower__base(g, a)];
-    const weft_graph_value *y = &g->value[weft_lower__base(g, b)];
+    const weft_graph_node *x = find_gather(g, a), *y = find_gather(g, b);
     if (a == b) return true;
-    if (!weft_shape_equal(&g->value[a].type.shape, &g->value[b].type.shape)) return false;
-    if (x->node < 0 || y->node < 0) return x == y;
-    return g->node[x->node].op == WEFT_OP_ALL_GATHER &&
-           g->node[y->node].op == WEFT_OP_ALL_GATHER &&
-           g->node[x->node].in[0] == g->node[y->node].in[0];
+    return x && y && x->in[0] == y->in[0] &&
+           weft_shape_equal(&g->value[a].type.shape, &g->value[b].type.shape);
 }
 
 static bool is_plain_matmul(const weft_lower__pass *p, int i)
