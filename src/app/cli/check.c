@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "cli/check_own.h"
 #include "cli/cli.h"
 #include "engine/engine.h"
 #include "estimate/estimate.h"
@@ -14,10 +15,9 @@ static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_check = {
     .name  = "check",
-    .usage = "--megatron ARGS | --deepspeed FILE | --torchtitan FILE  --cluster CLUSTER "
-             "[options]",
-    .about =
-        "does a configuration of another engine fit, how fast is it, what would help",
+    .usage = "--megatron ARGS | --deepspeed FILE | --torchtitan FILE | --weft KEYS  "
+             "--cluster CLUSTER [options]",
+    .about = "does a configuration of an engine fit, how fast is it, what would help",
     .more =
         "Reads what people run today and says, before anything runs, what it read, "
         "whether it fits, the\n"
@@ -25,6 +25,11 @@ const weft_cli_command weft_cli_check = {
         "step\n"
         "is made of, and the three changes of one knob that would gain most.\n"
         "A DeepSpeed file says nothing of the model: give --model and --seq.\n"
+        "--weft \"dp=2 micro_batch=8 recompute=selective\" is our own engine, with "
+        "--model, "
+        "--batch and\n--seq: its programs are made, their memory counted and a step "
+        "simulated, by measured\ninstructions where the cluster has them (weft cluster "
+        "calibrate).\n"
         "Exits with 1 where it does not fit.\n"
         "--measured compares: a run far above the interval has a fault worth finding.",
     .example =
@@ -226,7 +231,7 @@ static void say_json(const job *j, double measured, const weft_text *ignored,
 
 typedef struct words {
     const char *text[WEFT_N_ENGINE]; /* by engine: arguments or a file */
-    const char *cluster, *model, *measured, *framework;
+    const char *cluster, *model, *measured, *framework, *own;
     int64_t     seq, batch;
     bool        json;
 } words;
@@ -346,6 +351,28 @@ out:
     return st;
 }
 
+static int run_own(const weft_cli_command *cmd, const words *w)
+{
+    weft_cli_own_check o    = {.words   = w->own,
+                               .model   = w->model,
+                               .cluster = w->cluster,
+                               .batch   = w->batch,
+                               .seq     = w->seq,
+                               .json    = w->json};
+    weft_text          out  = {0};
+    bool               fits = false;
+    if (!w->model || !w->batch)
+        return weft_cli_usage(cmd, "--weft: give --model and --batch");
+    weft_status st = read_seconds(w->measured, &o.measured_s);
+    if (st == WEFT_OK) st = weft_cli_check_own(&o, &fits, &out);
+    if (st != WEFT_OK) {
+        weft_text_fini(&out);
+        return weft_cli_fail(cmd, st);
+    }
+    int code = weft_cli_put(cmd, &out, NULL);
+    return code == WEFT_EXIT_OK && !fits ? WEFT_EXIT_FAILED : code;
+}
+
 static int run(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_check;
@@ -360,6 +387,8 @@ static int run(int argc, char **argv)
            "a DeepSpeed JSON file"},
           {"torchtitan", 0, WEFT_CLI_TEXT, &w.text[WEFT_ENGINE_TORCHTITAN], "FILE",
            "a torchtitan TOML file"},
+          {"weft", 0, WEFT_CLI_TEXT, &w.own, "KEYS",
+           "keys of our own engine's strategy, as one word"},
           {"cluster", 0, WEFT_CLI_TEXT, &w.cluster, "CLUSTER",
            "a file, or one line: \"8 x (8 x h100-80g)\""},
           {"model", 0, WEFT_CLI_TEXT, &w.model, "MODEL",
@@ -375,10 +404,12 @@ static int run(int argc, char **argv)
     int code = weft_cli_parse(cmd, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     for (int e = 0; e < WEFT_N_ENGINE; e++) n += w.text[e] != NULL;
+    n += w.own != NULL;
     if (n_word || n != 1)
-        return weft_cli_usage(cmd,
-                              "expected one of --megatron, --deepspeed, --torchtitan");
+        return weft_cli_usage(
+            cmd, "expected one of --megatron, --deepspeed, --torchtitan, --weft");
     if (!w.cluster) return weft_cli_usage(cmd, "on which machines? give --cluster");
+    if (w.own) return run_own(cmd, &w);
     job *j = calloc(1, sizeof *j);
     if (!j) return weft_cli_fail(cmd, WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
     weft_status st = weft_arena_create(&a);

@@ -5,6 +5,7 @@
 
 #include "base/heap.h"
 #include "base/pool.h"
+#include "cli/check_own.h"
 #include "cli/cli.h"
 #include "engine/engine.h"
 #include "planner/planner.h"
@@ -85,8 +86,8 @@ static weft_status check_was(const words *w, const weft_model_source *source,
                      w->was, was->of.model, w->model);
 }
 
-/* One constraint; reduction is no part of the search space. */
-static weft_status constrain(weft_planner_request *q, const char *word, weft_arena *a)
+/* Reduction is no part of the search space. */
+weft_status weft_cli_constrain(weft_planner_request *q, const char *word, weft_arena *a)
 {
     static const char key[] = "reduction=";
     if (strncmp(word, key, strlen(key)))
@@ -123,7 +124,7 @@ static weft_status prepare(const words *w, job *j)
     q->was = j->was;
     weft_search_open(&q->constraints);
     for (int i = 0; i < w->n_constraint; i++)
-        WEFT_TRY(constrain(q, w->constraint[i], j->arena));
+        WEFT_TRY(weft_cli_constrain(q, w->constraint[i], j->arena));
     return WEFT_OK;
 }
 
