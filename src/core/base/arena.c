@@ -11,7 +11,8 @@
 enum {
     ALIGN       = 16,
     FIRST_BLOCK = 4096,
-    LAST_BLOCK  = 1 << 17 /* what is never filled counts as memory of a rank */
+    /* what is never filled counts as memory of a rank; larger ones malloc takes from the system */
+    LAST_BLOCK = 1 << 16
 };
 
 typedef struct block block;
