@@ -53,6 +53,7 @@ foreach(f ${test_src})
     endif()
     add_executable(${name} ${f})
     target_include_directories(${name} PRIVATE tests ${dir})
+    target_compile_options(${name} PRIVATE -O1) # what takes time is in the library
     if(support_src)
         target_link_libraries(${name} weft_test)
     endif()

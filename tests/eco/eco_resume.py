@@ -265,8 +265,9 @@ with Scratch("resume") as s:
     remedies(s)
     starts(s)
     few_changes(s)
-    plan_files(s)
-    pipeline(s)
+    if not SANITIZED:  # more refusals and their remedies
+        plan_files(s)
+        pipeline(s)
     reduction(s)
     evaluation(s)
     end()

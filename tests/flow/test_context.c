@@ -121,7 +121,7 @@ static void computed_again(void **state)
         &j, "tiny256",
         (test_job_options){.seq = 16, .n_micro = 4, .recompute = WEFT_STRATEGY_FULL});
     test_result one = test_plan_one(&j, 2);
-    for (size_t i = 0; i < WEFT_COUNT(plan); i++)
+    for (size_t i = 0; i < WEFT_COUNT(plan); i += TEST_STRIDE(2))
         test_plan_near(&j, &one, (test_plan){plan[i], 2, 1, "1f1b"}, 1e-5);
     test_job_close(&j);
 }

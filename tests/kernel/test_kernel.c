@@ -58,7 +58,7 @@ static void every_row_on_the_cpu(void **state)
     char                  name[MAX_SETTING][64];
     weft_op_table_report  report;
     weft_op_table_options o = {.seed         = seed(),
-                               .large_stride = TEST_STRIDE(3),
+                               .large_stride = TEST_STRIDE(5),
                                .by_element   = true,
                                .quiet        = true};
     o.n_setting             = make_settings(setting, name);

@@ -113,7 +113,8 @@ static void bounds_are_below_answers(void **state)
     uint64_t r = 7;
     (void)state;
     /* with gathers in the next step: shorter than all that the search counts */
-    check_question("gpt2", clusters[0], 32, 128, NULL, false, true);
+    if (!WEFT_TEST_SANITIZED)
+        check_question("gpt2", clusters[0], 32, 128, NULL, false, true);
     for (int i = 0; i < (WEFT_TEST_SANITIZED ? 1 : 5); i++)
         check_question("tiny256", clusters[draw(&r, (int)WEFT_COUNT(clusters))],
                        8 << draw(&r, 3), 16 << draw(&r, 3), NULL, draw(&r, 3) == 0, true);

@@ -10,6 +10,8 @@
 #include "planner/planner.h"
 #include "support/test.h"
 
+#define FEW (WEFT_TEST_SANITIZED ? "1 x (2 x a100-80g)" : "1 x (4 x a100-80g)")
+
 static weft_planner_request request_for(const char *model, const weft_cluster *c,
                                         int batch, int seq)
 {
@@ -46,7 +48,7 @@ static void answer(const weft_planner_request *q, weft_text *out)
 static const struct {
     const char *model, *cluster;
     int         batch, seq, n_best;
-} cases[] = {{"tiny256", "1 x (4 x a100-80g)", 8, 16, 3}, /* sanitized: this one alone */
+} cases[] = {{"tiny256", FEW, 8, 16, 3}, /* sanitized: this one alone */
              {"gpt2", "2 x (4 x a100-80g)", 64, 256, 0},
              {"gpt2", "1 x (2 x a100-80g) + 1 x (2 x t4)", 16, 256, 3},
              {"gpt2-large", "1 x (4 x t4)", 8, 512, 3}};
@@ -94,7 +96,7 @@ static void workspaces_are_apart(void **state)
     weft_cluster *c;
     weft_pool    *pool;
     (void)state;
-    assert_ok(weft_cluster_load("1 x (4 x a100-80g)", NULL, &c));
+    assert_ok(weft_cluster_load(FEW, NULL, &c));
     weft_planner_request q = request_for("tiny256", c, 8, 16);
     many                 m = {.q = &q};
     q.n_thread             = 2;
@@ -117,7 +119,7 @@ static void timelines_are_kept(void **state)
     weft_planner_answer    *a, *b;
     weft_cluster           *c;
     (void)state;
-    assert_ok(weft_cluster_load("1 x (4 x a100-80g)", NULL, &c));
+    assert_ok(weft_cluster_load(FEW, NULL, &c));
     weft_planner_request q = request_for("tiny256", c, 8, 16);
     q.n_thread             = 2;
     q.with_timeline        = true;
