@@ -226,11 +226,21 @@ API int cuMemGetInfo_v2(size_t *left, size_t *all)
 /* ---- memory ---- */
 
 /* Device memory is a file without a name, so that other processes can open it. */
+/* Between pages that are never there: a kernel that leaves its slab is found. */
 static void *map_file(int fd, size_t n)
 {
-    void *m = mmap(nullptr, n, n_inside ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED,
-                   fd, 0);
+    size_t whole = (n + PAGE - 1) / PAGE * PAGE + 2 * (size_t)PAGE;
+    void  *room  = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return nullptr;
+    void *m = mmap((char *)room + PAGE, n, n_inside ? PROT_READ | PROT_WRITE : PROT_NONE,
+                   MAP_SHARED | MAP_FIXED, fd, 0);
+    if (m == MAP_FAILED) munmap(room, whole);
     return m == MAP_FAILED ? nullptr : m;
+}
+
+static void unmap_file(char *m, size_t n)
+{
+    munmap(m - PAGE, (n + PAGE - 1) / PAGE * PAGE + 2 * (size_t)PAGE);
 }
 
 API int cuMemAlloc_v2(ptr *p, size_t n)
@@ -265,7 +275,7 @@ API int cuMemFree_v2(ptr p)
     if (at == device.end()) return INVALID_VALUE;
     reach r;
     drain_all();
-    munmap(at->first, at->second);
+    unmap_file(at->first, at->second);
     device_bytes -= at->second;
     close(files[at->first]);
     files.erase(at->first);
@@ -333,7 +343,7 @@ API int cuIpcCloseMemHandle(ptr p)
     if (!imports.erase(m)) return INVALID_VALUE;
     reach r;
     drain_all();
-    munmap(m, device[m]);
+    unmap_file(m, device[m]);
     device.erase(m);
     return OK;
 }
@@ -392,10 +402,16 @@ API int cuMemsetD8Async(ptr p, unsigned char x, size_t n, void *s)
     return give((stream *)s, std::move(o));
 }
 
+static std::string kind_of(ptr p)
+{
+    const char *at = (const char *)(uintptr_t)p;
+    return is_in(device, at) ? " device" : is_in(pinned, at) ? " pinned" : " paged";
+}
+
 /* Memory that is not pinned is read at once, and written before the return. */
 API int cuMemcpyAsync(ptr to, ptr from, size_t n, void *s)
 {
-    ENTER(std::to_string(n));
+    ENTER(std::to_string(n) + kind_of(from) + kind_of(to));
     NEED_CONTEXT;
     stream   *t = (stream *)s;
     operation o;
@@ -699,11 +715,11 @@ API long stub_gpu_calls()
 API long stub_gpu_held(int forget)
 {
     holding hold;
-    long n = (long)(device.size() + pinned.size() + streams.size() + events.size() +
+    long    n = (long)(device.size() + pinned.size() + streams.size() + events.size() +
                     graphs.size()) +
              n_context;
     if (forget) {
-        for (auto &m : device) munmap(m.first, m.second);
+        for (auto &m : device) unmap_file(m.first, m.second);
         for (auto &m : files) close(m.second);
         files.clear();
         for (auto &m : pinned) free(m.first);
