@@ -124,7 +124,7 @@ names: build
 	@tools/check_names.sh $(BUILD)/CMakeFiles/cli_objects.dir/src/app
 	@python3 tools/check_types.py
 
-# On a machine with a GPU: BLOCK=ops, reference, bits, jobs or steps (tools/gpu_run.sh)
+# On a machine with a GPU: BLOCK=ops, reference, bits, jobs, steps, sanitize, soak, wall or long (tools/gpu_run.sh)
 .PHONY: gpu-test
 gpu-test: build
 	@tools/gpu_run.sh -b $(BUILD) $(or $(BLOCK),ops reference bits jobs steps)

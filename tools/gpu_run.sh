@@ -13,6 +13,10 @@
 #   classes     the time of gpt2's instructions by kind and size
 #   tune        algorithms of cublasLt measured: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
 #   predict     20 models: steps and memory predicted from a calibration (CLUSTER=file: that one), then measured
+#   sanitize    two steps of two-layer models under compute-sanitizer: memcheck, racecheck of own kernels
+#   soak        2,000 steps: no growth of host or device memory
+#   wall        gpt2 by wall clock: starts, 200 steps of weft train beside weft bench, cores of the host
+#   long        500 steps of gpt2 on real text, bf16 against the spread of three fp32 seeds
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
 # the run is one line a block.  Nothing is compiled: BUILD (build) and tests/ come from the machine that built them.
@@ -26,7 +30,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
@@ -89,6 +93,7 @@ run_block() {
         [ -n "${CLUSTER:-}" ] || "$WEFT" cluster calibrate --only gpus --list "$out/calibration.csv" -o "$cluster" || return
         python3 bench/predict/own_gpu.py --weft "$WEFT" --cluster "$cluster" --out "$out/predict"
         ;;
+    sanitize | soak | wall | long) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)
         echo "no block $1"
         return 2

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""gpu_jobs.py WEFT soak|wall|long|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
+
+    soak      2,000 steps of a small model: neither host nor device memory grows after the first 200
+    wall      gpt2 by wall clock: start to first step twice, 200 steps of a token file with clip 1.0, logging and one
+              checkpoint beside weft bench's step, and the cores that the host used
+    long      500 steps of gpt2 on real text (this repository's, by bytes), bf16 against the spread of three fp32 seeds
+    sanitize  two steps of two-layer models under compute-sanitizer: memcheck, and racecheck of own kernels
+
+--short: a shorter form of soak (500 steps) and sanitize (two models).  Exit code 1: something is not as it should be."""
+import array
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.environ.get("ROOT") or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WEFT = os.path.abspath(sys.argv[1])
+SHORT = "--short" in sys.argv
+OUT = tempfile.mkdtemp(prefix="weft-gpu-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+
+def write_tokens(n, below):
+    draw, path = random.Random(1), os.path.join(OUT, "tokens-%d.bin" % below)
+    with open(path, "wb") as f:
+        array.array("H", [draw.randrange(below) for _ in range(n)]).tofile(f)
+    return path
+
+
+def start(name, *keys, env=None, before=()):
+    out = os.path.join(OUT, name)
+    shutil.rmtree(out, ignore_errors=True)
+    log = open(out + ".log", "w")
+    p = subprocess.Popen([*before, WEFT, "train", *keys, "device=cuda", "init=random", "plan=off", "output=" + out],
+                         stdout=log, stderr=log, env=dict(os.environ, **(env or {})), cwd=ROOT)
+    return p, out
+
+
+def rows(out):
+    try:
+        with open(os.path.join(out, "metrics.jsonl")) as f:
+            return [json.loads(x) for x in f if x.endswith("\n")]
+    except FileNotFoundError:
+        return []
+
+
+def finish(p, out):
+    code = p.wait()
+    if code:
+        print("exit code %d\n%s" % (code, open(out + ".log").read()[-3000:]))
+    return code == 0
+
+
+def device_mb():
+    r = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], stdout=subprocess.PIPE)
+    return int(r.stdout.split()[0])
+
+
+def host_kb(pid):
+    with open("/proc/%d/status" % pid) as f:
+        return next(int(x.split()[1]) for x in f if x.startswith("VmRSS:"))
+
+
+def soak():
+    steps = 500 if SHORT else 2000
+    data = write_tokens(1 << 18, 256)
+    p, out = start("soak", "model=tiny256", "data=" + data, "seq=128", "batch=8", "micro_batch=4", "dtype=bf16", "steps=%d" % steps,
+                   "optimizer.clip=1.0", "checkpoint.every=%d" % (steps // 4))
+    seen = []
+    while p.poll() is None:
+        n = len(rows(out))
+        if n:
+            try:
+                seen.append((n, host_kb(p.pid), device_mb()))
+            except (StopIteration, FileNotFoundError):
+                break
+        time.sleep(0.2)
+    good = finish(p, out)
+    late = [x for x in seen if x[0] >= steps // 10]
+    for x in seen[:: max(1, len(seen) // 12)]:
+        print("step %5d: host %8d kB, device %6d MB" % x)
+    if len(late) < 2:
+        print("too few samples: %d" % len(late))
+        return False
+    print("from step %d to %d: host %+d kB, device %+d MB" % (late[0][0], late[-1][0], late[-1][1] - late[0][1], late[-1][2] - late[0][2]))
+    return good and late[-1][1] - late[0][1] < 2048 and late[-1][2] <= late[0][2]
+
+
+def wait_for_step(p, out, n=1):
+    while p.poll() is None and len(rows(out)) < n:
+        time.sleep(0.005)
+    return time.time()
+
+
+def wall():
+    data = write_tokens(1 << 23, 50257)
+    keys = ("model=gpt2", "data=" + data, "seq=1024", "batch=32", "dtype=bf16", "optimizer.clip=1.0")
+    good = True
+    for name in ("first start", "second start"):
+        begun = time.time()
+        p, out = start("start", *keys, "steps=2")
+        print("%s: %.2f s to the first step" % (name, wait_for_step(p, out) - begun))
+        good &= finish(p, out)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = time.time()
+    p, out = start("wall", *keys, "steps=200", "checkpoint.every=100")
+    first = wait_for_step(p, out)
+    last = wait_for_step(p, out, 200)
+    good &= finish(p, out)
+    ended = time.time()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    print("200 steps: %.1f ms a step by wall clock (with the checkpoint after step 100), %.2f s to the first, %.2f s in all" %
+          (1e3 * (last - first) / 199, first - begun, ended - begun))
+    print("host: %.2f cores (user + system / wall), saving included" % (cpu / (ended - begun)))
+    r = subprocess.run([WEFT, "bench", "gpt2", "--device", "cuda", "--batch", "32", "--seq", "1024", "--dtype", "bf16", "--clip", "1",
+                        "--steps", "20", "--json"], stdout=subprocess.PIPE)
+    print("weft bench, clip 1: %.1f ms a step" % json.loads(r.stdout)["step_ms_median"])
+    return good
+
+
+def window(losses, k, width=50):
+    part = losses[max(0, k - width):k]
+    return sum(part) / len(part)
+
+
+def long():
+    text = os.path.join(OUT, "text.txt")
+    with open(text, "wb") as f:
+        for folder in ("docs", "src", "tests", "plugin", "bench"):
+            for where, _, files in sorted(os.walk(os.path.join(ROOT, folder))):
+                for name in sorted(files):
+                    if name.endswith((".c", ".h", ".md", ".cu")):
+                        with open(os.path.join(where, name), "rb") as g:
+                            f.write(g.read())
+    print("text: %d bytes" % os.path.getsize(text))
+    losses = {}
+    for name, keys in (("bf16, seed 1", ("dtype=bf16", "seed=1")), ("fp32, seed 1", ("dtype=fp32", "seed=1")),
+                       ("fp32, seed 2", ("dtype=fp32", "seed=2")), ("fp32, seed 3", ("dtype=fp32", "seed=3"))):
+        begun = time.time()
+        p, out = start("long", "model=gpt2", "data=" + text, "tokenizer=bytes", "seq=256", "batch=8", "steps=500", "shuffle=true",
+                       "optimizer.lr=0.0006", "optimizer.weight_decay=0.1", "optimizer.clip=1.0", "lr_schedule.name=cosine",
+                       "lr_schedule.warmup=50", *keys)
+        if not finish(p, out):
+            return False
+        losses[name] = [x["loss"] for x in rows(out)]
+        print("%s: %.0f s" % (name, time.time() - begun))
+    good = True
+    print("mean loss of 50 steps  " + "  ".join(losses))
+    for k in range(50, 501, 50):
+        mean = {n: window(x, k) for n, x in losses.items()}
+        seeds = [v for n, v in mean.items() if n.startswith("fp32")]
+        inside = min(seeds) <= mean["bf16, seed 1"] <= max(seeds)
+        off = max(0.0, min(seeds) - mean["bf16, seed 1"], mean["bf16, seed 1"] - max(seeds))
+        print("up to %3d  " % k + "  ".join("%.4f" % v for v in mean.values()) +
+              "  spread %.4f, bf16 %s" % (max(seeds) - min(seeds), "inside" if inside else "outside by %.4f" % off))
+        good &= off <= max(seeds) - min(seeds)
+    return good
+
+
+def sanitize():
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    models = [("gpt2", "bf16"), ("mixtral", "fp32")] if SHORT else [(m, t) for m in ("gpt2", "llama", "mixtral") for t in ("fp32", "bf16")]
+    said = subprocess.run([tool, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()
+    only = "--kernel-name" if "--kernel-name" in said else "--kernel-regex"
+    good = True
+    for model, dtype in models:
+        config = dict(gpt2=dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_embd=128, n_layer=2, n_head=2, vocab_size=257,
+                                n_positions=64),
+                      llama=dict(model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=128, intermediate_size=192,
+                                 num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, vocab_size=257, rms_norm_eps=1e-5,
+                                 max_position_embeddings=64),
+                      mixtral=dict(model_type="mixtral", architectures=["MixtralForCausalLM"], hidden_size=128, intermediate_size=192,
+                                   num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, vocab_size=257, rms_norm_eps=1e-5,
+                                   num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=64))[model]
+        folder = os.path.join(OUT, "model-" + model)
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump(config, f)
+        data = write_tokens(4096, 257)
+        for check in (("--tool", "memcheck"), ("--tool", "racecheck", only, "kns=weft_cuda")):
+            begun = time.time()
+            p, out = start("sanitize", "model=" + folder, "data=" + data, "seq=64", "batch=4", "micro_batch=2", "dtype=" + dtype, "steps=2",
+                           "optimizer.clip=1.0", before=(tool, *check, "--error-exitcode", "9", "--print-limit", "20"),
+                           env=dict(WEFT_CUDA_GRAPH="0"))
+            code = p.wait()
+            text = open(out + ".log").read()
+            said = [x for x in text.splitlines() if "ERROR SUMMARY" in x or "RACECHECK SUMMARY" in x]
+            print("%s %s %s: exit code %d, %.0f s; %s" % (model, dtype, check[1], code, time.time() - begun, "; ".join(said)), flush=True)
+            if code:
+                print(text[-4000:])
+            good &= code == 0
+    return good
+
+
+try:
+    passed = globals()[sys.argv[2]]()
+finally:
+    shutil.rmtree(OUT, ignore_errors=True)
+print("passed" if passed else "FAILED")
+sys.exit(0 if passed else 1)
