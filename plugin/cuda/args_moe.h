@@ -9,6 +9,8 @@ typedef struct weft_cuda_route_args {
     int32_t       *idx; /* NULL: not kept */
     int64_t        rows, n, k;
     int32_t        logits_dtype, w_dtype;
+    const void    *bias; /* of each expert, for the choice alone; NULL: none */
+    int32_t        bias_dtype;
     int32_t        norm;   /* weights sum to 1 */
     weft_cuda_view chosen; /* the gradient: idx of the forward pass */
     const void    *dw;

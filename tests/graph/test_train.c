@@ -495,7 +495,7 @@ static void statistics(void **state)
                             .n_param   = 2,
                             .param     = (weft_train_param[]){{w, false}, {c, false}},
                             .n_stat    = 1,
-                            .stat      = &(weft_train_stat){mean, y[1], 0.25, 1},
+                            .stat      = &(weft_train_stat){mean, y[1], 0.25, 1, 0},
                             .n_micro   = 2};
     OK(weft_graph_make_training(g, &o, &t));
     OK(weft_graph_verify(t.graph));

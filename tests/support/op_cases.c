@@ -187,6 +187,8 @@ const weft_test_case weft_test_cases[] = {
     /* experts */
     C(ROUTE, "k=2", "f32[5,4]", 2),
     C(ROUTE, "k=2 norm=0", "f32[2,3,4]", 2),
+    C(ROUTE, "k=2", "f32[5,4] f32[4]", 2),
+    C(ROUTE, "k=3 norm=0", "f32[2,3,7] f32[7]", 2),
     C(ROUTE, "k=1", "f32[3,1]", 2),
     C(ROUTE, "k=3", "f32[7,3]", 2),
     C(ROUTE_GRAD, "k=2", "f32[5,4] f32[5,2] i32[5,2]!4 f32[5,2]", 1),

@@ -39,8 +39,9 @@ void test_job_open(test_job *j, const char *model, test_job_options o)
     for (int i = 0; i < m->n_param; i++)
         param[i] = (weft_train_param){m->param[i].value, m->param[i].decay};
     for (int i = 0; i < m->n_stat; i++)
-        stat[i] = (weft_train_stat){m->stat[i].p.value, m->stat[i].stat,
-                                    m->stat[i].momentum, m->stat[i].unbias};
+        stat[i] =
+            (weft_train_stat){m->stat[i].p.value, m->stat[i].stat, m->stat[i].momentum,
+                              m->stat[i].unbias, m->stat[i].rate};
     weft_train_options to = {.loss         = m->loss_sum,
                              .optimizer    = o.optimizer ? o.optimizer : "adamw",
                              .beta         = {0.9, 0.95},

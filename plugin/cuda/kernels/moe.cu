@@ -21,7 +21,16 @@ CU_FN float row_lse(const weft_cuda_route_args &a, int64_t row)
     return m + logf(cu_warp_sum(sum));
 }
 
-/* A logit and its number; the larger logit comes first, the lower number among equals. */
+/* What decides a choice: the logit, or its probability with a bias.  One that is not a number counts
+ * as -inf: every row has k experts. */
+CU_FN float score_expert(const weft_cuda_route_args &a, int64_t row, int64_t e, float lse)
+{
+    float value = cu_get(a.logits, a.logits_dtype, row * a.n + e);
+    if (a.bias) value = expf(value - lse) + cu_get(a.bias, a.bias_dtype, e);
+    return value == value ? value : -INFINITY;
+}
+
+/* A score and its number; the larger score comes first, the lower number among equals. */
 struct choice {
     float value;
     int   expert;
@@ -32,14 +41,13 @@ CU_FN bool comes_first(const choice &p, const choice &q)
     return p.value > q.value || (p.value == q.value && p.expert < q.expert);
 }
 
-/* The first one after `last`.  A logit that is not a number counts as -inf: every row has k
- * experts. */
-CU_FN choice choose_next(const weft_cuda_route_args &a, int64_t row, const choice &last)
+/* The first one after `last`. */
+CU_FN choice choose_next(const weft_cuda_route_args &a, int64_t row, float lse,
+                         const choice &last)
 {
     choice best = {-INFINITY, INT32_MAX};
     for (int64_t e = lane_of(); e < a.n; e += CU_WARP) {
-        choice c = {cu_get(a.logits, a.logits_dtype, row * a.n + e), (int)e};
-        if (c.value != c.value) c.value = -INFINITY;
+        choice c = {score_expert(a, row, e, lse), (int)e};
         if (comes_first(last, c) && comes_first(c, best)) best = c;
     }
     for (int k = CU_WARP / 2; k; k /= 2) {
@@ -50,6 +58,15 @@ CU_FN choice choose_next(const weft_cuda_route_args &a, int64_t row, const choic
     return best;
 }
 
+/* Of the softmax over all logits. */
+CU_FN float weigh_choice(const weft_cuda_route_args &a, int64_t row, float lse,
+                         const choice &c)
+{
+    float logit = c.value;
+    if (a.bias) logit = cu_get(a.logits, a.logits_dtype, row * a.n + c.expert);
+    return expf(logit - lse);
+}
+
 CU_KERNEL(route, weft_cuda_route_args, 256)
 {
     int64_t row = cu_index() / CU_WARP;
@@ -57,16 +74,17 @@ CU_KERNEL(route, weft_cuda_route_args, 256)
     float  lse = row_lse(a, row), sum = 0;
     choice last = {INFINITY, -1};
     for (int64_t s = 0; s < a.k; s++) {
-        last = choose_next(a, row, last);
-        sum += expf(last.value - lse);
+        last = choose_next(a, row, lse, last);
+        sum += weigh_choice(a, row, lse, last);
         if (lane_of() == 0 && a.idx) a.idx[row * a.k + s] = last.expert;
     }
     if (!a.norm) sum = 1;
     last = {INFINITY, -1};
     for (int64_t s = 0; s < a.k && a.w; s++) {
-        last = choose_next(a, row, last);
+        last = choose_next(a, row, lse, last);
         if (lane_of() == 0)
-            cu_put(a.w, a.w_dtype, row * a.k + s, expf(last.value - lse) / sum);
+            cu_put(a.w, a.w_dtype, row * a.k + s,
+                   weigh_choice(a, row, lse, last) / sum);
     }
 }
 

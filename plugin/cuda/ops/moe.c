@@ -32,6 +32,10 @@ CUDA_RUN(route)
                               .idx          = c->out[1].p,
                               .norm         = weft_cuda_attr(c, "norm")->i != 0};
     a.rows                 = a.n ? weft_shape_count(&l->shape) / a.n : 0;
+    if (c->n_own_in > 1) {
+        a.bias       = c->in[1].p;
+        a.bias_dtype = (int32_t)c->in[1].dtype;
+    }
     return weft_cuda_launch(x, WEFT_CUDA_route, warp_grid(a.rows), &a);
 }
 

@@ -89,6 +89,9 @@ weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r)
     weft_text_add(t, ", \"labels\": %lld", (long long)r->labels);
     if (r->skipped) weft_text_add(t, ", \"skipped\": true");
     if (!isnan(r->eval_loss)) put(t, "eval_loss", r->eval_loss);
+    for (int i = 0; i < r->n_load; i++)
+        weft_text_add(t, "%s%.3f%s", i ? ", " : ", \"expert_load\": [",
+                      (double)r->load[i], i + 1 < r->n_load ? "" : "]");
     weft_text_add(t, "}\n");
     WEFT_TRY(weft_text_status(t));
     return weft_io_write(m->fd, m->path, t->s, t->n);

@@ -17,6 +17,9 @@ typedef struct weft_metrics_row {
     int64_t labels;
     bool    skipped;   /* no label counted: no update */
     double  eval_loss; /* NaN: no evaluation */
+    /* of each layer with experts: the largest expert's load by the mean of all; borrowed */
+    int          n_load;
+    const float *load;
 } weft_metrics_row;
 
 weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out);

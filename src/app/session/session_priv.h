@@ -56,6 +56,7 @@ typedef struct weft_generation {
     weft_holders     *holders;     /* who holds what of the state; NULL: all is here */
     weft_gather      *gather;      /* all of it at rank 0, for files */
     weft_weights      weights;
+    float            *load; /* of each layer with experts, for metrics; NULL: not yet */
     weft_generation_eval eval;
 } weft_generation;
 
@@ -165,6 +166,9 @@ void        weft_session__log_start(weft_session *s);
 
 /* steps.c: runs steps until one of the endings that are no error. */
 weft_status weft_generation_run(weft_session *s, weft_ending *ending);
+
+/* experts.c: the loads of a step's experts, into the row. */
+weft_status weft_session__read_loads(weft_session *s, weft_metrics_row *row);
 
 /* commit.c: what all ranks agree on once a step, before anything writes state (weft_exec_commit_fn;
  * value: loss, gradient norm); a step whose outcome is at fault is held back.  agree_step: the same

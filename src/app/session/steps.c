@@ -89,6 +89,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
         s->r.steps     = step;
         s->r.loss      = row.loss;
         s->r.grad_norm = row.grad_norm;
+        WEFT_TRY(weft_session__read_loads(s, &row));
         if (s->now->eval.runner && due(step, s->job.eval.every, s->job.steps)) {
             WEFT_TRY(weft_session__eval_run(s, &row.eval_loss));
             s->r.eval_loss = row.eval_loss;

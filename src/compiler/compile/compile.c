@@ -182,6 +182,8 @@ static weft_status make_graph(const weft_compile_spec *s, const weft_model *m,
                               .recompute    = s->recompute,
                               .n_param      = m->n_param,
                               .n_stat       = m->n_stat,
+                              .n_load       = m->n_load,
+                              .load         = m->load,
                               .n_micro      = s->batch / s->micro_batch};
     WEFT_GO(weft_arena_create(&a));
     weft_train_param *p = WEFT_ARENA_ARRAY(a, weft_train_param, m->n_param + 1);
@@ -191,7 +193,7 @@ static weft_status make_graph(const weft_compile_spec *s, const weft_model *m,
         p[i] = (weft_train_param){m->param[i].value, m->param[i].decay};
     for (int i = 0; i < m->n_stat; i++)
         t[i] = (weft_train_stat){m->stat[i].p.value, m->stat[i].stat, m->stat[i].momentum,
-                                 m->stat[i].unbias};
+                                 m->stat[i].unbias, m->stat[i].rate};
     o.param = p;
     o.stat  = t;
     WEFT_GO(weft_graph_make_training(m->graph, &o, &made));

@@ -53,7 +53,7 @@ static weft_status add_gather_actor(assembly *build)
     return WEFT_OK;
 }
 
-/* The commit point: its operands are the outputs that are made before it. */
+/* The commit point: its operands are the scalar outputs that are made before it. */
 static weft_status put_commit(assembly *build, weft_actor *a)
 {
     const weft_graph *g   = build->graph;
@@ -62,6 +62,7 @@ static weft_status put_commit(assembly *build, weft_actor *a)
     WEFT_TRY(weft_arena_status(build->tmp));
     for (int o = 0; o < g->n_output; o++) {
         int m = g->value[g->output[o]].node;
+        if (g->value[g->output[o]].type.shape.n) continue;
         if (m < 0 || !build->stages.after[m])
             WEFT_TRY(weft_partition__where(build, g->output[o], &out[n++]));
     }

@@ -16,6 +16,7 @@ typedef struct maker {
     weft_vid                 *grad; /* parameter -> its accumulated gradient, -1 none */
     weft_training_graph       t;
     weft_vid                  scale; /* from clip */
+    weft_vid                 *load;  /* accumulated, of each of o->load */
 } maker;
 
 /* ---- forward ---- */
@@ -284,6 +285,67 @@ static weft_vid update_param(maker *k, const optimizer *opt, const param_update 
     return out[0];
 }
 
+static weft_vid scale_by(maker *k, weft_vid x, double alpha, const char *name)
+{
+    return weft_buildf(&k->b, WEFT_OP_SCALE, name, 1, &x, "alpha=%.17g", alpha);
+}
+
+/* Loads are whole numbers: where one is not the mean of n of them, it is 1 / n off or more, and
+ * tanh of a million times that is 1 or -1. */
+static weft_vid move_bias(maker *k, weft_vid state, weft_vid load, double rate)
+{
+    int64_t     n    = weft_build_type(&k->b, load).shape.d[0];
+    const char *name = named(k, state, ".next");
+    weft_vid    sum =
+        weft_build(&k->b, WEFT_OP_REDUCE, named(k, state, ".all"), "axes=[0]", 1, load);
+    weft_vid mean = weft_buildf(&k->b, WEFT_OP_BROADCAST, name, 1,
+                                (weft_vid[]){scale_by(k, sum, 1 / (double)n, name)},
+                                "shape=[%lld]", (long long)n);
+    weft_vid less =
+        weft_build(&k->b, WEFT_OP_ADD, name, NULL, 2, mean, scale_by(k, load, -1, name));
+    weft_vid sign =
+        weft_build(&k->b, WEFT_OP_TANH, name, NULL, 1, scale_by(k, less, 1e6, name));
+    return weft_build(&k->b, WEFT_OP_ADD, name, NULL, 2, state,
+                      scale_by(k, sign, rate, name));
+}
+
+/* Sums over the step, which biases are moved by and which are looked at. */
+static weft_status sum_loads(maker *k)
+{
+    k->load = WEFT_ARENA_ARRAY(k->c.tmp, weft_vid, k->o->n_load + 1);
+    WEFT_TRY(weft_arena_status(k->c.tmp));
+    for (int i = 0; i < k->o->n_load; i++) {
+        const char *name = weft_arena_printf(k->c.tmp, "step.load.%d", i);
+        k->load[i] = weft_build(&k->b, WEFT_OP_ACCUMULATE, name ? name : "load", NULL, 1,
+                                k->c.map[k->o->load[i]]);
+        WEFT_TRY(k->b.st);
+        WEFT_TRY(weft_graph_set_output(k->c.to, k->load[i]));
+    }
+    return WEFT_OK;
+}
+
+static weft_vid sum_stat(maker *k, const weft_train_stat *s)
+{
+    for (int i = 0; i < k->o->n_load; i++)
+        if (k->o->load[i] == s->stat) return k->load[i];
+    return weft_build(&k->b, WEFT_OP_ACCUMULATE, named(k, k->c.map[s->state], ".sum"),
+                      NULL, 1, k->c.map[s->stat]);
+}
+
+static void update_stat(maker *k, const weft_train_stat *s)
+{
+    weft_vid state = k->c.map[s->state], sum = sum_stat(k, s);
+    if (s->rate != 0) {
+        set_next(k, state, move_bias(k, state, sum, s->rate));
+        return;
+    }
+    set_next(k, state,
+             weft_buildf(&k->b, WEFT_OP_EMA, named(k, state, ".next"), 2,
+                         (weft_vid[]){state, sum},
+                         "momentum=%.17g count=%lld unbias=%.17g", s->momentum,
+                         (long long)(k->o->n_micro ? k->o->n_micro : 1), s->unbias));
+}
+
 static weft_status make_updates(maker *k)
 {
     const optimizer *opt  = NULL;
@@ -310,17 +372,7 @@ static weft_status make_updates(maker *k)
                      weft_buildf(&k->b, WEFT_OP_CAST, named(k, half, ".next"), 1, &next,
                                  "dtype=bf16"));
     }
-    for (int i = 0; i < k->o->n_stat; i++) {
-        const weft_train_stat *s     = &k->o->stat[i];
-        weft_vid               state = k->c.map[s->state], stat = k->c.map[s->stat];
-        stat =
-            weft_build(&k->b, WEFT_OP_ACCUMULATE, named(k, state, ".sum"), NULL, 1, stat);
-        set_next(k, state,
-                 weft_buildf(&k->b, WEFT_OP_EMA, named(k, state, ".next"), 2,
-                             (weft_vid[]){state, stat},
-                             "momentum=%.17g count=%lld unbias=%.17g", s->momentum,
-                             (long long)(k->o->n_micro ? k->o->n_micro : 1), s->unbias));
-    }
+    for (int i = 0; i < k->o->n_stat; i++) update_stat(k, &k->o->stat[i]);
     return k->b.st;
 }
 
@@ -363,6 +415,7 @@ static weft_status make(maker *k, const weft_graph *model)
     k->b = weft_build_start(k->c.to);
     WEFT_TRY(copy_forward(k));
     WEFT_TRY(make_backward(k));
+    WEFT_TRY(sum_loads(k));
     WEFT_TRY(make_norm(k));
     WEFT_TRY(make_updates(k));
     WEFT_TRY(weft_graph_set_output(k->c.to, k->t.loss));

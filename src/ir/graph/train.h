@@ -27,10 +27,11 @@ typedef struct weft_train_param {
     bool     decay; /* weight_decay applies to it */
 } weft_train_param;
 
-/* state becomes the exponential mean of stat: next = (1 - momentum) state + momentum unbias mean */
+/* rate 0: state becomes the exponential mean of stat, next = (1 - momentum) state + momentum unbias
+ * mean.  Else stat is a load, and next = state + rate sign(mean over its elements - stat). */
 typedef struct weft_train_stat {
     weft_vid state, stat;
-    double   momentum, unbias;
+    double   momentum, unbias, rate;
 } weft_train_stat;
 
 typedef struct weft_train_options {
@@ -45,7 +46,10 @@ typedef struct weft_train_options {
     const weft_train_param *param;
     int                     n_stat;
     const weft_train_stat  *stat;
-    int64_t n_micro; /* micro-batches a step: for running statistics; 0 is 1 */
+    /* values whose sums over a step are outputs, "step.load.0" and on */
+    int             n_load;
+    const weft_vid *load;
+    int64_t         n_micro; /* micro-batches a step: for running statistics; 0 is 1 */
 } weft_train_options;
 
 /* The new graph (the caller's) and where the outside meets it. */

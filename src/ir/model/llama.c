@@ -16,6 +16,8 @@ typedef struct llama {
     bool        qkv_bias, o_bias, mlp_bias, tied;
     char        rope[192];       /* attributes of rotary */
     double      balance, z_coef; /* weights of the router's losses; 0: none */
+    double      bias_rate;       /* of the router's biases; 0: none */
+    bool        reports;         /* loads of experts */
 } llama;
 
 static bool is(const weft_model__maker *mk, const char *type)
@@ -97,9 +99,10 @@ static void read_experts(weft_model__maker *mk, llama *c)
     if (c->experts > 4096)
         weft_model__refuse(mk, "num_local_experts", "%lld is more than 4096",
                            (long long)c->experts);
-    if (weft_model__flag(mk, "output_router_logits", false))
-        c->balance = read_weight(mk, "router_aux_loss_coef", 0.001);
-    c->z_coef = read_weight(mk, "router_z_loss_coef", 0);
+    c->reports = weft_model__flag(mk, "output_router_logits", false);
+    if (c->reports) c->balance = read_weight(mk, "router_aux_loss_coef", 0.001);
+    c->z_coef    = read_weight(mk, "router_z_loss_coef", 0);
+    c->bias_rate = read_weight(mk, "router_bias_update_rate", 0);
     if (weft_model__drop(mk, "router_jitter_noise", 0) > 0)
         weft_model__refuse(mk, "router_jitter_noise", "is not supported; set it to 0");
 }
@@ -233,9 +236,7 @@ static weft_vid moe(weft_model__maker *mk, const llama *c, int layer, weft_vid x
     x                       = weft_build_reshape(&mk->b, x, &flat);
     weft_vid r =
         weft_model__apply(mk, weft_model__name(mk, "%s.gate", at), "moe.gate", x, gate);
-    snprintf(attr, sizeof attr, "k=%lld", (long long)c->top_k);
-    weft_build_many(&mk->b, WEFT_OP_ROUTE, "moe.route", attr, 1, &r, 2, pick);
-    weft_model__route(mk, router, r, pick[1]);
+    weft_model__route(mk, router, weft_model__name(mk, "%s.gate", at), r, pick);
     snprintf(attr, sizeof attr, "experts=%lld", (long long)c->experts);
     in[0] = x;
     in[1] = pick[1];
@@ -274,8 +275,12 @@ void weft_model__make_llama(weft_model__maker *mk)
     weft_vid head = weft_model__param(mk, "model.embed_tokens.weight", table, table,
                                       WEFT_INIT_NORMAL, mk->std);
     weft_vid x    = weft_model__lookup(mk, "embed_tokens", head, mk->m->ids, -1);
-    weft_model__router router = {
-        .experts = c.experts, .balance = c.balance, .z_coef = c.z_coef};
+    weft_model__router router = {.experts   = c.experts,
+                                 .top_k     = c.top_k,
+                                 .balance   = c.balance,
+                                 .z_coef    = c.z_coef,
+                                 .bias_rate = c.bias_rate,
+                                 .reports   = c.reports};
     weft_model__route_start(mk, &router);
     for (int i = 0; i < c.layers && mk->b.st == WEFT_OK; i++)
         x = layer(mk, &c, i, x, &router);

@@ -243,3 +243,27 @@ void weft_model__loss(weft_model__maker *mk, weft_vid logits)
                                  sum_more_loss(mk));
     if (mk->b.st == WEFT_OK) mk->b.st = weft_graph_set_output(m->graph, m->loss_sum);
 }
+
+weft_vid weft_model__stat(weft_model__maker *mk, const char *name, int64_t n,
+                          weft_init_kind init)
+{
+    weft_model *m = mk->m;
+    weft_shape  s = DIMS(n);
+    weft_vid    v = weft_build_state(&mk->b, name, WEFT_DTYPE_F32, 1, &n);
+    if (mk->b.st != WEFT_OK) return -1;
+    mk->b.st = weft_arena_grow(m->arena, (void **)&m->stat, &m->cap_stat, m->n_stat + 1,
+                               sizeof *m->stat);
+    weft_model_tensor *t = WEFT_ARENA_NEW(m->arena, weft_model_tensor);
+    if (mk->b.st != WEFT_OK || !t) {
+        mk->b.st = WEFT_ERR_MEM;
+        return -1;
+    }
+    *t =
+        (weft_model_tensor){weft_graph_value_name(m->graph, v), s, weft_region_whole(&s)};
+    m->stat[m->n_stat++] = (weft_model_stat){
+        .p    = {.value = v, .name = t->name, .init = init, .n_tensor = 1, .tensor = t},
+        .stat = -1,
+        .momentum = 0.1,
+        .unbias   = 1};
+    return v;
+}

@@ -40,13 +40,14 @@ typedef struct weft_model_param {
     const char *alias[4];
 } weft_model_param;
 
-/* Running statistics: state that becomes an exponential mean of a value of each micro-batch:
- * next = (1 - momentum) state + momentum unbias mean(stat).  The maker of the training graph
- * adds accumulate, ema and next. */
+/* State that a step replaces by what a value of each micro-batch says (the maker of the training
+ * graph adds accumulate and next).  rate 0, running statistics: an exponential mean,
+ * next = (1 - momentum) state + momentum unbias mean(stat).  Else biases of experts, stat their
+ * loads: next = state + rate sign(mean of the loads - load). */
 typedef struct weft_model_stat {
     weft_model_param p; /* as a parameter, but the value is a state */
     weft_vid         stat;
-    double           momentum, unbias;
+    double           momentum, unbias, rate;
 } weft_model_stat;
 
 typedef enum weft_model_kind {
@@ -96,6 +97,10 @@ struct weft_model {
     weft_model_param *param;
     int               n_stat, cap_stat;
     weft_model_stat  *stat;
+    /* Of each layer with experts, where the configuration has output_router_logits or biases: how
+     * often each expert was chosen, f32 (x); none without loss. */
+    int       n_load, cap_load;
+    weft_vid *load;
 
     /* Of a shortened model: its runs, as many as the whole one has. */
     int                n_run;

@@ -123,10 +123,17 @@ weft_vid weft_model__ids(weft_model__maker *mk, const char *name);
 /* Labels, loss rows and their sum behind the logits, with mk->more_loss; the graph's output. */
 void weft_model__loss(weft_model__maker *mk, weft_vid logits);
 
-/* ---- router.c: losses of routers ---- */
+/* A state of n numbers that a step replaces by a mean of the newest stat[], which the caller
+ * completes; its value. */
+weft_vid weft_model__stat(weft_model__maker *mk, const char *name, int64_t n,
+                          weft_init_kind init);
+
+/* ---- router.c: the choice of experts, and losses of routers ---- */
 typedef struct weft_model__router {
-    int64_t experts;
+    int64_t experts, top_k;
     double  balance, z_coef; /* weights of the losses; 0: none */
+    double  bias_rate;       /* how far a step moves the biases of choices; 0: none */
+    bool    reports;         /* loads are outputs of a step */
     /* over the layers so far: their number, probabilities and choices of each sequence's experts
      * (b,x), squares of log-sum-exp (b) */
     int64_t  layers;
@@ -134,9 +141,10 @@ typedef struct weft_model__router {
 } weft_model__router;
 /* Before the first layer. */
 void weft_model__route_start(weft_model__maker *mk, weft_model__router *r);
-/* A layer's logits (b s, x) and chosen experts (b s, k). */
-void weft_model__route(weft_model__maker *mk, weft_model__router *r, weft_vid logits,
-                       weft_vid chosen);
+/* A layer's logits (b s, x) to weights and chosen experts (b s, k).  gate: the name of its weights.
+ */
+void weft_model__route(weft_model__maker *mk, weft_model__router *r, const char *gate,
+                       weft_vid logits, weft_vid pick[2]);
 /* After the last layer: adds to mk->more_loss. */
 void weft_model__route_loss(weft_model__maker *mk, const weft_model__router *r);
 

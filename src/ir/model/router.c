@@ -1,4 +1,10 @@
-/* The losses of routers, beside the loss of the labels.
+/* The choice of experts, and the losses of routers beside the loss of the labels.
+ *
+ * Balancing by biases (router_bias_update_rate; auxiliary-loss-free balancing as DeepSeek-V3 has
+ * it): experts are chosen by probability plus bias, their weights are of the probabilities alone.
+ * After a step the bias of an expert that had less than the mean of the load rises by the rate,
+ * that of one that had more falls by it.  Loads are whole numbers in f32, so their sums are exact:
+ * biases are the same for any number of ranks.
  *
  * Load balancing, as Hugging Face defines it, for each sequence alone: with N tokens (of all layers
  * together) and E experts, E times the sum over experts of (how often it was chosen / N) times (the
@@ -103,14 +109,50 @@ static void add_z(weft_model__maker *mk, weft_model__router *r, weft_vid logits)
     r->z           = add_to(mk, "router.z_all", r->z, z);
 }
 
-void weft_model__route(weft_model__maker *mk, weft_model__router *r, weft_vid logits,
-                       weft_vid chosen)
+/* How often each expert was chosen (x). */
+static weft_vid add_load(weft_model__maker *mk, const weft_model__router *r,
+                         weft_vid chosen)
 {
+    weft_model *m   = mk->m;
+    weft_vid    one = weft_build(&mk->b, WEFT_OP_EMBEDDING, "router.sent", NULL, 2,
+                                 make_identity(mk, r->experts), chosen);
+    one = weft_build(&mk->b, WEFT_OP_REDUCE, "router.counts", "axes=[0,1]", 1, one);
+    if (mk->b.st != WEFT_OK) return -1;
+    mk->b.st = weft_arena_grow(m->arena, (void **)&m->load, &m->cap_load, m->n_load + 1,
+                               sizeof *m->load);
+    if (mk->b.st == WEFT_OK) m->load[m->n_load++] = one;
+    return one;
+}
+
+static void choose_experts(weft_model__maker *mk, const weft_model__router *r,
+                           const char *gate, weft_vid logits, weft_vid pick[2])
+{
+    char     attr[48];
+    weft_vid in[2] = {logits, -1};
+    snprintf(attr, sizeof attr, "k=%lld", (long long)r->top_k);
+    if (r->bias_rate > 0)
+        in[1] =
+            weft_model__stat(mk, weft_model__name(mk, "%s.e_score_correction_bias", gate),
+                             r->experts, WEFT_INIT_ZEROS);
+    weft_build_many(&mk->b, WEFT_OP_ROUTE, "moe.route", attr, in[1] < 0 ? 1 : 2, in, 2,
+                    pick);
+    if (!mk->o.with_loss || mk->b.st != WEFT_OK) return;
+    if (in[1] < 0 && !r->reports) return;
+    weft_vid load = add_load(mk, r, pick[1]);
+    if (in[1] < 0 || mk->b.st != WEFT_OK) return;
+    mk->m->stat[mk->m->n_stat - 1].stat = load;
+    mk->m->stat[mk->m->n_stat - 1].rate = r->bias_rate;
+}
+
+void weft_model__route(weft_model__maker *mk, weft_model__router *r, const char *gate,
+                       weft_vid logits, weft_vid pick[2])
+{
+    choose_experts(mk, r, gate, logits, pick);
     if (!has_losses(mk, r)) return;
     weft_vid x =
         weft_build(&mk->b, WEFT_OP_CAST, "router.logits", "dtype=f32", 1, logits);
     r->layers++;
-    if (r->balance != 0) add_balance(mk, r, x, chosen);
+    if (r->balance != 0) add_balance(mk, r, x, pick[1]);
     if (r->z_coef != 0) add_z(mk, r, x);
 }
 

@@ -122,6 +122,12 @@ static weft_status move_model(weft_model *m, const weft_vid *map)
         m->stat[n++] = m->stat[i];
     }
     m->n_stat = n;
+    n         = 0;
+    for (int i = 0; i < m->n_load; i++) {
+        move(&m->load[i], map);
+        if (m->load[i] >= 0) m->load[n++] = m->load[i];
+    }
+    m->n_load = n;
     return weft_arena_status(m->arena);
 }
 

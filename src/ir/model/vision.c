@@ -6,31 +6,6 @@
 
 #include "model/model_priv.h"
 
-/* ---- running statistics ---- */
-static weft_vid add_stat(weft_model__maker *mk, const char *name, int64_t channels,
-                         weft_init_kind init, double unbias)
-{
-    weft_model *m = mk->m;
-    weft_shape  s = DIMS(channels);
-    weft_vid    v = weft_build_state(&mk->b, name, WEFT_DTYPE_F32, 1, &channels);
-    if (mk->b.st != WEFT_OK) return -1;
-    mk->b.st = weft_arena_grow(m->arena, (void **)&m->stat, &m->cap_stat, m->n_stat + 1,
-                               sizeof *m->stat);
-    weft_model_tensor *t = WEFT_ARENA_NEW(m->arena, weft_model_tensor);
-    if (mk->b.st != WEFT_OK || !t) {
-        mk->b.st = WEFT_ERR_MEM;
-        return -1;
-    }
-    *t =
-        (weft_model_tensor){weft_graph_value_name(m->graph, v), s, weft_region_whole(&s)};
-    m->stat[m->n_stat++] = (weft_model_stat){
-        .p    = {.value = v, .name = t->name, .init = init, .n_tensor = 1, .tensor = t},
-        .stat = -1,
-        .momentum = 0.1,
-        .unbias   = unbias};
-    return v;
-}
-
 static weft_vid batch_norm(weft_model__maker *mk, const char *at, const char *out,
                            weft_vid x)
 {
@@ -43,18 +18,20 @@ static weft_vid batch_norm(weft_model__maker *mk, const char *at, const char *ou
                               WEFT_INIT_ONES, 0);
     in[2] = weft_model__param(mk, weft_model__name(mk, "%s.bias", at), s, s,
                               WEFT_INIT_ZEROS, 0);
-    in[3] =
-        add_stat(mk, weft_model__name(mk, "%s.running_mean", at), c, WEFT_INIT_ZEROS, 1);
-    in[4] = add_stat(mk, weft_model__name(mk, "%s.running_var", at), c, WEFT_INIT_ONES,
-                     n > 1 ? (double)n / (double)(n - 1) : 1);
+    in[3] = weft_model__stat(mk, weft_model__name(mk, "%s.running_mean", at), c,
+                             WEFT_INIT_ZEROS);
+    in[4] = weft_model__stat(mk, weft_model__name(mk, "%s.running_var", at), c,
+                             WEFT_INIT_ONES);
     if (!mk->o.with_loss) {
         weft_build_many(&mk->b, WEFT_OP_BATCH_NORM_INFER, out, NULL, 5, in, 1, r);
         return r[0];
     }
     weft_build_many(&mk->b, WEFT_OP_BATCH_NORM, out, NULL, 3, in, 3, r);
     if (mk->b.st != WEFT_OK) return -1;
-    mk->m->stat[mk->m->n_stat - 2].stat = r[1];
-    mk->m->stat[mk->m->n_stat - 1].stat = r[2];
+    weft_model_stat *mean = &mk->m->stat[mk->m->n_stat - 2], *var = mean + 1;
+    mean->stat = r[1];
+    var->stat  = r[2];
+    if (n > 1) var->unbias = (double)n / (double)(n - 1);
     return r[0];
 }
 

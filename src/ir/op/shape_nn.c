@@ -244,6 +244,10 @@ weft_status weft_op__shape_route(const weft_op_use *u, weft_type *o)
     int64_t k = weft_use_int(u, "k");
     if (n < 1 || k < 1 || k > u->in[0].shape.d[n - 1])
         return bad(u, 0, "at least k experts");
+    if (u->n_in > 1) {
+        weft_shape bias = vec(u->in[0].shape.d[n - 1]);
+        WEFT_TRY(need(u, 1, &bias));
+    }
     o[0]                = u->in[0];
     o[0].shape.d[n - 1] = k;
     o[1]                = i32(o[0].shape);

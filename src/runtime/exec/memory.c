@@ -130,7 +130,9 @@ weft_status weft_exec_read(const weft_exec *e, const char *name, int micro,
     const void         *there = r ? NULL : weft_exec__find_output(e, name);
     const weft_binding *b     = there ? weft_program_find(e->p, name) : NULL;
     if (b) {
-        memcpy(host, there, (size_t)weft_dtype_bytes(b->at.type.dtype));
+        memcpy(host, there,
+               (size_t)(weft_dtype_bytes(b->at.type.dtype) *
+                        weft_shape_count(&b->at.type.shape)));
         return WEFT_OK;
     }
     if (e->graph) { /* after what was written in its order */

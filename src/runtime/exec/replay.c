@@ -20,7 +20,9 @@
 #include "exec/exec_priv.h"
 
 enum {
-    ALIGN = 64
+    ALIGN = 64,
+    MOST_OUTPUT =
+        16 << 10 /* bytes of an output that goes to pinned memory with the step */
 };
 
 /* What a step does, in order. */
@@ -42,7 +44,8 @@ typedef struct step_segment {
     weft_captured captured; /* all zero: not yet */
 } step_segment;
 
-/* A number that the host looks at after a segment: an operand of the commit point, or an output. */
+/* Numbers that the host looks at after a segment: an operand of the commit point, or a small
+ * output. */
 typedef struct step_number {
     const char *name; /* of an output; NULL: an operand */
     int         segment;
@@ -313,13 +316,14 @@ static weft_status add_number(weft_exec__graph *g, const char *name, int segment
 {
     const weft_buffer *b    = &g->s->e->p->buffer[o->buffer];
     int64_t            size = weft_dtype_bytes(o->type.dtype);
+    int64_t            all  = size * weft_shape_count(&o->type.shape);
     step_number       *x    = &g->number[g->n_number];
     *x                      = (step_number){name, segment, {0}, *bytes};
     WEFT_TRY(weft_memory_part(&g->s->e->slab[b->slab],
-                              b->offset + slot * b->bytes + o->offset * size, size,
+                              b->offset + slot * b->bytes + o->offset * size, all,
                               &x->from));
     g->n_number++;
-    *bytes += ALIGN;
+    *bytes += round_up(all);
     return WEFT_OK;
 }
 
@@ -335,6 +339,16 @@ static weft_status add_outcome(weft_exec__graph *g, int segment, const step_item
                             bytes));
     g->n_outcome = g->n_number;
     return WEFT_OK;
+}
+
+/* Numbers without gaps, some KB of them. */
+static bool is_small(const weft_operand *o)
+{
+    int64_t   n = weft_shape_count(&o->type.shape);
+    weft_view v = {.dtype = o->type.dtype, .shape = o->type.shape};
+    memcpy(v.stride, o->stride, sizeof v.stride);
+    return n > 0 && n * weft_dtype_bytes(o->type.dtype) <= MOST_OUTPUT &&
+           (n == 1 || weft_view_contiguous(&v));
 }
 
 /* Numbers of the commit point after the segment before it, outputs after the last one. */
@@ -353,7 +367,7 @@ static weft_status list_numbers(weft_exec__graph *g, int64_t *bytes)
     if (last > 0 && is_commit(&g->item[g->segment[last].first])) last--;
     for (int i = 0; i < p->n_binding; i++) {
         const weft_binding *b = &p->binding[i];
-        if (b->kind == WEFT_BIND_OUTPUT && weft_shape_count(&b->at.type.shape) == 1 &&
+        if (b->kind == WEFT_BIND_OUTPUT && is_small(&b->at) &&
             p->buffer[b->at.buffer].n_slot == 1)
             WEFT_TRY(add_number(g, b->name, last, &b->at, 0, bytes));
     }

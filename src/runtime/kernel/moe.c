@@ -15,6 +15,7 @@ typedef struct route {
     const weft_kernel_call *c;
     int64_t                 rows, n, k, grain;
     bool                    norm;
+    const weft_view        *bias; /* NULL: none */
 } route;
 
 static void put(const weft_view *v, int64_t i, double x)
@@ -32,16 +33,24 @@ static double row_lse(const weft_view *v, int64_t row, int64_t n)
     return max + log(sum);
 }
 
-/* The k largest, the lower number first among equals. */
-static void choose(const weft_view *l, int64_t row, int64_t n, int64_t k, int32_t *chosen)
+/* What decides a choice: the logit, or its probability with a bias. */
+static double score_expert(const route *r, int64_t row, int64_t e, double lse)
 {
+    double l = (double)weft_kernel__get(&r->c->in[0], row * r->n + e);
+    return r->bias ? exp(l - lse) + (double)weft_kernel__get(r->bias, e) : l;
+}
+
+/* The k largest, the lower number first among equals. */
+static void choose(const route *r, int64_t row, double lse, int32_t *chosen)
+{
+    int64_t n = r->n, k = r->k;
     for (int64_t s = 0; s < k; s++) {
         int32_t best = -1;
         for (int32_t e = 0; e < n; e++) {
             bool taken = false;
             for (int64_t q = 0; q < s; q++) taken = taken || chosen[q] == e;
-            if (!taken && (best < 0 || weft_kernel__get(l, row * n + e) >
-                                           weft_kernel__get(l, row * n + best)))
+            if (!taken && (best < 0 || score_expert(r, row, e, lse) >
+                                           score_expert(r, row, best, lse)))
                 best = e;
         }
         chosen[s] = best;
@@ -57,7 +66,7 @@ static void route_task(void *arg, int64_t task, int thread)
     (void)thread;
     for (int64_t i = task * r->grain; i < (task + 1) * r->grain && i < r->rows; i++) {
         double lse = row_lse(l, i, r->n), sum = 0.0;
-        choose(l, i, r->n, r->k, chosen);
+        choose(r, i, lse, chosen);
         for (int64_t s = 0; s < r->k; s++) {
             p[s] = exp((double)weft_kernel__get(l, i * r->n + chosen[s]) - lse);
             sum += p[s];
@@ -83,6 +92,7 @@ KERNEL(route)
 {
     route r;
     WEFT_TRY(route_make(c, weft_kernel__attr(c, "k")->i, &r));
+    if (c->n_own_in > 1) r.bias = &c->in[1];
     weft_pool_run(x->pool, weft_kernel__ceil(r.rows, r.grain), route_task, &r);
     return WEFT_OK;
 }

@@ -11,20 +11,30 @@ static double row_lse(const double *x, int64_t n)
     return max + log(sum);
 }
 
-/* p = softmax(logits); the k largest, the lower index first among equals; norm: w sums to 1 */
+/* What decides a choice: the logit, or its probability with a bias. */
+static double score_expert(const double *logits, const double *bias, int64_t e,
+                           double lse)
+{
+    return bias ? exp(logits[e] - lse) + bias[e] : logits[e];
+}
+
+/* p = softmax(logits); the k largest (of p + bias), the lower index first among equals; norm: w
+ * sums to 1 */
 WEFT_REF(route)
 {
     int64_t X = weft_kernel__last(&u->in[0]), rows = weft_kernel__rows(&u->in[0]);
     int64_t k = weft_kernel__last(&u->out[0]);
     for (int64_t r = 0; r < rows; r++) {
-        const double *l = in[0] + r * X;
+        const double *l = in[0] + r * X, *bias = u->n_in > 1 ? in[1] : NULL;
         double *w = out[0] + r * k, *idx = out[1] + r * k, lse = row_lse(l, X), sum = 0;
         for (int64_t s = 0; s < k; s++) {
             int64_t best = -1;
             for (int64_t e = 0; e < X; e++) {
                 bool taken = false;
                 for (int64_t q = 0; q < s; q++) taken = taken || (int64_t)idx[q] == e;
-                if (!taken && (best < 0 || l[e] > l[best])) best = e;
+                if (!taken && (best < 0 || score_expert(l, bias, e, lse) >
+                                               score_expert(l, bias, best, lse)))
+                    best = e;
             }
             idx[s] = (double)best;
             w[s]   = exp(l[best] - lse);

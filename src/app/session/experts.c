@@ -1,0 +1,41 @@
+/* How evenly a step's tokens went to experts: of each layer the largest load by the mean.  Counts
+ * are outputs of the step: on a device that replays it they are in pinned memory when it ends. */
+#include <stdio.h>
+
+#include "session/session_priv.h"
+
+enum {
+    MAX_EXPERT = 4096 /* of a layer, as models have it */
+};
+
+static weft_status read_load(const weft_session *s, int layer, float *out)
+{
+    float count[MAX_EXPERT], sum = 0, most = 0;
+    char  name[32];
+    snprintf(name, sizeof name, "step.load.%d", layer);
+    const weft_binding *b = weft_program_find(s->now->made.program, name);
+    int64_t             n = b ? weft_shape_count(&b->at.type.shape) : 0;
+    *out                  = 0;
+    if (n < 1 || n > MAX_EXPERT || b->at.type.dtype != WEFT_DTYPE_F32)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: %lld counts", name, (long long)n);
+    WEFT_TRY(weft_runner_read(s->now->runner, name, count));
+    for (int64_t i = 0; i < n; i++) {
+        sum += count[i];
+        if (count[i] > most) most = count[i];
+    }
+    if (sum > 0) *out = most * (float)n / sum;
+    return WEFT_OK;
+}
+
+weft_status weft_session__read_loads(weft_session *s, weft_metrics_row *row)
+{
+    weft_generation *g = s->now;
+    int              n = g->made.model->n_load;
+    if (!n || row->skipped) return WEFT_OK;
+    if (!g->load) g->load = WEFT_ARENA_ARRAY(g->arena, float, n);
+    WEFT_TRY(weft_arena_status(g->arena));
+    for (int i = 0; i < n; i++) WEFT_TRY(read_load(s, i, &g->load[i]));
+    row->n_load = n;
+    row->load   = g->load;
+    return WEFT_OK;
+}
