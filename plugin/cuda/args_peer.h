@@ -38,7 +38,7 @@ typedef struct weft_cuda_peer_map {
 } weft_cuda_peer_map;
 
 typedef struct weft_cuda_peer_args {
-    const uint32_t            *aborted; /* of the host: nothing is written any more */
+    const uint32_t            *aborted; /* 1: nothing is written any more */
     const weft_cuda_peer_map  *map;
     const weft_cuda_peer_work *work;
     int32_t                    n_work, n, me, dtype;

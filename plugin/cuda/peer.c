@@ -215,10 +215,8 @@ static void write_word(uint32_t *w, uint32_t x)
     __atomic_store_n(w, x, __ATOMIC_RELEASE);
 }
 
-/* First nothing more is written, then nobody waits. */
 static void end_group(weft_device_group *g)
 {
-    write_word(&g->words->aborted[g->me], 1);
     for (int r = 0; r < g->n; r++) {
         write_word(&g->words->begin[r][g->me], 1);
         write_word(&g->words->end[r][g->me], 1);
@@ -227,11 +225,14 @@ static void end_group(weft_device_group *g)
         write_word(g->me ? &g->words->full[k] : &g->words->empty[k], 1);
 }
 
+/* First nothing more is written, then nobody waits.  On a GPU that fails nothing runs. */
 static void abort_end(weft_device_comm *dc)
 {
-    peer_end *e = dc->impl;
+    peer_end      *e   = dc->impl;
+    const uint32_t one = 1;
+    if (!e->aborted) (void)weft_cuda_peer_write(&e->board, 0, &one, sizeof one);
+    e->aborted = true; /* only this thread asks */
     pthread_mutex_lock(&e->lock);
-    e->aborted = true;
     for (weft_device_group *g = e->group; g; g = g->next) end_group(g);
     pthread_mutex_unlock(&e->lock);
 }

@@ -2,7 +2,8 @@
  * two), by memory of other processes.
  *
  *     board     a rank's device memory that all members read: for each prepared call, where its
- *               tensors lie in the rank's slabs
+ *               tensors lie in the rank's slabs.  Its first word is the rank's own: 1, nothing may
+ *               be written any more (blocks of kernels read it, so it is not in host memory)
  *     words     32 bits each in memory of the host that all members of a group have mapped:
  *               begin[a][b] and end[a][b], written 1 by a and 0 by b
  *
@@ -33,8 +34,7 @@ enum {
 typedef struct peer_words {
     uint32_t begin[PEER_RANKS][PEER_RANKS], end[PEER_RANKS][PEER_RANKS];
     uint32_t full[PEER_CREDITS], empty[PEER_CREDITS]; /* of a channel */
-    /* of each member: signals given; nothing may be written any more */
-    uint32_t count[PEER_RANKS], aborted[PEER_RANKS];
+    uint32_t count[PEER_RANKS];                       /* of each member: signals given */
     uint32_t bad[PEER_RANKS]; /* of each member: a table of rows did not fit */
 } peer_words;
 

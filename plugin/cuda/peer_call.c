@@ -229,7 +229,7 @@ static weft_status fill_call(peer_plan *x, weft_device_call *c)
         else
             divide_part(x, k, t);
     }
-    c->args.aborted = word_at(x->g, &x->g->words->aborted[x->g->me]);
+    c->args.aborted = x->g->end->board.address;
     c->args.map     = x->g->map.address;
     c->args.n_work  = x->n_work;
     c->args.n       = x->g->n;
@@ -292,7 +292,7 @@ void weft_cuda_peer_release(weft_device_call *c)
 
 static weft_cuda_peer_signal_args signal_of(const weft_device_group *g)
 {
-    return (weft_cuda_peer_signal_args){.aborted = word_at(g, &g->words->aborted[g->me]),
+    return (weft_cuda_peer_signal_args){.aborted = g->end->board.address,
                                         .count   = word_at(g, &g->words->count[g->me])};
 }
 
