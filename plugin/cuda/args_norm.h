@@ -3,8 +3,7 @@
 #define WEFT_CUDA_ARGS_NORM_H
 
 enum {
-    WEFT_CUDA_ROW_WARPS = 4,   /* warps of a block, where a row is a warp's */
-    WEFT_CUDA_MAX_PART  = 264, /* groups of rows whose sums are kept apart */
+    WEFT_CUDA_ROW_WARPS = 4 /* warps of a block, where a row is a warp's */
 };
 
 /* Rows of d.  mean NULL: not kept; b NULL: rms_norm. */
@@ -19,15 +18,17 @@ typedef struct weft_cuda_norm_args {
     float       eps;
 } weft_cuda_norm_args;
 
-/* mean NULL: rms_norm.  part (n_part, 2, d): sums of dy h and of dy over groups of rows. */
+/* mean NULL: rms_norm.  part (n_part, n_sum, d): over groups of rows the sums of dy h, of dy (not of rms_norm) and,
+ * where asked for, of the result. */
 typedef struct weft_cuda_norm_grad_args {
-    const void  *dy, *x, *w;
+    const void *dy, *x, *w;
+    const void *residual; /* added to dx as it would be stored; of its type; NULL: none */
     const float *mean, *rstd;
     void        *dx; /* NULL: not kept */
     float       *part;
     int32_t      dy_dtype, x_dtype, w_dtype, dx_dtype;
-    int32_t      rms, add, row_threads;
-    int64_t      rows, d, n_part;
+    int32_t      rms, add, sums;
+    int64_t      rows, d, n_part, n_sum;
 } weft_cuda_norm_grad_args;
 
 /* Rows of d: softmax of x, or its gradient from dy (x) and y. */
@@ -49,8 +50,8 @@ typedef struct weft_cuda_fold_args {
     int64_t      n_part;
     int32_t      n_result, kind;
     weft_cuda_nd y;         /* operand 0: of every result */
-    void        *result[2]; /* NULL: not kept */
-    int32_t      dtype[2], add[2];
+    void        *result[3]; /* NULL: not kept */
+    int32_t      dtype[3], add[3];
     float        scale;
 } weft_cuda_fold_args;
 

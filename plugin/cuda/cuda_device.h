@@ -17,6 +17,10 @@
 #define CU_KERNEL(name, args, threads)                                                   \
     extern "C" __global__ void __launch_bounds__(threads)                                \
         weft_cuda_##name(const __grid_constant__ args a)
+/* blocks: so many have room on an SM, which bounds the registers */
+#define CU_KERNEL_BLOCKS(name, args, threads, blocks)                                    \
+    extern "C" __global__ void __launch_bounds__(threads, blocks)                        \
+        weft_cuda_##name(const __grid_constant__ args a)
 #define CU_TRAP()    __trap()
 #define CU_FN        static __device__ __forceinline__
 #define CU_FN_MEMBER __device__ __forceinline__
@@ -39,9 +43,10 @@ extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
         name##_body(*(const args *)p);                                                   \
     }                                                                                    \
     static void name##_body(const args &a)
-#define CU_TRAP()    __builtin_trap()
-#define CU_FN        static inline
-#define CU_FN_MEMBER inline
+#define CU_KERNEL_BLOCKS(name, args, threads, blocks) CU_KERNEL(name, args, threads)
+#define CU_TRAP()                                     __builtin_trap()
+#define CU_FN                                         static inline
+#define CU_FN_MEMBER                                  inline
 #define CU_ROLLED
 #define CU_UNROLLED
 #define CU_UNROLL

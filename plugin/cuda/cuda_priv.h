@@ -119,6 +119,9 @@ const weft_view *weft_cuda_last_result(const weft_kernel_call *c);
 weft_status weft_cuda_steps(const weft_kernel_call *c, const weft_kernel_ctx *x,
                             const weft_view *from, const weft_view *last_row);
 
+/* Sums of d columns over rows: each part of the rows is added in order, then the parts are (fold).  Whichever kernel
+ * makes them, with these parts they have the same bits. */
+int64_t weft_cuda_column_parts(int64_t rows, int64_t d);
 /* Adds parts of sums in order: the last stage of sums over rows. */
 weft_status weft_cuda_fold(const weft_kernel_ctx *x, const weft_cuda_fold_args *f);
 
@@ -185,6 +188,7 @@ CUDA_RUN(dropout);
 
 CUDA_RUN(layer_norm);
 CUDA_RUN(layer_norm_grad);
+CUDA_TAKES(norm_grad);
 CUDA_SCRATCH(layer_norm_grad);
 CUDA_RUN(rms_norm);
 CUDA_RUN(rms_norm_grad);

@@ -9,7 +9,7 @@
     {                                                                                    \
         WEFT_OP_##ID, attr, other, kept                                                  \
     }
-const op_chain op_chains[] = {
+static const op_chain behind_product[] = {
     {false, 1, {S(ADD, "", 'r', true)}},
     {false, 2, {S(ADD, "", 'r', true), S(GELU, "", 0, true)}},
     {false, 2, {S(ADD, "", 'r', true), S(GELU, "approx=erf", 0, true)}},
@@ -32,10 +32,46 @@ const op_chain op_chains[] = {
      {S(ADD, "", 'r', false), S(ADD, "", 'f', false), S(ADD, "", 'f', false),
       S(ADD, "", 'f', true), S(MUL, "", 'f', false), S(ADD, "", 'f', true)}},
 };
+static const op_chain behind_norm_grad[] = {
+    {false, 1, {S(ADD, "", 'f', true)}},
+    {false, 2, {S(ADD, "", 'f', true), S(REDUCE, NULL, 0, true)}},
+    {true, 1, {S(REDUCE, NULL, 0, true)}},
+};
+static const op_chain behind_activation_grad[] = {{true, 1, {S(REDUCE, NULL, 0, true)}}};
+static const op_chain behind_update[] = {{true, 1, {S(CAST, "dtype=bf16", 0, true)}}};
+
+static const op_chain *find_chains(weft_op op, int *n)
+{
+#define CHAINS(list) (*n = (int)WEFT_COUNT(list), list)
+    if (weft_op_get(op)->flags & WEFT_OP_POSTS) return CHAINS(behind_product);
+    if (weft_op_fusion(op, WEFT_OP_ADD)) return CHAINS(behind_norm_grad);
+    if (weft_op_fusion(op, WEFT_OP_REDUCE)) return CHAINS(behind_activation_grad);
+    if (weft_op_fusion(op, WEFT_OP_CAST)) return CHAINS(behind_update);
+#undef CHAINS
+    *n = 0;
+    return NULL;
+}
+
+const op_chain *op_chain_of(weft_op op, int i)
+{
+    int n;
+    return find_chains(op, &n) + i;
+}
+
 int op_n_chain(weft_op op)
 {
-    if (!(weft_op_get(op)->flags & WEFT_OP_POSTS)) return 0;
-    return op == WEFT_OP_CROSS_ENTROPY ? OP_N_LOSS : (int)WEFT_COUNT(op_chains);
+    int n;
+    find_chains(op, &n);
+    return op == WEFT_OP_CROSS_ENTROPY ? OP_N_LOSS : n;
+}
+
+unsigned op_form_fusions(weft_op op, const op_form *f)
+{
+    unsigned need = 0;
+    if (f->chain < 0 || op == WEFT_OP_CROSS_ENTROPY) return 0;
+    const op_chain *c = op_chain_of(op, f->chain);
+    for (int i = 0; i < c->n; i++) need |= weft_op_fusion(op, c->s[i].op);
+    return need;
 }
 
 /* ---- which forms a row promises ---- */
@@ -105,6 +141,7 @@ bool op_form_fits(const weft_test_case *c, const op_form *f)
         return false;
     if (f->chain >= 0 && c->op == WEFT_OP_CROSS_ENTROPY && strstr(c->attr, "first"))
         return false;
+    if (f->add_sums && !weft_op_fusion(c->op, WEFT_OP_REDUCE)) return false;
     return f->chain < op_n_chain(c->op);
 }
 
@@ -127,7 +164,9 @@ void op_form_text(const weft_test_case *c, const op_form *f, char *buf, size_t n
                  f->chain == OP_LOSS_IN_PLACE ? " in place" : "");
         return;
     }
-    for (int i = 0; i < op_chains[f->chain].n && at < n; i++)
+    const op_chain *chain = op_chain_of(c->op, f->chain);
+    for (int i = 0; i < chain->n && at < n; i++)
         at += (size_t)snprintf(buf + at, n - at, "%s%s", i ? " " : ", then ",
-                               weft_op_get(op_chains[f->chain].s[i].op)->name);
+                               weft_op_get(chain->s[i].op)->name);
+    if (f->add_sums && at < n) snprintf(buf + at, n - at, ", sums added");
 }

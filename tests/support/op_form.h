@@ -32,12 +32,13 @@ typedef struct op_form {
     unsigned   unkept;   /* bit j: nobody keeps result j */
     bool       in_place; /* results over the operands that the row lets them overwrite */
     int        chain;    /* fused steps: a number below op_n_chain(op); -1 none */
+    bool       add_sums; /* the sums that a step makes are added to */
 } op_form;
 
 /* An operator behind another one, in the same call. */
 typedef struct op_step {
     weft_op     op;
-    const char *attr;
+    const char *attr; /* NULL: sums over all dimensions but the last */
     /* the other operand: 'r' as large as a row of the product (all of it where the product has no
      * rows), 'f' as large as the result, 0 none */
     char other;
@@ -50,8 +51,10 @@ typedef struct op_chain {
     op_step s[OP_MAX_STEP];
 } op_chain;
 
-/* Behind a product. */
-extern const op_chain op_chains[];
+/* Chain i of those that the operator takes: behind a product, or a fusion (weft_fusion). */
+const op_chain *op_chain_of(weft_op op, int i);
+/* The fusions (weft_fusion) that a device must have for it; 0: every device does. */
+unsigned op_form_fusions(weft_op op, const op_form *f);
 
 /* A loss with its gradient: all results kept and one weight for each row; log-sum-exp not kept, the
  * gradient over the logits, one weight for all rows. */

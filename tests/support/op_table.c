@@ -183,6 +183,7 @@ static void try_kernels_of(table_run *r, op_trial *t, const weft_kernel_table *k
         const weft_kernel *k = &kernels->kernel[i];
         running            x = {.table = r, .trial = t, .kernels = kernels, .kernel = k};
         if (k->op != t->use.op || (k->takes && !k->takes(&t->call))) continue;
+        if (op_form_fusions(k->op, &t->form) & ~k->fusions) continue;
         r->report->n_trial++;
         cell_of(r, t)->n_trial++;
         if (try_kernel(&x) != WEFT_OK) {
@@ -221,6 +222,8 @@ static weft_status try_alone(table_run *r, const weft_test_case *c, const op_for
 {
     weft_arena *arena;
     if (!op_form_fits(c, f) || is_over(r)) return WEFT_OK;
+    if (op_form_fusions(c->op, f) & ~weft_kernel_fusions(r->device->kernels))
+        return WEFT_OK; /* lowering offers it to other devices */
     WEFT_TRY(weft_arena_create(&arena));
     weft_status st = try_form(r, arena, c, f);
     weft_arena_destroy(arena);
@@ -239,6 +242,12 @@ static weft_status try_forms(table_run *r, const weft_test_case *c, op_storage s
         l.add = 0;
         for (l.chain = 0; l.chain < op_n_chain(c->op); l.chain++)
             if (layout == OP_DENSE || layout == OP_PADDED) WEFT_TRY(try_alone(r, c, &l));
+        l.add_sums = true;
+        if (weft_op_get(c->op)->flags & WEFT_OP_ADDS) l.add = all & ~1u;
+        for (l.chain = 0; l.chain < op_n_chain(c->op) && layout == OP_DENSE; l.chain++)
+            WEFT_TRY(try_alone(r, c, &l));
+        l.add      = 0;
+        l.add_sums = false;
         l.chain    = -1;
         l.in_place = true;
         if (layout == OP_DENSE || layout == OP_PADDED) WEFT_TRY(try_alone(r, c, &l));

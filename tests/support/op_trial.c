@@ -252,24 +252,66 @@ static weft_type type_of_other(const weft_op_use *u, char other)
     return type;
 }
 
+/* "axes=[0,1] dtype=f32" for the first result's dimensions but the last; WEFT_AGAIN: it has no others. */
+static weft_status parse_column_sum(op_trial *t, weft_attr *attr)
+{
+    char   text[64] = "dtype=f32 axes=[";
+    int    n        = t->use.out[0].shape.n;
+    size_t at       = strlen(text);
+    if (n < 2) return WEFT_AGAIN;
+    for (int d = 0; d < n - 1; d++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%d%s", d,
+                               d < n - 2 ? "," : "]");
+    return weft_op_parse_attr(WEFT_OP_REDUCE, text, t->arena, attr);
+}
+
+/* A result of its own type, made of the value so far. */
+static bool is_further_result(weft_op step)
+{
+    return step == WEFT_OP_REDUCE || step == WEFT_OP_CAST;
+}
+
+static weft_status make_step_result(op_trial *t, const weft_kernel_post *post)
+{
+    op_layout  results = t->form.layout == OP_SPREAD ? OP_DENSE : t->form.layout;
+    weft_type  type    = t->use.out[0];
+    op_tensor *out     = &t->out[post->out];
+    if (is_further_result(post->op)) {
+        weft_op_use u = {.op    = post->op,
+                         .attr  = post->attr,
+                         .n_in  = 1,
+                         .n_out = 1,
+                         .in    = &t->use.out[0]};
+        WEFT_TRY(weft_op_infer(&u, &type));
+    }
+    make_tensor(out, t->arena, &type, results);
+    WEFT_TRY(weft_arena_status(t->arena));
+    if (post->op != WEFT_OP_REDUCE || !t->form.add_sums) return WEFT_OK;
+    t->call.add |= 1u << post->out;
+    for (int64_t i = 0; i < out->n; i++) put_element(out, i, cos((double)i));
+    memcpy(out->before, out->mem, out->bytes);
+    return WEFT_OK;
+}
+
 static weft_status add_steps(op_trial *t, weft_kernel_post *post)
 {
-    const op_chain *c       = &op_chains[t->form.chain];
-    op_layout       results = t->form.layout == OP_SPREAD ? OP_DENSE : t->form.layout;
+    const op_chain *c = op_chain_of(t->use.op, t->form.chain);
     if (!c->product_kept) t->out[0].v.p = NULL;
     for (int i = 0; i < c->n; i++) {
         weft_attr *attr  = WEFT_ARENA_ARRAY(t->arena, weft_attr, WEFT_MAX_ATTR);
         weft_type  other = type_of_other(&t->use, c->s[i].other);
         WEFT_TRY(weft_arena_status(t->arena));
-        WEFT_TRY(weft_op_parse_attr(c->s[i].op, c->s[i].attr, t->arena, attr));
+        WEFT_TRY(c->s[i].attr
+                     ? weft_op_parse_attr(c->s[i].op, c->s[i].attr, t->arena, attr)
+                     : parse_column_sum(t, attr));
         post[i] = (weft_kernel_post){.op = c->s[i].op, .attr = attr, .in = -1, .out = -1};
         if (c->s[i].other) {
             post[i].in = t->n_in;
             make_tensor(&t->in[t->n_in++], t->arena, &other, t->form.layout);
         }
         if (c->s[i].kept) {
-            post[i].out = t->n_out;
-            make_tensor(&t->out[t->n_out++], t->arena, &t->use.out[0], results);
+            post[i].out = t->n_out++;
+            WEFT_TRY(make_step_result(t, &post[i]));
         }
     }
     t->call.n_post = c->n;
@@ -397,6 +439,24 @@ static void clear_rows_of_nobody(const op_trial *t, double *x)
 }
 
 /* Numbers as the step before would have stored them. */
+static weft_status run_further_result(op_trial *t, const weft_kernel_post *p,
+                                      const double *x)
+{
+    op_tensor  *out  = &t->out[p->out];
+    double     *want = t->want[p->out];
+    weft_type   type = {out->v.dtype, out->v.shape};
+    weft_op_use use  = {.op    = p->op,
+                        .attr  = p->attr,
+                        .n_in  = 1,
+                        .n_out = 1,
+                        .in    = &t->use.out[0],
+                        .out   = &type};
+    WEFT_TRY(weft_kernel_ref_run(&use, &x, &want, NULL));
+    for (int64_t i = 0; i < out->n && t->call.add >> p->out & 1; i++)
+        want[i] += get_element(out, i);
+    return WEFT_OK;
+}
+
 static weft_status run_steps(op_trial *t)
 {
     const weft_type *type = &t->use.out[0];
@@ -407,8 +467,12 @@ static weft_status run_steps(op_trial *t)
     for (int s = 0; s < t->call.n_post; s++) {
         const weft_kernel_post *p     = &t->call.post[s];
         weft_type               in[2] = {*type};
-        const double           *xs[2] = {x};
-        double                 *y     = WEFT_ARENA_ARRAY(t->arena, double, n + 1);
+        if (is_further_result(p->op)) {
+            WEFT_TRY(run_further_result(t, p, x));
+            continue;
+        }
+        const double *xs[2] = {x};
+        double       *y     = WEFT_ARENA_ARRAY(t->arena, double, n + 1);
         WEFT_TRY(weft_arena_status(t->arena));
         if (p->in >= 0) {
             in[1] = (weft_type){t->in[p->in].v.dtype, t->in[p->in].v.shape};

@@ -1,7 +1,8 @@
 /* Layer norm and RMS norm, forward and backward.
  *
- * Fast kernels keep a row in registers, N vectors of 8 a thread; a row belongs to a warp, or to a block where it is
- * longer.  Gradients of the weights: each group of rows has its sums in `part`; fold adds them in order. */
+ * Forward: a row in registers, N vectors of 8 a thread; it belongs to a warp, or to a block where it is longer.
+ * Backward: a block goes through a part of the rows, a thread has 8 columns and their sums over these rows, in order;
+ * fold adds the parts in order. */
 #include "cuda_block.h"
 #include "cuda_vec.h"
 
@@ -103,103 +104,167 @@ CU_FN int64_t part_start(int64_t rows, int64_t n_part, int64_t p)
     return p * each < rows ? p * each : rows;
 }
 
-/* One row: dx, and its share of the sums.  dy, x and dx are of type T. */
-template <int N, int T>
-CU_FN void grad_row(const weft_cuda_norm_grad_args &a, int64_t row, int t, bool warp,
-                    float *room, float dw[N][8], float db[N][8])
+/* A thread has 8 columns of R rows at a time; dy, x, the residual and dx are of type T.  What was read is kept as it
+ * was, and widened twice. */
+template <int R, int T> struct grad_rows {
+    cu_vector dy[R], x[R], residual[R];
+    float     mean[R], rstd[R];
+};
+
+/* The sums of a thread's columns over rows. */
+struct column_sums {
+    float dw[8], db[8], dx[8];
+};
+
+template <int R, int T, bool LATE>
+CU_FN void read_rows(const weft_cuda_norm_grad_args &a, int64_t row, int64_t end,
+                     grad_rows<R, T> &g)
 {
-    float     mean = a.rms ? 0 : a.mean[row], rstd = a.rstd[row], sum = 0, dot = 0;
-    float     h[N][8], g[N][8];
-    cu_vector dy[N] = {}, x[N] = {};
-    for (int v = 0; v < N; v++) {
-        int at = (v * a.row_threads + t) * 8;
-        if (at >= a.d) continue;
-        dy[v] = cu_read8(a.dy, T, row * a.d + at);
-        x[v]  = cu_read8(a.x, T, row * a.d + at);
+    int at = (int)threadIdx.x * 8;
+    CU_UNROLL
+    for (int r = 0; r < R; r++) {
+        int64_t first = (row + r) * a.d + at;
+        g.dy[r] = g.x[r] = g.residual[r] = {};
+        g.mean[r] = g.rstd[r] = 0;
+        if (row + r >= end) continue;
+        if (at < a.d) {
+            g.dy[r] = cu_read8(a.dy, T, first);
+            g.x[r]  = cu_read8(a.x, T, first);
+            if (a.residual && !LATE) g.residual[r] = cu_read8(a.residual, T, first);
+        }
+        if (!a.rms) g.mean[r] = a.mean[row + r];
+        g.rstd[r] = a.rstd[row + r];
     }
-    for (int v = 0; v < N; v++) {
-        int   at = (v * a.row_threads + t) * 8;
-        float w[8];
-        for (int j = 0; j < 8; j++)
-            w[j] = 0; /* outside: g is 0 there, and so are all sums */
-        if (at < a.d) cu_get8(a.w, a.w_dtype, at, w);
-        cu_widen8(dy[v], T, g[v]);
-        cu_widen8(x[v], T, h[v]);
+}
+
+/* sum[2 r], sum[2 r + 1]: of g and of g h over row r, for all threads; room: of every warp. */
+template <int R> CU_FN void sum_rows(float sum[2 * R], float room[CU_WARP][2 * R])
+{
+    int lane = (int)threadIdx.x % CU_WARP, n = (int)blockDim.x / CU_WARP;
+    CU_UNROLL
+    for (int k = 0; k < 2 * R; k++) {
+        sum[k] = cu_warp_sum(sum[k]);
+        if (lane == k) room[threadIdx.x / CU_WARP][k] = sum[k];
+    }
+    __syncthreads();
+    CU_UNROLL
+    for (int k = 0; k < 2 * R; k++) sum[k] = room[0][k];
+    CU_ROLLED
+    for (int w = 1; w < n; w++) {
+        CU_UNROLL
+        for (int k = 0; k < 2 * R; k++) sum[k] += room[w][k];
+    }
+}
+
+template <int R, int T, bool LATE>
+CU_FN void write_rows(const weft_cuda_norm_grad_args &a, int64_t row, int64_t end,
+                      const grad_rows<R, T> &v, const float w[8], const float sum[2 * R],
+                      float total[8])
+{
+    int   at    = (int)threadIdx.x * 8;
+    float scale = 1.0f / (float)a.d;
+    CU_UNROLL
+    for (int r = 0; r < R; r++) {
+        float g[8], h[8], mean_g = a.rms ? 0 : sum[2 * r] * scale;
+        float mean_gh = sum[2 * r + 1] * scale;
+        if (row + r >= end || at >= a.d) continue;
+        cu_widen8(v.dy[r], T, g);
+        cu_widen8(v.x[r], T, h);
+        CU_UNROLL
         for (int j = 0; j < 8; j++) {
-            h[v][j] = (h[v][j] - mean) * rstd;
-            dw[v][j] += g[v][j] * h[v][j];
-            db[v][j] += g[v][j];
-            g[v][j] *= w[j];
-            sum += g[v][j];
-            dot += g[v][j] * h[v][j];
+            h[j] = (h[j] - v.mean[r]) * v.rstd[r];
+            g[j] = v.rstd[r] * (g[j] * w[j] - mean_g - h[j] * mean_gh);
         }
-    }
-    if (!a.dx) return;
-    sum = a.rms ? 0 : row_sum(sum, warp, room) / (float)a.d;
-    dot = row_sum(dot, warp, room) / (float)a.d;
-    for (int v = 0; v < N; v++) {
-        int at = (v * a.row_threads + t) * 8;
-        if (at >= a.d) continue;
-        for (int j = 0; j < 8; j++) g[v][j] = rstd * (g[v][j] - sum - h[v][j] * dot);
         if (a.add) {
-            cu_get8(a.dx, T, row * a.d + at, h[v]);
-            for (int j = 0; j < 8; j++) g[v][j] += h[v][j];
+            cu_get8(a.dx, T, (row + r) * a.d + at, h);
+            CU_UNROLL
+            for (int j = 0; j < 8; j++) g[j] += h[j];
         }
-        cu_put8(a.dx, T, row * a.d + at, g[v]);
+        if (a.residual) { /* as if dx had been stored */
+            if (LATE)
+                cu_get8(a.residual, T, (row + r) * a.d + at, h);
+            else
+                cu_widen8(v.residual[r], T, h);
+            CU_UNROLL
+            for (int j = 0; j < 8; j++) g[j] = cu_as(T, g[j]) + h[j];
+        }
+        cu_put8(a.dx, T, (row + r) * a.d + at, g);
+        CU_UNROLL
+        for (int j = 0; j < 8; j++) total[j] += cu_as(T, g[j]);
     }
 }
 
-/* The warps of a block put their sums together, one after the other. */
-template <int N>
-CU_FN void put_sums(const weft_cuda_norm_grad_args &a, int t, float dw[N][8],
-                    float db[N][8])
+CU_FN void put_sums(const weft_cuda_norm_grad_args &a, const column_sums &c)
 {
-    CU_SHARED(float, total);
-    int n_row = (int)blockDim.x / a.row_threads, mine = (int)threadIdx.x / a.row_threads;
-    float *part = a.part + (int64_t)blockIdx.x * 2 * a.d;
-    for (int r = 0; r < n_row; r++) {
-        float *to = r == n_row - 1 ? part : total;
-        if (r) __syncthreads();
-        if (r != mine) continue;
-        for (int v = 0; v < N; v++) {
-            int at = (v * a.row_threads + t) * 8;
-            for (int j = 0; j < 8 && at < a.d; j++) {
-                to[at + j]       = dw[v][j] + (r ? total[at + j] : 0);
-                to[a.d + at + j] = db[v][j] + (r ? total[a.d + at + j] : 0);
-            }
-        }
-    }
+    int    at   = (int)threadIdx.x * 8;
+    float *part = a.part + (int64_t)blockIdx.x * a.n_sum * a.d + at;
+    if (at >= a.d) return;
+    cu_put8(part, WEFT_DTYPE_F32, 0, c.dw);
+    if (!a.rms) cu_put8(part, WEFT_DTYPE_F32, a.d, c.db);
+    if (a.sums) cu_put8(part, WEFT_DTYPE_F32, (a.n_sum - 1) * a.d, c.dx);
 }
 
-template <int N, int T> CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
+CU_FN void read_weights(const weft_cuda_norm_grad_args &a, float w[8])
 {
-    __shared__ float room[CU_WARP];
-    bool             warp = a.row_threads == CU_WARP;
-    int              t    = (int)threadIdx.x % a.row_threads;
-    int64_t          per  = blockDim.x / a.row_threads;
+    int at = (int)threadIdx.x * 8;
+    if (at < a.d) cu_get8(a.w, a.w_dtype, at, w);
+}
+
+/* A block a part: its rows in order, R at a time.  LATE: weights and residual are read when they are needed, which
+ * leaves registers for more threads. */
+template <int R, int T, bool LATE>
+CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
+{
+    __shared__ float room[2][CU_WARP][2 * R]; /* in turn, so that one barrier is enough */
     int64_t          row  = part_start(a.rows, a.n_part, blockIdx.x);
     int64_t          end  = part_start(a.rows, a.n_part, blockIdx.x + 1);
-    float            dw[N][8], db[N][8];
-    for (int v = 0; v < N; v++)
-        for (int j = 0; j < 8; j++) dw[v][j] = db[v][j] = 0;
-    for (row += threadIdx.x / a.row_threads; row < end; row += per)
-        grad_row<N, T>(a, row, t, warp, room, dw, db);
-    put_sums<N>(a, t, dw, db);
+    int              turn = 0;
+    column_sums      c    = {};
+    float            w[8] = {};
+    if (!LATE) read_weights(a, w);
+    CU_ROLLED
+    for (; row < end; row += R, turn ^= 1) {
+        grad_rows<R, T> v;
+        float           sum[2 * R];
+        read_rows<R, T, LATE>(a, row, end, v);
+        if (LATE) read_weights(a, w);
+        CU_UNROLL
+        for (int r = 0; r < R; r++) {
+            float g[8], h[8];
+            sum[2 * r] = sum[2 * r + 1] = 0;
+            cu_widen8(v.dy[r], T, g);
+            cu_widen8(v.x[r], T, h);
+            CU_UNROLL
+            for (int j = 0; j < 8; j++) {
+                h[j] = (h[j] - v.mean[r]) * v.rstd[r];
+                c.dw[j] += g[j] * h[j];
+                c.db[j] += g[j];
+                g[j] *= w[j];
+                sum[2 * r] += g[j];
+                sum[2 * r + 1] += g[j] * h[j];
+            }
+        }
+        if (!a.dx) continue;
+        sum_rows<R>(sum, room[turn]);
+        if (LATE) read_weights(a, w);
+        write_rows<R, T, LATE>(a, row, end, v, w, sum, c.dx);
+    }
+    put_sums(a, c);
 }
 
-#define NORM_GRAD(name, n, type)                                                         \
-    CU_KERNEL(name, weft_cuda_norm_grad_args, 256)                                       \
+#define NORM_GRAD(threads, rows, rows_f32, blocks)                                       \
+    CU_KERNEL_BLOCKS(norm_grad_f32_##threads, weft_cuda_norm_grad_args, threads, blocks) \
     {                                                                                    \
-        norm_grad_rows<n, type>(a);                                                      \
+        norm_grad_rows<rows_f32, WEFT_DTYPE_F32, (threads > 256)>(a);                    \
+    }                                                                                    \
+    CU_KERNEL_BLOCKS(norm_grad_bf16_##threads, weft_cuda_norm_grad_args, threads,        \
+                     blocks)                                                             \
+    {                                                                                    \
+        norm_grad_rows<rows, WEFT_DTYPE_BF16, (threads > 256)>(a);                       \
     }
-NORM_GRAD(norm_grad_f32_1, 1, WEFT_DTYPE_F32)
-NORM_GRAD(norm_grad_f32_2, 2, WEFT_DTYPE_F32)
-NORM_GRAD(norm_grad_f32_3, 3, WEFT_DTYPE_F32)
-NORM_GRAD(norm_grad_f32_4, 4, WEFT_DTYPE_F32)
-NORM_GRAD(norm_grad_bf16_1, 1, WEFT_DTYPE_BF16)
-NORM_GRAD(norm_grad_bf16_2, 2, WEFT_DTYPE_BF16)
-NORM_GRAD(norm_grad_bf16_3, 3, WEFT_DTYPE_BF16)
-NORM_GRAD(norm_grad_bf16_4, 4, WEFT_DTYPE_BF16)
+NORM_GRAD(128, 4, 2, 3)
+NORM_GRAD(256, 2, 1, 2)
+NORM_GRAD(1024, 1, 1, 1)
 
 /* Any d and any address: dx by a warp a row, then sums by a thread a column. */
 CU_KERNEL(norm_grad_any, weft_cuda_norm_grad_args, 128)
@@ -222,6 +287,8 @@ CU_KERNEL(norm_grad_any, weft_cuda_norm_grad_args, 128)
         float g = cu_get(a.dy, a.dy_dtype, first + i) * cu_get(a.w, a.w_dtype, i);
         float y = rstd * (g - sum - h * dot);
         if (a.add) y += cu_get(a.dx, a.dx_dtype, first + i);
+        if (a.residual)
+            y = cu_as(a.dx_dtype, y) + cu_get(a.residual, a.dx_dtype, first + i);
         cu_put(a.dx, a.dx_dtype, first + i, y);
     }
 }
@@ -230,16 +297,19 @@ CU_KERNEL(norm_grad_any, weft_cuda_norm_grad_args, 128)
 CU_KERNEL(norm_grad_columns, weft_cuda_norm_grad_args, 128)
 {
     int64_t i = cu_index(), p = blockIdx.y, end = part_start(a.rows, a.n_part, p + 1);
-    float   dw = 0, db = 0;
+    float   dw = 0, db = 0, dx = 0;
     if (i >= a.d) return;
     for (int64_t row = part_start(a.rows, a.n_part, p); row < end; row++) {
         float mean = a.rms ? 0 : a.mean[row];
         float dy   = cu_get(a.dy, a.dy_dtype, row * a.d + i);
         dw += dy * (cu_get(a.x, a.x_dtype, row * a.d + i) - mean) * a.rstd[row];
         db += dy;
+        if (a.sums) dx += cu_get(a.dx, a.dx_dtype, row * a.d + i);
     }
-    a.part[p * 2 * a.d + i]       = dw;
-    a.part[p * 2 * a.d + a.d + i] = db;
+    float *part = a.part + p * a.n_sum * a.d + i;
+    part[0]     = dw;
+    if (!a.rms) part[a.d] = db;
+    if (a.sums) part[(a.n_sum - 1) * a.d] = dx;
 }
 
 /* ---- softmax: a warp a row ---- */

@@ -3,8 +3,8 @@
 #include "cuda_vec.h"
 
 enum {
-    COLUMNS = 32, /* vectors of columns of a block of 256 threads, ROWS threads on each */
-    ROWS    = 8,
+    COLUMNS = 32, /* vectors of columns of a block of 256 threads */
+    PARTS   = 8,  /* parts of a block */
     AHEAD   = 4
 };
 
@@ -51,10 +51,9 @@ CU_KERNEL(fold, weft_cuda_fold_args, 256)
     put_result(a.result[k], a.dtype[k], at[0], a.add[k], x * a.scale);
 }
 
-/* ---- columns: what is kept lies together ---- */
+/* ---- columns: what is kept lies together; a thread has W of them in one part of the rows ---- */
 
-/* Columns [i, i + W) of rows from `row` on, every ROWS-th: one after the other, AHEAD reads before their sums.  x is of
- * type T. */
+/* Columns [i, i + W) of rows [row, end), one after the other, AHEAD reads before their sums.  x is of type T. */
 template <int W, int T>
 CU_FN void add_rows(const weft_cuda_reduce_args &a, int64_t row, int64_t end, int64_t i,
                     float x[W])
@@ -63,16 +62,16 @@ CU_FN void add_rows(const weft_cuda_reduce_args &a, int64_t row, int64_t end, in
     cu_row<W> ahead[AHEAD];
     float     u[W];
     CU_ROLLED
-    for (; row + (AHEAD - 1) * ROWS < end; row += AHEAD * ROWS) {
+    for (; row + AHEAD <= end; row += AHEAD) {
         for (int k = 0; k < AHEAD; k++)
-            ahead[k] = cu_read_row<W>(a.x, T, (row + k * ROWS) * step + i, 1);
+            ahead[k] = cu_read_row<W>(a.x, T, (row + k) * step + i, 1);
         for (int k = 0; k < AHEAD; k++) {
             cu_widen_row<W>(ahead[k], T, 1, u);
             for (int j = 0; j < W; j++) x[j] = combine(a.kind, x[j], u[j]);
         }
     }
     CU_ROLLED
-    for (; row < end; row += ROWS) {
+    for (; row < end; row++) {
         cu_get_row<W>(a.x, T, row * step + i, 1, u);
         for (int j = 0; j < W; j++) x[j] = combine(a.kind, x[j], u[j]);
     }
@@ -80,29 +79,24 @@ CU_FN void add_rows(const weft_cuda_reduce_args &a, int64_t row, int64_t end, in
 
 template <int W> CU_FN void reduce_columns(const weft_cuda_reduce_args &a)
 {
-    __shared__ float sum[ROWS][COLUMNS * W];
-    int              c = (int)threadIdx.x % COLUMNS, r = (int)threadIdx.x / COLUMNS;
-    int64_t          n = a.kept.count, i = ((int64_t)blockIdx.x * COLUMNS + c) * W;
-    int64_t          end = part_start(a.gone.count, a.n_part, blockIdx.y + 1);
-    float            x[W];
+    int     c = (int)threadIdx.x % COLUMNS;
+    int64_t p = (int64_t)blockIdx.y * PARTS + (int)threadIdx.x / COLUMNS;
+    int64_t n = a.kept.count, i = ((int64_t)blockIdx.x * COLUMNS + c) * W;
+    float   x[W];
+    if (i >= n || p >= a.n_part) return;
+    int64_t first = part_start(a.gone.count, a.n_part, p);
+    int64_t end   = part_start(a.gone.count, a.n_part, p + 1);
     for (int j = 0; j < W; j++) x[j] = neutral(a.kind);
-    int64_t first = part_start(a.gone.count, a.n_part, blockIdx.y) + r;
-    if (i < n && a.x_dtype == WEFT_DTYPE_F32)
+    if (a.x_dtype == WEFT_DTYPE_F32)
         add_rows<W, WEFT_DTYPE_F32>(a, first, end, i, x);
-    if (i < n && a.x_dtype == WEFT_DTYPE_BF16)
+    else
         add_rows<W, WEFT_DTYPE_BF16>(a, first, end, i, x);
-    for (int j = 0; j < W; j++) sum[r][c * W + j] = x[j];
-    __syncthreads();
-    for (int k = (int)threadIdx.x; k < COLUMNS * W; k += COLUMNS * ROWS) {
-        i = (int64_t)blockIdx.x * COLUMNS * W + k;
-        if (i >= n) return;
-        float y = sum[0][k];
-        for (int l = 1; l < ROWS; l++) y = combine(a.kind, y, sum[l][k]);
-        if (a.n_part > 1)
-            a.part[blockIdx.y * n + i] = y;
-        else
-            put_result(a.y, a.y_dtype, i * a.kept.step[1][0], a.add, y * a.scale);
+    if (a.n_part > 1) {
+        cu_put_row<W>(a.part, WEFT_DTYPE_F32, p * n + i, x);
+        return;
     }
+    for (int j = 0; j < W; j++)
+        put_result(a.y, a.y_dtype, (i + j) * a.kept.step[1][0], a.add, x[j] * a.scale);
 }
 
 CU_KERNEL(reduce_columns_1, weft_cuda_reduce_args, 256)

@@ -5,7 +5,8 @@ enum {
     WARP         = 32,
     MAX_VECTORS  = 4, /* of a thread */
     ROW_THREADS  = WARP * WEFT_CUDA_ROW_WARPS,
-    FAST_BLOCK   = 256, /* threads of a row, at most */
+    FAST_BLOCK   = 256,  /* threads of a row, at most */
+    MOST_THREADS = 1024, /* of a block */
     COLUMN_BLOCK = 128
 };
 
@@ -93,48 +94,60 @@ CUDA_RUN(rms_norm)
 
 /* ---- backward ---- */
 
-/* Groups of rows, at least 8 rows each. */
-static int64_t count_parts(int64_t rows)
+/* The step that makes a further result of dx, or adds to it; NULL: none. */
+static const weft_kernel_post *find_step(const weft_kernel_call *c, weft_op op)
 {
-    int64_t n = weft_cuda_ceil(rows, 8);
-    return n < 1 ? 1 : n > WEFT_CUDA_MAX_PART ? WEFT_CUDA_MAX_PART : n;
+    for (int i = 0; i < c->n_post; i++)
+        if (c->post[i].op == op) return &c->post[i];
+    return NULL;
 }
 
-static weft_status fold_weights(const weft_kernel_call *c, const weft_kernel_ctx *x,
-                                const weft_cuda_norm_grad_args *g)
+/* dx, or what it is with the residual. */
+static const weft_view *last_dx(const weft_kernel_call *c)
 {
-    weft_cuda_fold_args f = {
-        .part = g->part, .n_part = g->n_part, .n_result = 2, .scale = 1};
+    const weft_kernel_post *add = find_step(c, WEFT_OP_ADD);
+    return &c->out[add ? add->out : 0];
+}
+
+static weft_status fold_sums(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                             const weft_cuda_norm_grad_args *g)
+{
+    const weft_kernel_post *sums = find_step(c, WEFT_OP_REDUCE);
+    weft_cuda_fold_args     f    = {
+               .part = g->part, .n_part = g->n_part, .n_result = (int32_t)g->n_sum, .scale = 1};
     f.y            = (weft_cuda_nd){.n = 1, .n_op = 1, .count = g->d};
     f.y.d[0]       = g->d;
     f.y.step[0][0] = 1;
-    for (int k = 0; k < (g->rms ? 1 : 2); k++) {
-        f.result[k] = c->out[k + 1].p;
-        f.dtype[k]  = (int32_t)c->out[k + 1].dtype;
-        f.add[k]    = weft_cuda_adds(c, k + 1);
+    for (int k = 0; k < g->n_sum; k++) {
+        int j       = sums && k == g->n_sum - 1 ? sums->out : k + 1;
+        f.result[k] = c->out[j].p;
+        f.dtype[k]  = (int32_t)c->out[j].dtype;
+        f.add[k]    = weft_cuda_adds(c, j);
     }
     return weft_cuda_fold(x, &f);
 }
 
+/* Threads of a block of whole warps, 8 columns each; 0: the row is too long. */
+static unsigned threads_of_columns(int64_t d)
+{
+    int64_t n = WARP * weft_cuda_ceil(d, 8 * WARP);
+    return n <= MOST_THREADS ? (unsigned)n : 0;
+}
+
 static weft_status launch_grad(const weft_kernel_ctx *x, weft_cuda_norm_grad_args *a)
 {
-    static const weft_cuda_kernel fast[2][MAX_VECTORS] = {
-        {WEFT_CUDA_norm_grad_f32_1, WEFT_CUDA_norm_grad_f32_2, WEFT_CUDA_norm_grad_f32_3,
-         WEFT_CUDA_norm_grad_f32_4},
-        {WEFT_CUDA_norm_grad_bf16_1, WEFT_CUDA_norm_grad_bf16_2,
-         WEFT_CUDA_norm_grad_bf16_3, WEFT_CUDA_norm_grad_bf16_4}};
-    int threads = threads_of_row(a->d, FAST_BLOCK);
+    static const weft_cuda_kernel fast[2][3] = {
+        {WEFT_CUDA_norm_grad_f32_128, WEFT_CUDA_norm_grad_f32_256,
+         WEFT_CUDA_norm_grad_f32_1024},
+        {WEFT_CUDA_norm_grad_bf16_128, WEFT_CUDA_norm_grad_bf16_256,
+         WEFT_CUDA_norm_grad_bf16_1024}};
+    unsigned threads = threads_of_columns(a->d);
     if (a->d % 8 == 0 && a->d && threads && a->x_dtype == a->dy_dtype &&
         a->x_dtype == a->dx_dtype && is_aligned(a->x) && is_aligned(a->w) &&
-        is_aligned(a->dy) && is_aligned(a->dx)) {
-        weft_cuda_grid grid = {(unsigned)a->n_part, 1, 1, FAST_BLOCK, 0};
-        a->row_threads      = threads;
-        if (threads > WARP)
-            grid.threads = (unsigned)threads;
-        else
-            grid.shared_bytes = (unsigned)(2 * a->d * (int64_t)sizeof(float));
+        is_aligned(a->dy) && is_aligned(a->dx) && is_aligned(a->residual)) {
+        weft_cuda_grid grid = {(unsigned)a->n_part, 1, 1, threads, 0};
         return weft_cuda_launch(
-            x, fast[a->x_dtype == WEFT_DTYPE_BF16][vectors_of_thread(a->d, threads) - 1],
+            x, fast[a->x_dtype == WEFT_DTYPE_BF16][(threads > 128) + (threads > 256)],
             grid, a);
     }
     if (a->dx)
@@ -145,33 +158,55 @@ static weft_status launch_grad(const weft_kernel_ctx *x, weft_cuda_norm_grad_arg
     return weft_cuda_launch(x, WEFT_CUDA_norm_grad_columns, grid, a);
 }
 
+static int64_t count_sums(const weft_kernel_call *c, bool rms)
+{
+    return (rms ? 1 : 2) + (find_step(c, WEFT_OP_REDUCE) ? 1 : 0);
+}
+
 static weft_status norm_grad(const weft_kernel_call *c, const weft_kernel_ctx *x,
                              bool rms)
 {
-    weft_cuda_norm_grad_args a = {.dy       = c->in[0].p,
-                                  .x        = c->in[1].p,
-                                  .w        = c->in[2].p,
-                                  .mean     = rms ? NULL : c->in[3].p,
-                                  .rstd     = c->in[rms ? 3 : 4].p,
-                                  .dx       = c->out[0].p,
-                                  .part     = x->scratch,
-                                  .dy_dtype = (int32_t)c->in[0].dtype,
-                                  .x_dtype  = (int32_t)c->in[1].dtype,
-                                  .w_dtype  = (int32_t)c->in[2].dtype,
-                                  .dx_dtype = (int32_t)c->out[0].dtype,
-                                  .rms      = rms,
-                                  .add      = weft_cuda_adds(c, 0),
-                                  .rows     = count_rows(&c->in[0]),
-                                  .d        = last_size(&c->in[0])};
-    a.n_part                   = count_parts(a.rows);
+    const weft_kernel_post  *add = find_step(c, WEFT_OP_ADD);
+    weft_cuda_norm_grad_args a   = {.dy       = c->in[0].p,
+                                    .x        = c->in[1].p,
+                                    .w        = c->in[2].p,
+                                    .residual = add ? c->in[add->in].p : NULL,
+                                    .mean     = rms ? NULL : c->in[3].p,
+                                    .rstd     = c->in[rms ? 3 : 4].p,
+                                    .dx       = last_dx(c)->p,
+                                    .part     = x->scratch,
+                                    .dy_dtype = (int32_t)c->in[0].dtype,
+                                    .x_dtype  = (int32_t)c->in[1].dtype,
+                                    .w_dtype  = (int32_t)c->in[2].dtype,
+                                    .dx_dtype = (int32_t)last_dx(c)->dtype,
+                                    .rms      = rms,
+                                    .add      = weft_cuda_adds(c, 0),
+                                    .sums     = find_step(c, WEFT_OP_REDUCE) != NULL,
+                                    .rows     = count_rows(&c->in[0]),
+                                    .d        = last_size(&c->in[0]),
+                                    .n_sum    = count_sums(c, rms)};
+    a.n_part                     = weft_cuda_column_parts(a.rows, a.d);
     WEFT_TRY(launch_grad(x, &a));
-    return fold_weights(c, x, &a);
+    return fold_sums(c, x, &a);
 }
 
-static size_t grad_scratch(const weft_kernel_call *c)
+/* The steps that lowering fuses: an add whose operand has dx' type, then sums of what is kept. */
+CUDA_TAKES(norm_grad)
 {
-    int64_t d = last_size(&c->in[0]);
-    return sizeof(float) * (size_t)(2 * d * count_parts(count_rows(&c->in[0])));
+    const weft_kernel_post *add = find_step(c, WEFT_OP_ADD);
+    const weft_view        *dx  = last_dx(c);
+    if (!c->n_post) return true;
+    if (!dx->p || c->n_post > 2) return false;
+    if (c->n_post == 2 && (!add || c->post[1].op != WEFT_OP_REDUCE)) return false;
+    if (add && (c->out[0].p || c->in[add->in].dtype != dx->dtype)) return false;
+    return !weft_cuda_adds(c, 0);
+}
+
+static size_t grad_scratch(const weft_kernel_call *c, bool rms)
+{
+    int64_t d = last_size(&c->in[0]), rows = count_rows(&c->in[0]);
+    return sizeof(float) *
+           (size_t)(count_sums(c, rms) * d * weft_cuda_column_parts(rows, d));
 }
 
 CUDA_RUN(layer_norm_grad)
@@ -181,7 +216,7 @@ CUDA_RUN(layer_norm_grad)
 CUDA_SCRATCH(layer_norm_grad)
 {
     (void)n_thread;
-    return grad_scratch(c);
+    return grad_scratch(c, false);
 }
 CUDA_RUN(rms_norm_grad)
 {
@@ -190,7 +225,7 @@ CUDA_RUN(rms_norm_grad)
 CUDA_SCRATCH(rms_norm_grad)
 {
     (void)n_thread;
-    return grad_scratch(c);
+    return grad_scratch(c, true);
 }
 
 /* ---- softmax ---- */

@@ -5,7 +5,9 @@
 
 enum {
     COLUMNS      = 32, /* vectors of columns of a block */
-    ROWS         = 64, /* gone rows of a part, at least */
+    BLOCK_PARTS  = 8,  /* parts of a block of columns */
+    PART_ROWS    = 8,  /* rows of a part, at least */
+    MAX_PART     = 528,
     BLOCKS       = 1056,
     ANY_BLOCK    = 128,
     ANY_WARPS    = ANY_BLOCK / 32,
@@ -68,15 +70,21 @@ static plan make(const weft_kernel_call *c)
         if (weft_cuda_nd_vectors(&a->kept, 0, a->x, WEFT_CUDA_VECTOR, false) &&
             a->gone.step[0][0] % WEFT_CUDA_VECTOR == 0)
             p.width = WEFT_CUDA_VECTOR;
-        /* parts, and so scratch, do not depend on addresses */
-        int64_t across = weft_cuda_ceil(a->kept.count, COLUMNS * WEFT_CUDA_VECTOR);
-        a->n_part      = clamp(BLOCKS / across, weft_cuda_ceil(a->gone.count, ROWS));
+        a->n_part = weft_cuda_column_parts(a->gone.count, a->kept.count);
     } else {
         int64_t across = weft_cuda_ceil(a->kept.count, ANY_WARPS);
         a->n_part      = clamp(across ? BLOCKS / across : 1,
                           weft_cuda_ceil(a->gone.count, ANY_ELEMENTS));
     }
     return p;
+}
+
+/* Narrow rows have more parts: else too few threads would read them. */
+int64_t weft_cuda_column_parts(int64_t rows, int64_t d)
+{
+    int64_t across = weft_cuda_ceil(d, COLUMNS * WEFT_CUDA_VECTOR);
+    int64_t most   = across ? BLOCK_PARTS * BLOCKS / (4 * across) : 1;
+    return clamp(weft_cuda_ceil(rows, PART_ROWS), most < MAX_PART ? MAX_PART : most);
 }
 
 weft_status weft_cuda_fold(const weft_kernel_ctx *x, const weft_cuda_fold_args *f)
@@ -107,6 +115,7 @@ CUDA_RUN(reduce)
     weft_cuda_grid grid = {1, (unsigned)p.a.n_part, 1, 256, 0};
     p.a.part            = x->scratch;
     if (p.columns) {
+        grid.y = (unsigned)weft_cuda_ceil(p.a.n_part, BLOCK_PARTS);
         grid.x = (unsigned)weft_cuda_ceil(p.a.kept.count, COLUMNS * p.width);
         WEFT_TRY(weft_cuda_launch(
             x, p.width > 1 ? WEFT_CUDA_reduce_columns_8 : WEFT_CUDA_reduce_columns_1,

@@ -148,7 +148,8 @@ weft_status weft_compile__rank(const weft_compile__request *q,
                                   .rank         = q->rank,
                                   .row_elements = s->row_elements,
                                   .head_rows    = s->head_rows,
-                                  .align_bytes  = s->align_bytes};
+                                  .align_bytes  = s->align_bytes,
+                                  .fusions      = s->fusions};
     if (q->plan) return make_ranks(q, sharding, cache, o, out);
     return weft_partition_program(q->graph, NULL, &o, out);
 }
@@ -240,6 +241,7 @@ void weft_compile_for_cuda(weft_compile_spec *s)
     s->head_rows    = 4096;
     s->align_bytes  = 256;
     s->rewrites     = true;
+    s->fusions      = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS;
 }
 
 const char *weft_compile_dtype_hint(const char *name)
@@ -264,7 +266,8 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->dropout == s->dropout && x->row_elements == s->row_elements &&
            x->head_rows == s->head_rows && x->align_bytes == s->align_bytes &&
-           x->rewrites == s->rewrites && same_optimizer(&x->optimizer, &s->optimizer);
+           x->fusions == s->fusions && x->rewrites == s->rewrites &&
+           same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)

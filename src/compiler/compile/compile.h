@@ -35,15 +35,16 @@ typedef struct weft_compile_spec {
     weft_strategy_recompute recompute;
     bool                    dropout;
     /* what the device's kernels take (weft_lower_options), set by weft_compile_for_cuda() */
-    int  row_elements;
-    int  head_rows;
-    int  align_bytes;
-    bool rewrites; /* gates and sums as its kernels take them (graph/) */
+    int      row_elements;
+    int      head_rows;
+    int      align_bytes;
+    unsigned fusions;
+    bool     rewrites; /* gates and sums as its kernels take them (graph/) */
     weft_compile_optimizer optimizer;
 } weft_compile_spec;
 
-/* Programs for GPUs alone: rows of odd width at multiples of 64 elements, and the operators that
- * the CUDA kernels have besides. */
+/* Programs for GPUs alone: rows of odd width at multiples of 64 elements, and the fusions and
+ * operators that the CUDA kernels have besides. */
 void weft_compile_for_cuda(weft_compile_spec *s);
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */

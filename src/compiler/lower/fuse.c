@@ -3,7 +3,12 @@
  *     u = matmul(x, w); v = add(u, bias); y = gelu(v)      one instruction that stores y (and v, if
  *                                                          the backward pass reads it)
  * A step is taken when the value so far is its first operand (either one of add and mul), its other
- * operand is there before the product runs, and it is as large as the result or a row of it. */
+ * operand is there before the product runs, and it is as large as the result or a row of it.
+ *
+ * Where the options name them (weft_fusion), other operators have steps too:
+ *
+ *     dx, dw, db = layer_norm_grad(..); y = add(dx, residual); b = reduce(y)     stores y, dw, db, b
+ *     p, m, v = adamw(..); twin = cast(p)                                        stores all four */
 #include <string.h>
 
 #include "lower/lower_priv.h"
@@ -71,6 +76,56 @@ static bool fits(const weft_graph *g, const weft_shape *y, weft_vid w, int row)
     return !memcmp(s->d, y->d + y->n - row, sizeof(int64_t) * (size_t)row);
 }
 
+/* Node i runs in one go with node at. */
+static bool runs_with(const weft_lower__pass *p, int i, int at)
+{
+    return p->g->node[i].phase == p->g->node[at].phase &&
+           (!p->piece || p->piece[i] == p->piece[at]);
+}
+
+static bool has_fusion(const weft_lower__pass *p, weft_op op, weft_op step)
+{
+    return (p->fusions & weft_op_fusion(op, step)) != 0;
+}
+
+/* Is reduce s the sum over all dimensions of its operand but the last one? */
+static bool is_column_sum(const weft_graph *g, const weft_graph_node *s)
+{
+    weft_op_use      u    = {.op = s->op, .attr = s->attr};
+    const weft_attr *axes = weft_use_attr(&u, "axes");
+    int              n    = g->value[s->in[0]].type.shape.n;
+    if (axes->n != n - 1 || n < 2 || strcmp(weft_use_string(&u, "kind"), "sum") != 0)
+        return false;
+    for (int k = 0; k < axes->n; k++)
+        if (axes->l[k] == n - 1 || axes->l[k] == -1) return false;
+    return g->value[s->out[0]].type.dtype == WEFT_DTYPE_F32 && !weft_use_int(&u, "keep");
+}
+
+/* Does the result of s, written when node at runs, replace nothing that is still read? */
+static bool may_be_early(const weft_lower__pass *p, const weft_graph_node *s, int at)
+{
+    weft_vid root = p->loc[s->out[0]].root;
+    if (root < 0 || p->g->value[root].kind == WEFT_VALUE_NODE) return true;
+    return p->last_use[root] < at;
+}
+
+/* A further result that node at can make of its value v, which somebody else takes too; -1 none. */
+static int find_side(const weft_lower__pass *p, weft_vid v, int at)
+{
+    const weft_graph *g = p->g;
+    if (p->n_use[v] < 2) return -1;
+    for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++) {
+        int                    i = p->user[k];
+        const weft_graph_node *s = &g->node[i];
+        if (!p->alive[i] || p->fused_into[i] >= 0 || !runs_with(p, i, at)) continue;
+        if (s->op != WEFT_OP_REDUCE && s->op != WEFT_OP_CAST) continue;
+        if (!has_fusion(p, g->node[at].op, s->op) || !may_be_early(p, s, at)) continue;
+        if (s->op == WEFT_OP_REDUCE && !is_column_sum(g, s)) continue;
+        return i;
+    }
+    return -1;
+}
+
 /* The next step behind value v, a node of the same phase and piece; -1 none. */
 static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
 {
@@ -80,9 +135,9 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
         int                    i = p->user[k];
         const weft_graph_node *s = &g->node[i];
         if (!p->alive[i] || p->fused_into[i] >= 0) continue;
-        if (!is_step(s->op) || s->phase != g->node[at].phase || p->placed[s->out[0]])
+        if (!is_step(s->op) || !runs_with(p, i, at) || p->placed[s->out[0]]) return -1;
+        if (g->node[at].op == WEFT_OP_MATMUL && find_side(p, s->out[0], i) >= 0)
             return -1;
-        if (p->piece && p->piece[i] != p->piece[at]) return -1;
         weft_vid w = other_operand(s, v);
         if (w == -2 ||
             !weft_shape_equal(&g->value[s->out[0]].type.shape, &g->value[v].type.shape))
@@ -94,6 +149,27 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
         return i;
     }
     return -1;
+}
+
+static void take_step(weft_lower__pass *p, int at, int step)
+{
+    p->chain[at].node[p->chain[at].n++] = step;
+    p->fused_into[step]                 = at;
+}
+
+/* Norms' gradients, activations' gradients and updates: at most one add, at most one further
+ * result. */
+static void fuse_others(weft_lower__pass *p, int at)
+{
+    const weft_graph_node *n = &p->g->node[at];
+    weft_vid               v = n->out[0];
+    int s = has_fusion(p, n->op, WEFT_OP_ADD) ? next_step(p, v, at, 0) : -1;
+    if (s >= 0 && p->g->node[s].op == WEFT_OP_ADD && p->n_use[v] == 1) {
+        take_step(p, at, s);
+        v = p->g->node[s].out[0];
+    }
+    s = find_side(p, v, at);
+    if (s >= 0) take_step(p, at, s);
 }
 
 /* The loss and its gradient over the same logits: one pass over them instead of two.  Possible
@@ -115,8 +191,7 @@ static void fuse_loss(weft_lower__pass *p, int at)
             p->placed[d->out[0]])
             return;
         if (g->value[weft_lower__base(g, d->in[3])].node >= 0) return;
-        p->chain[at].node[p->chain[at].n++] = i;
-        p->fused_into[i]                    = at;
+        take_step(p, at, i);
         return;
     }
 }
@@ -128,15 +203,15 @@ void weft_lower__fuse(weft_lower__pass *p)
         const weft_graph_node *n = &g->node[i];
         if (!p->alive[i]) continue;
         if (n->op == WEFT_OP_CROSS_ENTROPY) fuse_loss(p, i);
+        if (p->fused_into[i] < 0) fuse_others(p, i);
         if (n->op != WEFT_OP_MATMUL && n->op != WEFT_OP_GROUPED_MATMUL) continue;
         int      row = n->op == WEFT_OP_MATMUL ? row_dims(g, n) : 0;
         weft_vid v   = n->out[0];
         while (p->chain[i].n < WEFT_LOWER__MAX_POST) {
             int s = next_step(p, v, i, row);
             if (s < 0) break;
-            p->chain[i].node[p->chain[i].n++] = s;
-            p->fused_into[s]                  = i;
-            v                                 = g->node[s].out[0];
+            take_step(p, i, s);
+            v = g->node[s].out[0];
         }
     }
 }

@@ -130,14 +130,30 @@ static void write_result(writer *w, weft_vid v, weft_operand *o)
     *o = operand_at(l, &w->p->g->value[v].type);
 }
 
-/* Steps behind a product: each works on the value so far. */
+/* A sum or a copy of the value so far, which goes on unchanged. */
+static bool is_further_result(weft_op op)
+{
+    return op == WEFT_OP_REDUCE || op == WEFT_OP_CAST;
+}
+
+/* Is value v of the chain read by others than its steps? */
+static bool is_kept(const writer *w, const weft_lower__chain *c, weft_vid v)
+{
+    int n = 0;
+    for (int k = 0; k < c->n; k++)
+        for (int x = 0; x < w->p->g->node[c->node[k]].n_in; x++)
+            n += w->p->g->node[c->node[k]].in[x] == v;
+    return w->p->n_use[v] > n;
+}
+
+/* Steps behind a product, or another operator: each works on the value so far. */
 static weft_status write_posts(writer *w, int node, weft_instr *i)
 {
     const weft_graph        *g = w->p->g;
     const weft_lower__chain *c = &w->p->chain[node];
     weft_vid                 v = g->node[node].out[0];
 
-    if (w->p->n_use[v] == 1) i->out[0].buffer = -1;
+    if (!is_kept(w, c, v)) i->out[0].buffer = -1;
     for (int k = 0; k < c->n; k++) {
         const weft_graph_node *s = &g->node[c->node[k]];
         weft_post             *q = &i->post[i->n_post++];
@@ -148,11 +164,14 @@ static weft_status write_posts(writer *w, int node, weft_instr *i)
                 q->in = i->n_in;
                 WEFT_TRY(read_operand(w, s->in[x], false, &i->in[i->n_in++]));
             }
-        v = s->out[0];
-        if (k + 1 == c->n || w->p->n_use[v] > 1) {
+        bool further = is_further_result(s->op);
+        if (further || is_kept(w, c, s->out[0])) {
             q->out = i->n_out;
-            write_result(w, v, &i->out[i->n_out++]);
+            if (w->p->accum[s->out[0]] >= 0 && weft_op_get(s->op)->flags & WEFT_OP_ADDS)
+                i->add |= 1u << q->out;
+            write_result(w, s->out[0], &i->out[i->n_out++]);
         }
+        if (!further) v = s->out[0];
     }
     return WEFT_OK;
 }
@@ -534,6 +553,7 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
         .piece        = o ? o->piece : NULL,
         .row_elements = o ? o->row_elements : 0,
         .head_rows    = o ? o->head_rows : 0,
+        .fusions      = o ? o->fusions : 0,
     };
     writer      w  = {.p = &p};
     weft_arena *a  = NULL;

@@ -61,6 +61,8 @@ typedef struct weft_lower_options {
     int head_rows;
     /* storages begin at multiples of so many bytes, a power of two; 0: 64 */
     int align_bytes;
+    /* weft_fusion: what the device's kernels take; others stay instructions */
+    unsigned fusions;
 } weft_lower_options;
 
 /* Borrows g for the call; o may be NULL. */

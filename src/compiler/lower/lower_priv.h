@@ -41,6 +41,7 @@ typedef struct weft_lower__pass {
     const int *piece;  /* node; NULL: all are of one */
     bool      *placed; /* value: written straight into a concat or a state */
     int        row_elements;
+    unsigned   fusions;
     bool      *padded;          /* value: its rows are at multiples of row_elements */
     int        head_rows;       /* weft_lower_options */
     weft_lower__head **head;    /* node: of a loss in parts; NULL: it is none */

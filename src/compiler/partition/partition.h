@@ -33,6 +33,7 @@ typedef struct weft_partition_options {
     int        row_elements; /* weft_lower_options */
     int        head_rows;    /* likewise */
     int        align_bytes;  /* likewise */
+    unsigned   fusions;      /* likewise */
     bool       gather_once;  /* likewise */
     /* ZeRO 2 and 3 without lanes: gradients go to the owners of shards in every micro-batch, so
      * that a rank holds sums of its shards alone.  Bits then depend on the number of ranks.

@@ -71,6 +71,22 @@ enum {
         1 << 9, /* between ranks: lowering makes a collective of it, no kernel */
 };
 
+/* Steps that kernels of some devices take with an operator, besides the element-wise ones of
+ * WEFT_OP_POSTS.  A sum or a copy is a further result: the value that it is made of stays. */
+typedef enum weft_fusion {
+    /* add on a norm's gradient: the gradient that goes past the norm */
+    WEFT_FUSION_RESIDUAL = 1 << 0,
+    /* reduce on a norm's gradient: the sum over all dimensions but the last, a bias' gradient */
+    WEFT_FUSION_NORM_SUMS = 1 << 1,
+    /* likewise on an activation's gradient, which is then no step of a matmul */
+    WEFT_FUSION_ACTIVATION_SUMS = 1 << 2,
+    /* cast of an update's new parameter: its bf16 copy */
+    WEFT_FUSION_COPY = 1 << 3,
+} weft_fusion;
+
+/* Which of these is `step` after op?  0: none. */
+unsigned weft_op_fusion(weft_op op, weft_op step);
+
 typedef weft_status (*weft_op_shape_fn)(const weft_op_use *u, weft_type *out);
 typedef double (*weft_op_count_fn)(const weft_op_use *u);
 

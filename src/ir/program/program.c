@@ -247,6 +247,7 @@ static double post_flops(const weft_instr *i, const weft_post *s)
     weft_type   in[2] = {i->out[0].type, i->out[0].type}, out = i->out[0].type;
     weft_op_use u = {.op = s->op, .attr = s->attr, .n_in = s->in < 0 ? 1 : 2, .n_out = 1};
     if (s->in >= 0) in[1] = i->in[s->in].type;
+    if (s->out >= 0) out = i->out[s->out].type;
     u.in  = in;
     u.out = &out;
     return weft_op_flops(&u);

@@ -95,17 +95,39 @@ static bool is_loss_and_gradient(const weft_instr *i)
            i->post[0].in < i->n_in && i->post[0].out >= 0 && i->post[0].out < i->n_out;
 }
 
+/* A further result is made as the step's shape rule says. */
+static weft_status check_further_result(const weft_program *p, const weft_actor *a,
+                                        const weft_instr *i, const weft_post *s)
+{
+    weft_type   want;
+    weft_op_use u = {
+        .op = s->op, .attr = s->attr, .n_in = 1, .n_out = 1, .in = &i->out[0].type};
+    const char *name = weft_op_get(s->op)->name;
+    if (s->out < i->n_own_out || s->out >= i->n_out)
+        return BAD(p, a, i, "fused %s names result %d of %d", name, s->out, i->n_out);
+    WEFT_TRY(weft_op_infer(&u, &want));
+    const weft_type *got = &i->out[s->out].type;
+    if (got->dtype != want.dtype || !weft_shape_equal(&got->shape, &want.shape))
+        return BAD(p, a, i, "result %d is not what a fused %s makes", s->out, name);
+    return WEFT_OK;
+}
+
 static weft_status check_posts(const weft_program *p, const weft_actor *a,
                                const weft_instr *i)
 {
+    bool posts = (weft_op_get(i->op)->flags & WEFT_OP_POSTS) != 0;
     if (is_loss_and_gradient(i)) return WEFT_OK;
-    if (i->n_post && !(weft_op_get(i->op)->flags & WEFT_OP_POSTS))
-        return BAD(p, a, i, "%s takes no fused steps", weft_op_get(i->op)->name);
     for (int k = 0; k < i->n_post; k++) {
         const weft_post *s = &i->post[k];
         int              in_min, in_max, out_min, out_max;
         const char      *name = weft_op_get(s->op)->name;
         weft_op_arity(s->op, &in_min, &in_max, &out_min, &out_max);
+        if (!posts && !weft_op_fusion(i->op, s->op))
+            return BAD(p, a, i, "%s takes no fused %s", weft_op_get(i->op)->name, name);
+        if (!posts && s->in < 0) {
+            WEFT_TRY(check_further_result(p, a, i, s));
+            continue;
+        }
         if (!(weft_op_get(s->op)->flags & WEFT_OP_ELEM) || in_max > 2)
             return BAD(p, a, i, "%s cannot be fused", name);
         if (s->in < -1 || s->in >= i->n_in || (s->in < 0) != (in_max == 1) ||
@@ -117,6 +139,14 @@ static weft_status check_posts(const weft_program *p, const weft_actor *a,
     return WEFT_OK;
 }
 
+/* Of the step that makes result k; NULL: none does. */
+static const weft_op_row *row_of_post(const weft_instr *i, int k)
+{
+    for (int s = 0; s < i->n_post; s++)
+        if (i->post[s].out == k) return weft_op_get(i->post[s].op);
+    return NULL;
+}
+
 static weft_status check_compute(const weft_program *p, const weft_actor *a,
                                  const weft_instr *i)
 {
@@ -126,8 +156,9 @@ static weft_status check_compute(const weft_program *p, const weft_actor *a,
     WEFT_TRY(check_posts(p, a, i));
     for (int k = 0; k < 32; k++) {
         if (!((i->add | i->into) >> k & 1)) continue;
-        if (!(row->flags & WEFT_OP_ADDS))
-            return BAD(p, a, i, "%s cannot add to its results", row->name);
+        const weft_op_row *maker = k < i->n_own_out ? row : row_of_post(i, k);
+        if (maker && !(maker->flags & WEFT_OP_ADDS))
+            return BAD(p, a, i, "%s cannot add to its results", maker->name);
         if (k >= i->n_out || i->out[k].buffer < 0)
             return BAD(p, a, i, "add names result %d, which is not there", k);
     }

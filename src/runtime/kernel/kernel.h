@@ -91,6 +91,7 @@ typedef struct weft_kernel {
     weft_kernel_prepare_fn  prepare; /* NULL: nothing to prepare */
     weft_kernel_release_fn  release; /* NULL: nothing to give back */
     const weft_kernel_many *many;    /* NULL: one by one */
+    unsigned fusions; /* weft_fusion that it takes; calls with others are not its */
 } weft_kernel;
 
 /* Instructions of programs that are no operators; to and from have one shape and type.  copy: any
@@ -136,6 +137,9 @@ size_t weft_kernel_scratch(const weft_kernel *k, const weft_kernel_call *c, int 
 weft_status weft_kernel_prepare(const weft_kernel *k, const weft_kernel_ctx *x,
                                 weft_arena *arena, weft_kernel_call *c);
 void        weft_kernel_release(const weft_kernel *k, weft_kernel_call *c);
+
+/* Of all kernels of a device: what lowering may fuse for it. */
+unsigned weft_kernel_fusions(const char *device);
 
 /* Names a device's set of kernels, all tables of it: bitwise promises hold while it is equal.
  * Valid in this thread until the next call. */

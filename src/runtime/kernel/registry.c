@@ -81,6 +81,14 @@ weft_dtype weft_kernel_storage(const weft_kernel_call *c)
     return WEFT_DTYPE_F32;
 }
 
+/* Does the kernel take all steps of the call?  Those of WEFT_OP_POSTS every kernel does. */
+static bool takes_steps(const weft_kernel *k, const weft_kernel_call *c)
+{
+    unsigned need = 0;
+    for (int i = 0; i < c->n_post; i++) need |= weft_op_fusion(c->op, c->post[i].op);
+    return !(need & ~k->fusions);
+}
+
 /* Rows for this operator, device and storage type are counted, whether or not they take it. */
 static const weft_kernel *find_row(const weft_kernel_table *t, const weft_kernel_call *c,
                                    int *n_row)
@@ -89,7 +97,7 @@ static const weft_kernel *find_row(const weft_kernel_table *t, const weft_kernel
         const weft_kernel *k = &t->kernel[i];
         if (k->op != c->op) continue;
         ++*n_row;
-        if (!k->takes || k->takes(c)) return k;
+        if (takes_steps(k, c) && (!k->takes || k->takes(c))) return k;
     }
     return NULL;
 }
@@ -147,6 +155,17 @@ static weft_status find_move(const char *device, bool merges, weft_kernel_move_f
     }
     return WEFT_FAIL(WEFT_ERR_ARG, "no kernel for %s on %s", merges ? "merge" : "copy",
                      device);
+}
+
+unsigned weft_kernel_fusions(const char *device)
+{
+    unsigned fusions = 0;
+    for (int i = 0; i < count_tables(); i++) {
+        const weft_kernel_table *t = weft_kernel_table_at(i);
+        if (strcmp(t->device, device) != 0) continue;
+        for (int k = 0; k < t->n; k++) fusions |= t->kernel[k].fusions;
+    }
+    return fusions;
 }
 
 weft_status weft_kernel_find_copy(const char *device, weft_kernel_move_fn *out)
