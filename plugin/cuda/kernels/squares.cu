@@ -9,7 +9,8 @@
 #include "cuda_vec.h"
 
 enum {
-    TREE = 1024 /* leaves of a warp */
+    TREE  = 1024, /* leaves of a warp */
+    AHEAD = 8     /* of a lane, read before they are added */
 };
 
 CU_FN double warp_sum_double(double x)
@@ -99,10 +100,17 @@ CU_FN void sum_tree(const weft_cuda_tree_args &a)
         next = (n + TREE - 1) / TREE;
         for (int64_t s = warp; s < next; s += n_warp) {
             double mine = 0;
-            for (int k = 0; k < TREE / CU_WARP; k++) {
-                double x = warp_sum_double(
-                    leaf(from, n, n_piece, s * TREE + k * CU_WARP + lane));
-                if (k == lane) mine = x;
+            CU_ROLLED
+            for (int k0 = 0; k0 < TREE / CU_WARP; k0 += AHEAD) {
+                double x[AHEAD];
+                CU_UNROLL
+                for (int k = 0; k < AHEAD; k++)
+                    x[k] = leaf(from, n, n_piece, s * TREE + (k0 + k) * CU_WARP + lane);
+                CU_UNROLL
+                for (int k = 0; k < AHEAD; k++) {
+                    x[k] = warp_sum_double(x[k]);
+                    if (k0 + k == lane) mine = x[k];
+                }
             }
             mine = warp_sum_double(mine);
             if (lane == 0) to[s] = mine;
@@ -117,11 +125,11 @@ CU_FN void sum_tree(const weft_cuda_tree_args &a)
     if (threadIdx.x == 0) *a.sum = next ? to[0] : 0;
 }
 
-CU_KERNEL(squares_tree, weft_cuda_tree_args, 256)
+CU_KERNEL(squares_tree, weft_cuda_tree_args, 1024)
 {
     sum_tree(a);
 }
-CU_KERNEL(squares_trees, weft_cuda_trees_args, 256)
+CU_KERNEL(squares_trees, weft_cuda_trees_args, 1024)
 {
     sum_tree(a.tree[blockIdx.x]);
 }

@@ -4,7 +4,8 @@
 enum {
     WARP    = 32,
     THREADS = 256,
-    TREE    = 1024
+    TREE    = 1024,
+    WIDE    = 1024 /* threads of a tree: few of them have many leaves */
 };
 
 static weft_cuda_squares_args squares_of(const weft_view *x)
@@ -33,8 +34,8 @@ static int64_t tree_room(int64_t n_leaf)
 
 static weft_status launch_tree(const weft_kernel_ctx *x, const weft_cuda_tree_args *a)
 {
-    return weft_cuda_launch(x, WEFT_CUDA_squares_tree,
-                            (weft_cuda_grid){1, 1, 1, THREADS, 0}, a);
+    return weft_cuda_launch(x, WEFT_CUDA_squares_tree, (weft_cuda_grid){1, 1, 1, WIDE, 0},
+                            a);
 }
 
 CUDA_RUN(sumsq)
@@ -121,7 +122,7 @@ static weft_status launch_many(const weft_kernel_call *const *c, int n,
     WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_squares_many,
                               (weft_cuda_grid){(unsigned)n_block, 1, 1, THREADS, 0}, &s));
     return weft_cuda_launch(x, WEFT_CUDA_squares_trees,
-                            (weft_cuda_grid){(unsigned)n, 1, 1, THREADS, 0}, &t);
+                            (weft_cuda_grid){(unsigned)n, 1, 1, WIDE, 0}, &t);
 }
 
 CUDA_MANY(sumsq)
