@@ -2,6 +2,10 @@
 #ifndef WEFT_CUDA_ARGS_LOSS_H
 #define WEFT_CUDA_ARGS_LOSS_H
 
+enum {
+    WEFT_CUDA_LOSS_HELD = 6 /* units of 16 bytes that a thread has in registers */
+};
+
 /* A block a row.  Views without a last dimension of columns: element `row` of each is the row's. */
 typedef struct weft_cuda_loss_args {
     weft_cuda_view logits, dlogits; /* where rows begin; dlogits.p NULL: no gradient */
@@ -13,7 +17,7 @@ typedef struct weft_cuda_loss_args {
     int64_t v, step,
         dstep; /* columns, and the distances of those of logits and dlogits */
     int64_t ignore, first;
-    /* rows of 16-byte units: so many units of a row are kept in shared memory */
+    /* rows of 16-byte units: so many of those that registers do not hold are kept in shared memory */
     int64_t kept;
 } weft_cuda_loss_args;
 

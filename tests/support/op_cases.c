@@ -352,6 +352,9 @@ const weft_test_case weft_kernel_cases[] = {
     C(EMBEDDING_GRAD, "rows=600", "f32[2100,8] i32[2100]<600", 1),
     C(SCATTER_ADD, "axis=1 size=3", "f32[2,200,8] i32[200]<3", 1),
     C(CROSS_ENTROPY, "", "f32[20,5003] i32[20]<5003?", 2),
+    /* rows that the CUDA kernel holds in registers and shared memory, and that it reads twice */
+    C(CROSS_ENTROPY, "", "f32[3,17001] i32[3]<17001", 2),
+    C(CROSS_ENTROPY, "", "f32[2,73003] i32[2]<73003", 2),
     C(CROSS_ENTROPY_GRAD, "", "f32[20,5003] i32[20]<5003? f32[20]+ f32[20]", 1),
     C(REDUCE, "axes=[0]", "f32[2100,70]", 1),
     C(REDUCE, "axes=[0,1]", "f32[6,70,1300]", 1),

@@ -3,7 +3,8 @@
 #include "cuda_vec.h"
 
 enum {
-    UNIT = 8 /* bf16 of 16 bytes */
+    UNIT = 8, /* bf16 of 16 bytes */
+    HELD = WEFT_CUDA_LOSS_HELD
 };
 
 static constexpr float LOG2_E = 1.44269504088896341f;
@@ -179,8 +180,10 @@ CU_FN running join_block(running r, float *room)
     return r;
 }
 
-/* Reads the row, keeps its first a.kept units; each thread reads back what it kept itself. */
-CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 *kept)
+/* Reads the row and keeps it: a thread's first HELD units in registers, a.kept of the others in shared memory.  Each
+ * thread reads back what it kept itself. */
+CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 held[HELD],
+                       uint4 *kept)
 {
     enum {
         AHEAD = 4
@@ -188,21 +191,33 @@ CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 *k
     running r    = {-INFINITY, 0};
     int     step = (int)blockDim.x, n_kept = (int)a.kept;
     uint4   v[AHEAD];
-    for (int i0 = (int)threadIdx.x; i0 < u.n; i0 += AHEAD * step) {
+    float   x[UNIT];
+    CU_UNROLL
+    for (int k = 0; k < HELD; k++) {
+        int i = (int)threadIdx.x + k * step;
+        if (i < u.n) held[k] = u.x[i];
+    }
+    for (int i0 = (int)threadIdx.x; i0 < u.n - HELD * step; i0 += AHEAD * step) {
         CU_UNROLL
         for (int k = 0; k < AHEAD; k++) {
-            int i = i0 + k * step;
+            int i = i0 + (HELD + k) * step;
             if (i < u.n) v[k] = u.x[i];
         }
         CU_UNROLL
         for (int k = 0; k < AHEAD; k++) {
-            int   i = i0 + k * step;
-            float x[UNIT];
+            int i = i0 + (HELD + k) * step;
             if (i >= u.n) break;
-            if (i < n_kept) kept[i] = v[k];
+            if (i0 + k * step < n_kept) kept[i0 + k * step] = v[k];
             unit_floats(u, i, v[k], x);
             add_unit(r, x);
         }
+    }
+    CU_UNROLL
+    for (int k = 0; k < HELD; k++) {
+        int i = (int)threadIdx.x + k * step;
+        if (i >= u.n) break;
+        unit_floats(u, i, held[k], x);
+        add_unit(r, x);
     }
     return r;
 }
@@ -221,30 +236,46 @@ CU_FN void write_unit(const unit_row &u, int i, const float y[UNIT])
             ((cu_bf16 *)(u.y + i))[k] = cu_round(y[k]);
 }
 
-/* (softmax - one at the label) scale */
-CU_FN void write_row(const weft_cuda_loss_args &a, const unit_row &u, const uint4 *kept,
-                     int64_t label, float lse, float scale)
+/* What the gradient of a row is made with. */
+struct row_gradient {
+    float from, scale; /* the log-sum-exp as a power of 2; the row's weight */
+    int   label_unit, label_place;
+};
+
+CU_FN row_gradient gradient_of(const weft_cuda_loss_args &a, const unit_row &u,
+                               int64_t label, float lse, float scale)
 {
-    int64_t col     = u.begin + (a.first > 0 ? label - a.first : label);
-    int     of_unit = col >= u.begin && col < u.end ? (int)col / UNIT : -1;
-    int     place = (int)col % UNIT, n_kept = (int)a.kept;
-    float   from = lse * LOG2_E;
-    for (int i = (int)threadIdx.x; i < u.n; i += (int)blockDim.x) {
-        float x[UNIT];
+    int64_t col = u.begin + (a.first > 0 ? label - a.first : label);
+    return {lse * LOG2_E, scale, col >= u.begin && col < u.end ? (int)col / UNIT : -1,
+            (int)col % UNIT};
+}
+
+/* (softmax - one at the label) scale of unit i, whose logits are v */
+CU_FN void write_gradient(const unit_row &u, const row_gradient &g, int i, const uint4 &v)
+{
+    float x[UNIT];
+    unit_floats(u, i, v, x);
+    CU_UNROLL
+    for (int k = 0; k < UNIT; k++) x[k] = cu_exp2(fmaf(x[k], LOG2_E, -g.from)) * g.scale;
+    if (i == g.label_unit) {
+        CU_UNROLL
+        for (int k = 0; k < UNIT; k++)
+            if (k == g.label_place) x[k] -= g.scale;
+    }
+    write_unit(u, i, x);
+}
+
+/* From unit `first` on; units before first + n_kept are in kept. */
+CU_FN void write_row(const unit_row &u, const row_gradient &g, int first,
+                     const uint4 *kept, int n_kept)
+{
+    for (int i = first + (int)threadIdx.x; i < u.n; i += (int)blockDim.x) {
         uint4 v;
-        if (i < n_kept)
-            v = kept[i];
+        if (i - first < n_kept)
+            v = kept[i - first];
         else
             v = u.x[i];
-        unit_floats(u, i, v, x);
-        CU_UNROLL
-        for (int k = 0; k < UNIT; k++) x[k] = cu_exp2(fmaf(x[k], LOG2_E, -from)) * scale;
-        if (i == of_unit) {
-            CU_UNROLL
-            for (int k = 0; k < UNIT; k++)
-                if (k == place) x[k] -= scale;
-        }
-        write_unit(u, i, x);
+        write_gradient(u, g, i, v);
     }
 }
 
@@ -256,7 +287,7 @@ CU_FN void write_zeros(const unit_row &u)
 }
 
 /* Loss and lse; the gradient too where dlogits is there. */
-CU_KERNEL(loss_rows, weft_cuda_loss_args, 512)
+CU_KERNEL_BLOCKS(loss_rows, weft_cuda_loss_args, 512, 2)
 {
     CU_SHARED(uint4, kept);
     __shared__ float room[2 * CU_WARP];
@@ -264,16 +295,24 @@ CU_KERNEL(loss_rows, weft_cuda_loss_args, 512)
     unit_row         u     = find_units(a, row);
     int64_t          label = cu_id(a.labels, row_at(a.labels, row));
     float            own   = own_logit(a, label, row * a.row);
-    running          r     = join_block(read_row(a, u, kept), room);
-    float            lse   = r.max == -INFINITY ? r.max : r.max + logf(r.sum);
+    uint4            held[HELD];
+    running          r   = join_block(read_row(a, u, held, kept), room);
+    float            lse = r.max == -INFINITY ? r.max : r.max + logf(r.sum);
     if (threadIdx.x == 0 && a.lse) a.lse[row] = lse;
     if (threadIdx.x == 0 && a.loss) a.loss[row] = loss_of(a, label, lse, own);
     if (!a.dlogits.p) return;
-    if (label == a.ignore)
+    if (label == a.ignore) {
         write_zeros(u);
-    else
-        write_row(a, u, kept, label, lse,
-                  cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
+        return;
+    }
+    row_gradient g = gradient_of(a, u, label, lse,
+                                 cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
+    CU_UNROLL
+    for (int k = 0; k < HELD; k++) {
+        int i = (int)threadIdx.x + k * (int)blockDim.x;
+        if (i < u.n) write_gradient(u, g, i, held[k]);
+    }
+    write_row(u, g, HELD * (int)blockDim.x, kept, (int)a.kept);
 }
 
 /* The gradient alone, lse is known. */
@@ -286,9 +325,10 @@ CU_KERNEL(loss_grad_rows, weft_cuda_loss_args, 512)
         write_zeros(u);
         return;
     }
-    write_row(a, u, NULL, label,
-              cu_get(a.lse_in.p, WEFT_DTYPE_F32, row_at(a.lse_in, row)),
-              cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
+    row_gradient g = gradient_of(
+        a, u, label, cu_get(a.lse_in.p, WEFT_DTYPE_F32, row_at(a.lse_in, row)),
+        cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
+    write_row(u, g, 0, NULL, 0);
 }
 
 /* ---- parts of a vocabulary ---- */

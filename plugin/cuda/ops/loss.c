@@ -146,8 +146,9 @@ CUDA_RUN(cross_entropy_rows)
     WEFT_TRY(make_forward(c, &a));
     weft_cuda_grid grid = {(unsigned)count_rows(c), 1, 1, ROW_THREADS, 0};
     if (a.dlogits.p) {
-        a.kept = (a.v * 2 + 15) / 16 +
-                 1; /* a row that does not begin at a multiple of 16 bytes has one more */
+        /* a row that does not begin at a multiple of 16 bytes has one more */
+        a.kept = (a.v * 2 + 15) / 16 + 1 - WEFT_CUDA_LOSS_HELD * ROW_THREADS;
+        if (a.kept < 0) a.kept = 0;
         if (a.kept * 16 > KEPT_BYTES) a.kept = KEPT_BYTES / 16;
         grid.shared_bytes = (unsigned)(a.kept * 16);
     }
