@@ -34,7 +34,7 @@ shift $((OPTIND - 1))
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
-    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_comm bench_cuda_ops; do
+    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm bench_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
     ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
@@ -65,7 +65,7 @@ run_block() {
         WEFT_TEST_DEVICE=cuda "$build/test_trains"
         ;;
     bits)
-        "$build/test_cuda_device" && "$build/test_cuda_replay" && "$build/test_cuda_many" && tests/eco/run.sh cuda
+        "$build/test_cuda_device" && "$build/test_cuda_replay" && "$build/test_cuda_many" && "$build/test_cuda_fused" && tests/eco/run.sh cuda
         ;;
     ranks) "$build/test_cuda_comm" && "$build/test_cuda_comm" speed && python3 tools/gpu_ranks.py "$WEFT" ;;
     jobs) WEFT_TEST_DEVICE=cuda WEFT_TEST_JOBS=${JOBS:-1} tests/eco/run.sh recorded ;;

@@ -65,6 +65,7 @@ typedef struct weft_cuda_update_args {
     const float          *p, *m, *v;
     const void           *g;
     float                *next[3];
+    void                 *copy; /* next[0] in bf16; NULL: none */
     int32_t               g_dtype;
     int64_t               n;
 } weft_cuda_update_args;
@@ -75,6 +76,7 @@ typedef struct weft_cuda_update_args {
 typedef struct weft_cuda_update_task {
     float      *p, *m, *v;
     const void *g;
+    void       *copy;
     int64_t     n;
     int32_t     first_block;
     float       decay;

@@ -209,7 +209,8 @@ CUDA_SCRATCH(sumsq_tree);
 CUDA_RUN(clip);
 CUDA_SCRATCH(clip);
 CUDA_MANY(update);
-CUDA_RUN(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb */
+CUDA_RUN(update);
+CUDA_TAKES(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb */
 
 CUDA_RUN(embedding);
 CUDA_RUN(embedding_grad);

@@ -87,9 +87,16 @@ CU_FN float cu_as(int dtype, float x)
 
 /* ---- 8 elements ---- */
 
+/* Two bf16, in one instruction on a GPU. */
 CU_FN uint32_t cu_pack(float lo, float hi)
 {
+#ifdef __CUDACC__
+    uint32_t y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+#else
     return (uint32_t)cu_round(lo) | (uint32_t)cu_round(hi) << 16;
+#endif
 }
 
 /* 8 elements as they are in memory.  Reading and widening are two steps, so that a thread can have several reads under
@@ -148,6 +155,16 @@ CU_FN void cu_put8(void *p, int dtype, int64_t at, const float x[8])
                    cu_pack(x[6], x[7])};
         *(uint4 *)((cu_bf16 *)p + at) = a;
     }
+}
+
+/* As if 8 elements had been stored in the type and read again. */
+CU_FN void cu_as8(int dtype, float x[8])
+{
+    if (dtype == WEFT_DTYPE_F32) return;
+    cu_vector v = {{cu_pack(x[0], x[1]), cu_pack(x[2], x[3]), cu_pack(x[4], x[5]),
+                    cu_pack(x[6], x[7])},
+                   {0, 0, 0, 0}};
+    cu_widen8(v, dtype, x);
 }
 
 /* p[at .. at + 4): f32 at a multiple of 16 bytes, or bf16 at one of 8. */

@@ -9,6 +9,13 @@
         .prepare = weft_cuda_prepare_##name, .release = weft_cuda_release_##name         \
     }
 
+#define UPDATE(which)                                                                    \
+    {                                                                                    \
+        .op = WEFT_OP_##which, .run = weft_cuda_run_update,                              \
+        .takes = weft_cuda_takes_update, .many = &many_updates,                          \
+        .fusions = WEFT_FUSION_COPY                                                      \
+    }
+
 static const weft_kernel_many many_casts   = {.run = weft_cuda_many_cast};
 static const weft_kernel_many many_updates = {.run = weft_cuda_many_update};
 static const weft_kernel_many many_sumsq   = {.run     = weft_cuda_many_sumsq,
@@ -95,13 +102,13 @@ static const weft_kernel rows[] = {
      .run     = weft_cuda_run_sumsq_tree,
      .scratch = weft_cuda_scratch_sumsq_tree},
     {.op = WEFT_OP_CLIP, .run = weft_cuda_run_clip, .scratch = weft_cuda_scratch_clip},
-    {.op = WEFT_OP_SGD, .run = weft_cuda_run_update, .many = &many_updates},
-    {.op = WEFT_OP_SGD_MOMENTUM, .run = weft_cuda_run_update, .many = &many_updates},
-    {.op = WEFT_OP_ADAM, .run = weft_cuda_run_update, .many = &many_updates},
-    {.op = WEFT_OP_ADAMW, .run = weft_cuda_run_update, .many = &many_updates},
-    {.op = WEFT_OP_ADAGRAD, .run = weft_cuda_run_update, .many = &many_updates},
+    UPDATE(SGD),
+    UPDATE(SGD_MOMENTUM),
+    UPDATE(ADAM),
+    UPDATE(ADAMW),
+    UPDATE(ADAGRAD),
     {.op = WEFT_OP_LAMB_DIR, .run = weft_cuda_run_update},
-    {.op = WEFT_OP_LAMB, .run = weft_cuda_run_update, .many = &many_updates},
+    UPDATE(LAMB),
 
     /* tables */
     {.op = WEFT_OP_EMBEDDING, .run = weft_cuda_run_embedding},

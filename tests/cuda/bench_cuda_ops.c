@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "kernel/kernel.h"
 #include "plugin/plugin.h"
-#include "support/op_cases.h"
+#include "support/op_form.h"
 
 #define C(ID, attr, in, n_out)                                                           \
     {                                                                                    \
@@ -71,6 +71,20 @@ static const weft_test_case cases[] = {
       "f32[]=3",
       3),
     C(ADAMW, "", "f32[768] f32[768] f32[768] f32[768]+ f32[]=0.001 f32[]=1 f32[]=3", 3),
+};
+
+/* With the last of the steps that lowering fuses for GPUs (op_chain_of). */
+static const weft_test_case fused[] = {
+    C(LAYER_NORM_GRAD, "",
+      "bf16[32768,768] bf16[32768,768] f32[768] f32[32768] f32[32768]+", 3),
+    C(LAYER_NORM_GRAD, "",
+      "bf16[8192,2048] bf16[8192,2048] f32[2048] f32[8192] f32[8192]+", 3),
+    C(RMS_NORM_GRAD, "", "bf16[16384,2048] bf16[16384,2048] f32[2048] f32[16384]+", 2),
+    C(RMS_NORM_GRAD, "", "bf16[16384,4096] bf16[16384,4096] f32[4096] f32[16384]+", 2),
+    C(ADAMW, "",
+      "f32[50304,768] f32[50304,768] f32[50304,768] f32[50304,768]+ f32[]=0.001 f32[]=1 "
+      "f32[]=3",
+      3),
 };
 
 /* cross_entropy with its gradient in one visit, written over the logits */
@@ -140,8 +154,8 @@ typedef struct timed {
     const weft_kernel *kernel;
     weft_kernel_call   call;
     weft_kernel_ctx    ctx;
-    weft_attr          post_attr[WEFT_MAX_ATTR];
-    weft_kernel_post   post;
+    weft_attr          post_attr[OP_MAX_STEP][WEFT_MAX_ATTR];
+    weft_kernel_post   post[OP_MAX_STEP];
 } timed;
 
 static weft_status run(void *arg)
@@ -177,20 +191,63 @@ static weft_memory add_gradient(weft_device *d, timed *t, weft_view *in, weft_vi
     MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, rows * 4, &m));
     in[2]  = weft_view_make(m.address, WEFT_DTYPE_F32, &in[1].shape);
     out[2] = in[0];
-    weft_op_attr_defaults(WEFT_OP_CROSS_ENTROPY_GRAD, t->post_attr);
-    t->post       = (weft_kernel_post){WEFT_OP_CROSS_ENTROPY_GRAD, t->post_attr, 2, 2};
+    weft_op_attr_defaults(WEFT_OP_CROSS_ENTROPY_GRAD, t->post_attr[0]);
+    t->post[0]    = (weft_kernel_post){WEFT_OP_CROSS_ENTROPY_GRAD, t->post_attr[0], 2, 2};
     t->call.n_in  = 3;
-    t->call.n_out = 3, t->call.n_post = 1, t->call.post = &t->post;
+    t->call.n_out = 3, t->call.n_post = 1, t->call.post = t->post;
     return m;
 }
 
+static weft_view allocate_view(weft_device *d, const weft_type *type, weft_memory *m)
+{
+    int64_t bytes = weft_shape_count(&type->shape) * weft_dtype_bytes(type->dtype);
+    MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, bytes, m));
+    return weft_view_make(m->address, type->dtype, &type->shape);
+}
+
+/* Bytes that the steps of a chain move more; in, out and block have room. */
+static double add_chain(weft_device *d, weft_arena *a, timed *t, const weft_op_use *u,
+                        weft_view *in, weft_view *out, weft_memory *block, int *n_block)
+{
+    const op_chain *c     = op_chain_of(u->op, op_n_chain(u->op) > 1 ? 1 : 0);
+    double          bytes = 0;
+    for (int i = 0; i < c->n; i++) {
+        weft_kernel_post *p    = &t->post[i];
+        weft_type         type = u->out[0];
+        weft_op           op   = c->s[i].op;
+        const char       *attr = c->s[i].attr ? c->s[i].attr : "axes=[0] dtype=f32";
+        weft_op_use step = {.op = op, .attr = t->post_attr[i], .n_in = 1, .n_out = 1};
+        MUST(weft_op_parse_attr(op, attr, a, t->post_attr[i]));
+        *p = (weft_kernel_post){op, t->post_attr[i], -1, t->call.n_out++};
+        if (c->s[i].other) {
+            p->in     = t->call.n_in++;
+            in[p->in] = allocate_view(d, &type, &block[(*n_block)++]);
+            bytes += (double)weft_shape_count(&type.shape) * weft_dtype_bytes(type.dtype);
+        } else {
+            step.in = &u->out[0];
+            MUST(weft_op_infer(&step, &type));
+            bytes += (double)weft_shape_count(&type.shape) * weft_dtype_bytes(type.dtype);
+        }
+        out[p->out] = allocate_view(d, &type, &block[(*n_block)++]);
+    }
+    if (!c->product_kept) out[0].p = NULL;
+    t->call.n_post = c->n, t->call.post = t->post;
+    return bytes;
+}
+
+typedef enum timed_steps {
+    NO_STEPS,
+    WITH_GRADIENT,
+    WITH_CHAIN
+} timed_steps;
+
 static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
-                      bool gradient)
+                      timed_steps steps)
 {
     weft_arena *a;
     weft_op_use u;
-    weft_view   in[16], out[4];
-    weft_memory block[20], scratch, scalars;
+    weft_view   in[16], out[4 + OP_MAX_STEP];
+    weft_memory block[32], scratch, scalars;
     int         n_block = 0;
     char        text[256];
     MUST(weft_arena_create(&a));
@@ -210,15 +267,20 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
         }
         out[j] = weft_view_make(p, u.out[j].dtype, &u.out[j].shape);
     }
-    timed t = {.call = {.op        = c->op,
-                        .attr      = u.attr,
-                        .n_in      = u.n_in,
-                        .n_own_in  = u.n_in,
-                        .n_out     = u.n_out,
-                        .n_own_out = u.n_out,
-                        .in        = in,
-                        .out       = out}};
-    if (gradient) block[n_block++] = add_gradient(d, &t, in, out);
+    timed  t    = {.call = {.op        = c->op,
+                            .attr      = u.attr,
+                            .n_in      = u.n_in,
+                            .n_own_in  = u.n_in,
+                            .n_out     = u.n_out,
+                            .n_own_out = u.n_out,
+                            .in        = in,
+                            .out       = out}};
+    double more = 0;
+    if (steps == WITH_GRADIENT) {
+        block[n_block++] = add_gradient(d, &t, in, out);
+        more             = 2 * (double)weft_shape_count(&u.in[0].shape);
+    }
+    if (steps == WITH_CHAIN) more = add_chain(d, a, &t, &u, in, out, block, &n_block);
     MUST(weft_kernel_find(d->kernels, &t.call, &t.kernel));
     MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE,
                            (int64_t)weft_kernel_scratch(t.kernel, &t.call, 1), &scratch));
@@ -227,12 +289,13 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
         .scratch = scratch.address, .scalars = scalars.address, .queue = s->impl};
     MUST(weft_kernel_prepare(t.kernel, &t.ctx, a, &t.call));
 
-    double seconds = time_calls(d, s, &t), bytes = weft_op_bytes(&u);
-    if (gradient) bytes += 2 * (double)weft_shape_count(&u.in[0].shape);
+    double seconds = time_calls(d, s, &t), bytes = weft_op_bytes(&u) + more;
     printf("%9.4f ms %7.0f GB/s %6.1f TFLOP/s  %s%s\n", seconds * 1e3,
            bytes / seconds / 1e9, weft_op_flops(&u) / seconds / 1e12,
            weft_test_case_text(c, text, sizeof text),
-           gradient ? " with its gradient" : "");
+           steps == WITH_GRADIENT ? " with its gradient"
+           : steps == WITH_CHAIN  ? " with fused steps"
+                                  : "");
     fflush(stdout);
     weft_kernel_release(t.kernel, &t.call);
     weft_device_free(&scratch);
@@ -252,10 +315,13 @@ int main(int argc, char **argv)
     printf("%s, %s\n", facts.name, facts.versions);
     for (size_t i = 0; i < WEFT_COUNT(cases); i++)
         if (argc < 2 || strstr(weft_op_get(cases[i].op)->name, argv[1]))
-            time_case(d, &s, &cases[i], false);
+            time_case(d, &s, &cases[i], NO_STEPS);
+    for (size_t i = 0; i < WEFT_COUNT(fused); i++)
+        if (argc < 2 || strstr(weft_op_get(fused[i].op)->name, argv[1]))
+            time_case(d, &s, &fused[i], WITH_CHAIN);
     for (size_t i = 0; i < WEFT_COUNT(with_gradient); i++)
         if (argc < 2 || strstr(weft_op_get(with_gradient[i].op)->name, argv[1]))
-            time_case(d, &s, &with_gradient[i], true);
+            time_case(d, &s, &with_gradient[i], WITH_GRADIENT);
     d->stream_close(&s);
     weft_plugin_close_device(d);
     return 0;

@@ -37,7 +37,7 @@ static void rows_of_vectors(void **state)
     if (test_gpu_is_real() || getenv("WEFT_TEST_OPS")) skip(); /* among all rows */
     run_rows("add,mul,gelu_grad,silu_grad,gate,gate_grad,dropout,layer_norm,"
              "layer_norm_grad,rms_norm,rms_norm_grad,reduce,sumsq,sumsq_parts,sumsq_tree,"
-             "adam,adamw,matmul,"
+             "adam,adamw,matmul,cross_entropy,"
              "grouped_matmul,grouped_matmul_wgrad",
              false);
 }

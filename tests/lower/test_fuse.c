@@ -1,5 +1,5 @@
-/* Fusions that the options name: what rides on norms' gradients, activations' gradients and
- * updates, and that without them the same graph has one instruction for each. */
+/* Fusions that the options name: what rides on norms' gradients and updates, and that without them
+ * the same graph has one instruction for each. */
 #include "support/test.h"
 
 #include "lower/lower.h"
@@ -76,8 +76,7 @@ static void assert_in(const weft_segment *s, const weft_operand *o, const char *
 }
 
 enum {
-    ALL = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_ACTIVATION_SUMS |
-          WEFT_FUSION_COPY
+    ALL = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_COPY
 };
 
 /* Nothing named: an instruction each, the activation's gradient on the matmul. */
@@ -116,20 +115,6 @@ static void test_norm_grad(void **state)
         assert_true(weft_instr_bytes(i) == 4 * 96 + 2 * 24 + 3 * 32 + 2 * 32);
         weft_segment_destroy(s);
     }
-}
-
-/* An own instruction in place of a step, over its operand's memory. */
-static void test_activation_grad(void **state)
-{
-    (void)state;
-    weft_segment     *s  = lower(block, ALL, true);
-    const weft_instr *du = find(s, "du"), *i = find(s, "dpre");
-    assert_int_equal(du->n_post, 0);
-    assert_int_equal(i->n_post, 1);
-    assert_int_equal(i->post[0].op, WEFT_OP_REDUCE);
-    assert_int_equal(i->out[0].buffer, i->in[0].buffer);
-    assert_in(s, &i->out[i->post[0].out], "dfc_sum");
-    weft_segment_destroy(s);
 }
 
 /* The bf16 copy is written where it is kept. */
@@ -198,11 +183,8 @@ static void test_not_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),
-        cmocka_unit_test(test_norm_grad),
-        cmocka_unit_test(test_activation_grad),
-        cmocka_unit_test(test_update),
-        cmocka_unit_test(test_one_by_one),
+        cmocka_unit_test(test_none),      cmocka_unit_test(test_norm_grad),
+        cmocka_unit_test(test_update),    cmocka_unit_test(test_one_by_one),
         cmocka_unit_test(test_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

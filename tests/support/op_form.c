@@ -37,7 +37,6 @@ static const op_chain behind_norm_grad[] = {
     {false, 2, {S(ADD, "", 'f', true), S(REDUCE, NULL, 0, true)}},
     {true, 1, {S(REDUCE, NULL, 0, true)}},
 };
-static const op_chain behind_activation_grad[] = {{true, 1, {S(REDUCE, NULL, 0, true)}}};
 static const op_chain behind_update[] = {{true, 1, {S(CAST, "dtype=bf16", 0, true)}}};
 
 static const op_chain *find_chains(weft_op op, int *n)
@@ -45,7 +44,6 @@ static const op_chain *find_chains(weft_op op, int *n)
 #define CHAINS(list) (*n = (int)WEFT_COUNT(list), list)
     if (weft_op_get(op)->flags & WEFT_OP_POSTS) return CHAINS(behind_product);
     if (weft_op_fusion(op, WEFT_OP_ADD)) return CHAINS(behind_norm_grad);
-    if (weft_op_fusion(op, WEFT_OP_REDUCE)) return CHAINS(behind_activation_grad);
     if (weft_op_fusion(op, WEFT_OP_CAST)) return CHAINS(behind_update);
 #undef CHAINS
     *n = 0;

@@ -252,7 +252,8 @@ static weft_type type_of_other(const weft_op_use *u, char other)
     return type;
 }
 
-/* "axes=[0,1] dtype=f32" for the first result's dimensions but the last; WEFT_AGAIN: it has no others. */
+/* "axes=[0,1] dtype=f32" for the first result's dimensions but the last; WEFT_AGAIN: it has no
+ * others. */
 static weft_status parse_column_sum(op_trial *t, weft_attr *attr)
 {
     char   text[64] = "dtype=f32 axes=[";
@@ -623,8 +624,9 @@ weft_status op_trial_check(op_trial *t, const op_limits *limits, double *error)
             memcmp(t->in[k].mem, t->in[k].before, t->in[k].bytes))
             return WEFT_FAIL(WEFT_ERR_INTERNAL, "operand %d was written to", k);
     for (int j = 0; j < t->n_out; j++) {
-        const op_tensor *o = &t->out[j];
-        bool exact = is_integer(o->v.dtype) || (is_exact(&t->use) && !t->form.add);
+        const op_tensor *o     = &t->out[j];
+        bool             exact = is_integer(o->v.dtype) ||
+                     (is_exact(&t->use) && !t->form.add && j < t->use.n_out);
         if (!o->v.p) continue;
         WEFT_TRY(exact ? check_exact(t, j) : check_norm(t, j, error));
         if (limits->by_element && !exact && t->form.chain < 0)

@@ -3,6 +3,7 @@
  * Forward: a row in registers, N vectors of 8 a thread; it belongs to a warp, or to a block where it is longer.
  * Backward: a block goes through a part of the rows, a thread has 8 columns and their sums over these rows, in order;
  * fold adds the parts in order. */
+#include "cuda_async.h"
 #include "cuda_block.h"
 #include "cuda_vec.h"
 
@@ -104,37 +105,71 @@ CU_FN int64_t part_start(int64_t rows, int64_t n_part, int64_t p)
     return p * each < rows ? p * each : rows;
 }
 
-/* A thread has 8 columns of R rows at a time; dy, x, the residual and dx are of type T.  What was read is kept as it
- * was, and widened twice. */
-template <int R, int T> struct grad_rows {
-    cu_vector dy[R], x[R], residual[R];
-    float     mean[R], rstd[R];
+/* A thread has 8 columns of R rows at a time, which are of type T: dy, x and the residual.  They are in shared memory,
+ * where STAGES groups of R rows have room: later ones are under way while a group is computed.  A thread reads only what
+ * it copied. */
+template <int R, int STAGES, int T> struct row_stages {
+    enum {
+        WORDS    = T == WEFT_DTYPE_F32 ? 2 : 1, /* of 16 bytes, for 8 elements */
+        OPERANDS = 3
+    };
+    uint4 *room; /* (STAGES, R, OPERANDS, WORDS, threads) */
+
+    CU_FN_MEMBER uint4 *at(int stage, int r, int operand) const
+    {
+        int n = (int)blockDim.x;
+        return room + ((stage * R + r) * OPERANDS + operand) * WORDS * n + threadIdx.x;
+    }
+    CU_FN_MEMBER void copy(int stage, int r, int operand, const void *p,
+                           int64_t first) const
+    {
+        const char *from = (const char *)p + first * (T == WEFT_DTYPE_F32 ? 4 : 2);
+        CU_UNROLL
+        for (int k = 0; k < WORDS; k++)
+            cu_copy16(at(stage, r, operand) + k * (int)blockDim.x, from + 16 * k);
+    }
+    CU_FN_MEMBER void get(int stage, int r, int operand, float x[8]) const
+    {
+        cu_vector v = {};
+        v.lo        = *at(stage, r, operand);
+        if (WORDS > 1) v.hi = at(stage, r, operand)[blockDim.x];
+        cu_widen8(v, T, x);
+    }
 };
+
+/* Starts the copies of R rows. */
+template <int R, int STAGES, int T>
+CU_FN void fetch_rows(const weft_cuda_norm_grad_args &a,
+                      const row_stages<R, STAGES, T> &stages, int stage, int64_t row,
+                      int64_t end)
+{
+    int at = (int)threadIdx.x * 8;
+    CU_UNROLL
+    for (int r = 0; r < R; r++) {
+        int64_t first = (row + r) * a.d + at;
+        if (row + r >= end || at >= a.d) continue;
+        stages.copy(stage, r, 0, a.dy, first);
+        stages.copy(stage, r, 1, a.x, first);
+        if (a.residual) stages.copy(stage, r, 2, a.residual, first);
+    }
+    cu_copy_commit();
+}
 
 /* The sums of a thread's columns over rows. */
 struct column_sums {
     float dw[8], db[8], dx[8];
 };
 
-template <int R, int T, bool LATE>
-CU_FN void read_rows(const weft_cuda_norm_grad_args &a, int64_t row, int64_t end,
-                     grad_rows<R, T> &g)
+/* Row r of a stage: g = dy w and h. */
+template <int R, int STAGES, int T>
+CU_FN void get_row(const row_stages<R, STAGES, T> &stages, int stage, int r, float mean,
+                   float rstd, float dy[8], float h[8])
 {
-    int at = (int)threadIdx.x * 8;
+    float shift = -mean * rstd;
+    stages.get(stage, r, 0, dy);
+    stages.get(stage, r, 1, h);
     CU_UNROLL
-    for (int r = 0; r < R; r++) {
-        int64_t first = (row + r) * a.d + at;
-        g.dy[r] = g.x[r] = g.residual[r] = {};
-        g.mean[r] = g.rstd[r] = 0;
-        if (row + r >= end) continue;
-        if (at < a.d) {
-            g.dy[r] = cu_read8(a.dy, T, first);
-            g.x[r]  = cu_read8(a.x, T, first);
-            if (a.residual && !LATE) g.residual[r] = cu_read8(a.residual, T, first);
-        }
-        if (!a.rms) g.mean[r] = a.mean[row + r];
-        g.rstd[r] = a.rstd[row + r];
-    }
+    for (int j = 0; j < 8; j++) h[j] = fmaf(h[j], rstd, shift);
 }
 
 /* sum[2 r], sum[2 r + 1]: of g and of g h over row r, for all threads; room: of every warp. */
@@ -144,7 +179,7 @@ template <int R> CU_FN void sum_rows(float sum[2 * R], float room[CU_WARP][2 * R
     CU_UNROLL
     for (int k = 0; k < 2 * R; k++) {
         sum[k] = cu_warp_sum(sum[k]);
-        if (lane == k) room[threadIdx.x / CU_WARP][k] = sum[k];
+        if (lane == 0) room[threadIdx.x / CU_WARP][k] = sum[k];
     }
     __syncthreads();
     CU_UNROLL
@@ -156,42 +191,23 @@ template <int R> CU_FN void sum_rows(float sum[2 * R], float room[CU_WARP][2 * R
     }
 }
 
-template <int R, int T, bool LATE>
-CU_FN void write_rows(const weft_cuda_norm_grad_args &a, int64_t row, int64_t end,
-                      const grad_rows<R, T> &v, const float w[8], const float sum[2 * R],
-                      float total[8])
+/* dx of 8 columns: g becomes it, rounded as it is stored. */
+template <int T>
+CU_FN void write_row(const weft_cuda_norm_grad_args &a, int64_t first, float g[8],
+                     const float residual[8], float total[8])
 {
-    int   at    = (int)threadIdx.x * 8;
-    float scale = 1.0f / (float)a.d;
-    CU_UNROLL
-    for (int r = 0; r < R; r++) {
-        float g[8], h[8], mean_g = a.rms ? 0 : sum[2 * r] * scale;
-        float mean_gh = sum[2 * r + 1] * scale;
-        if (row + r >= end || at >= a.d) continue;
-        cu_widen8(v.dy[r], T, g);
-        cu_widen8(v.x[r], T, h);
-        CU_UNROLL
-        for (int j = 0; j < 8; j++) {
-            h[j] = (h[j] - v.mean[r]) * v.rstd[r];
-            g[j] = v.rstd[r] * (g[j] * w[j] - mean_g - h[j] * mean_gh);
-        }
-        if (a.add) {
-            cu_get8(a.dx, T, (row + r) * a.d + at, h);
-            CU_UNROLL
-            for (int j = 0; j < 8; j++) g[j] += h[j];
-        }
-        if (a.residual) { /* as if dx had been stored */
-            if (LATE)
-                cu_get8(a.residual, T, (row + r) * a.d + at, h);
-            else
-                cu_widen8(v.residual[r], T, h);
-            CU_UNROLL
-            for (int j = 0; j < 8; j++) g[j] = cu_as(T, g[j]) + h[j];
-        }
-        cu_put8(a.dx, T, (row + r) * a.d + at, g);
-        CU_UNROLL
-        for (int j = 0; j < 8; j++) total[j] += cu_as(T, g[j]);
+    if (a.add) {
+        float was[8];
+        cu_get8(a.dx, T, first, was);
+        for (int j = 0; j < 8; j++) g[j] += was[j];
     }
+    if (a.residual) { /* as if dx had been stored */
+        cu_as8(T, g);
+        for (int j = 0; j < 8; j++) g[j] += residual[j];
+    }
+    cu_as8(T, g);
+    cu_put8(a.dx, T, first, g);
+    for (int j = 0; j < 8; j++) total[j] += g[j];
 }
 
 CU_FN void put_sums(const weft_cuda_norm_grad_args &a, const column_sums &c)
@@ -210,33 +226,43 @@ CU_FN void read_weights(const weft_cuda_norm_grad_args &a, float w[8])
     if (at < a.d) cu_get8(a.w, a.w_dtype, at, w);
 }
 
-/* A block a part: its rows in order, R at a time.  LATE: weights and residual are read when they are needed, which
- * leaves registers for more threads. */
-template <int R, int T, bool LATE>
+/* A block a part: its rows in order, R at a time.  LATE: weights are read when they are needed, which leaves registers
+ * for more threads. */
+template <int R, int STAGES, int T, bool LATE>
 CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
 {
-    __shared__ float room[2][CU_WARP][2 * R]; /* in turn, so that one barrier is enough */
-    int64_t          row  = part_start(a.rows, a.n_part, blockIdx.x);
-    int64_t          end  = part_start(a.rows, a.n_part, blockIdx.x + 1);
-    int              turn = 0;
-    column_sums      c    = {};
-    float            w[8] = {};
+    CU_SHARED(uint4, shared);
+    __shared__ float         room[2][CU_WARP][2 * R]; /* in turn: one barrier is enough */
+    row_stages<R, STAGES, T> stages = {shared};
+    int64_t                  row    = part_start(a.rows, a.n_part, blockIdx.x);
+    int64_t                  end    = part_start(a.rows, a.n_part, blockIdx.x + 1);
+    int                      turn = 0, stage = 0, at = (int)threadIdx.x * 8;
+    column_sums              c     = {};
+    float                    w[8]  = {};
+    float                    scale = 1.0f / (float)a.d;
+    CU_UNROLL
+    for (int k = 0; k < STAGES - 1; k++) fetch_rows(a, stages, k, row + k * R, end);
     if (!LATE) read_weights(a, w);
     CU_ROLLED
     for (; row < end; row += R, turn ^= 1) {
-        grad_rows<R, T> v;
-        float           sum[2 * R];
-        read_rows<R, T, LATE>(a, row, end, v);
+        float sum[2 * R], mean[R], rstd[R];
+        fetch_rows(a, stages, stage ? stage - 1 : STAGES - 1, row + (STAGES - 1) * R,
+                   end);
+        CU_UNROLL
+        for (int r = 0; r < R; r++) {
+            mean[r] = a.rms || row + r >= end ? 0 : a.mean[row + r];
+            rstd[r] = row + r >= end ? 0 : a.rstd[row + r];
+        }
         if (LATE) read_weights(a, w);
+        cu_copy_wait<STAGES - 1>();
         CU_UNROLL
         for (int r = 0; r < R; r++) {
             float g[8], h[8];
             sum[2 * r] = sum[2 * r + 1] = 0;
-            cu_widen8(v.dy[r], T, g);
-            cu_widen8(v.x[r], T, h);
+            if (row + r >= end || at >= a.d) continue;
+            get_row(stages, stage, r, mean[r], rstd[r], g, h);
             CU_UNROLL
             for (int j = 0; j < 8; j++) {
-                h[j] = (h[j] - v.mean[r]) * v.rstd[r];
                 c.dw[j] += g[j] * h[j];
                 c.db[j] += g[j];
                 g[j] *= w[j];
@@ -244,27 +270,37 @@ CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
                 sum[2 * r + 1] += g[j] * h[j];
             }
         }
-        if (!a.dx) continue;
-        sum_rows<R>(sum, room[turn]);
+        if (a.dx) sum_rows<R>(sum, room[turn]);
         if (LATE) read_weights(a, w);
-        write_rows<R, T, LATE>(a, row, end, v, w, sum, c.dx);
+        CU_UNROLL
+        for (int r = 0; r < R; r++) {
+            float g[8], h[8], mean_g = a.rms ? 0 : sum[2 * r] * scale;
+            float mean_gh = sum[2 * r + 1] * scale;
+            if (!a.dx || row + r >= end || at >= a.d) continue;
+            get_row(stages, stage, r, mean[r], rstd[r], g, h);
+            CU_UNROLL
+            for (int j = 0; j < 8; j++)
+                g[j] = rstd[r] * (g[j] * w[j] - mean_g - h[j] * mean_gh);
+            if (a.residual) stages.get(stage, r, 2, h);
+            write_row<T>(a, (row + r) * a.d + at, g, h, c.dx);
+        }
+        if (++stage == STAGES) stage = 0;
     }
     put_sums(a, c);
 }
 
-#define NORM_GRAD(threads, rows, rows_f32, blocks)                                       \
-    CU_KERNEL_BLOCKS(norm_grad_f32_##threads, weft_cuda_norm_grad_args, threads, blocks) \
-    {                                                                                    \
-        norm_grad_rows<rows_f32, WEFT_DTYPE_F32, (threads > 256)>(a);                    \
-    }                                                                                    \
-    CU_KERNEL_BLOCKS(norm_grad_bf16_##threads, weft_cuda_norm_grad_args, threads,        \
+#define NORM_GRAD(type, TYPE, threads, rows, stages, blocks)                             \
+    CU_KERNEL_BLOCKS(norm_grad_##type##_##threads, weft_cuda_norm_grad_args, threads,    \
                      blocks)                                                             \
     {                                                                                    \
-        norm_grad_rows<rows, WEFT_DTYPE_BF16, (threads > 256)>(a);                       \
+        norm_grad_rows<rows, stages, WEFT_DTYPE_##TYPE, (threads > 512)>(a);             \
     }
-NORM_GRAD(128, 4, 2, 3)
-NORM_GRAD(256, 2, 1, 2)
-NORM_GRAD(1024, 1, 1, 1)
+NORM_GRAD(f32, F32, 128, 1, 3, 5)
+NORM_GRAD(f32, F32, 256, 1, 3, 2)
+NORM_GRAD(f32, F32, 512, 1, 2, 1)
+NORM_GRAD(bf16, BF16, 128, 2, 3, 5)
+NORM_GRAD(bf16, BF16, 256, 1, 3, 3)
+NORM_GRAD(bf16, BF16, 1024, 1, 2, 1)
 
 /* Any d and any address: dx by a warp a row, then sums by a thread a column. */
 CU_KERNEL(norm_grad_any, weft_cuda_norm_grad_args, 128)

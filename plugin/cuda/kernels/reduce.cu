@@ -5,7 +5,7 @@
 enum {
     COLUMNS = 32, /* vectors of columns of a block of 256 threads */
     PARTS   = 8,  /* parts of a block */
-    AHEAD   = 4
+    AHEAD   = 8
 };
 
 CU_FN float combine(int kind, float x, float y)
@@ -63,8 +63,10 @@ CU_FN void add_rows(const weft_cuda_reduce_args &a, int64_t row, int64_t end, in
     float     u[W];
     CU_ROLLED
     for (; row + AHEAD <= end; row += AHEAD) {
+        CU_UNROLL
         for (int k = 0; k < AHEAD; k++)
             ahead[k] = cu_read_row<W>(a.x, T, (row + k) * step + i, 1);
+        CU_UNROLL
         for (int k = 0; k < AHEAD; k++) {
             cu_widen_row<W>(ahead[k], T, 1, u);
             for (int j = 0; j < W; j++) x[j] = combine(a.kind, x[j], u[j]);
@@ -103,7 +105,7 @@ CU_KERNEL(reduce_columns_1, weft_cuda_reduce_args, 256)
 {
     reduce_columns<1>(a);
 }
-CU_KERNEL(reduce_columns_8, weft_cuda_reduce_args, 256)
+CU_KERNEL_BLOCKS(reduce_columns_8, weft_cuda_reduce_args, 256, 4)
 {
     reduce_columns<8>(a);
 }

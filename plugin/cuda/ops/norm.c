@@ -5,8 +5,7 @@ enum {
     WARP         = 32,
     MAX_VECTORS  = 4, /* of a thread */
     ROW_THREADS  = WARP * WEFT_CUDA_ROW_WARPS,
-    FAST_BLOCK   = 256,  /* threads of a row, at most */
-    MOST_THREADS = 1024, /* of a block */
+    FAST_BLOCK   = 256, /* threads of a row, at most */
     COLUMN_BLOCK = 128
 };
 
@@ -127,28 +126,39 @@ static weft_status fold_sums(const weft_kernel_call *c, const weft_kernel_ctx *x
     return weft_cuda_fold(x, &f);
 }
 
-/* Threads of a block of whole warps, 8 columns each; 0: the row is too long. */
-static unsigned threads_of_columns(int64_t d)
+/* A fast kernel of the backward pass: for blocks of so many threads, with rows and stages as it has them. */
+typedef struct grad_kernel {
+    weft_cuda_kernel kernel;
+    unsigned         threads, rows, stages;
+} grad_kernel;
+
+/* NULL: rows are too long. */
+static const grad_kernel *find_grad_kernel(bool bf16, unsigned threads)
 {
-    int64_t n = WARP * weft_cuda_ceil(d, 8 * WARP);
-    return n <= MOST_THREADS ? (unsigned)n : 0;
+    static const grad_kernel kernels[2][3] = {
+        {{WEFT_CUDA_norm_grad_f32_128, 128, 1, 3},
+         {WEFT_CUDA_norm_grad_f32_256, 256, 1, 3},
+         {WEFT_CUDA_norm_grad_f32_512, 512, 1, 2}},
+        {{WEFT_CUDA_norm_grad_bf16_128, 128, 2, 3},
+         {WEFT_CUDA_norm_grad_bf16_256, 256, 1, 3},
+         {WEFT_CUDA_norm_grad_bf16_1024, 1024, 1, 2}}};
+    for (int k = 0; k < 3; k++)
+        if (threads <= kernels[bf16][k].threads) return &kernels[bf16][k];
+    return NULL;
 }
 
 static weft_status launch_grad(const weft_kernel_ctx *x, weft_cuda_norm_grad_args *a)
 {
-    static const weft_cuda_kernel fast[2][3] = {
-        {WEFT_CUDA_norm_grad_f32_128, WEFT_CUDA_norm_grad_f32_256,
-         WEFT_CUDA_norm_grad_f32_1024},
-        {WEFT_CUDA_norm_grad_bf16_128, WEFT_CUDA_norm_grad_bf16_256,
-         WEFT_CUDA_norm_grad_bf16_1024}};
-    unsigned threads = threads_of_columns(a->d);
-    if (a->d % 8 == 0 && a->d && threads && a->x_dtype == a->dy_dtype &&
-        a->x_dtype == a->dx_dtype && is_aligned(a->x) && is_aligned(a->w) &&
-        is_aligned(a->dy) && is_aligned(a->dx) && is_aligned(a->residual)) {
+    bool               bf16    = a->x_dtype == WEFT_DTYPE_BF16;
+    unsigned           threads = (unsigned)(WARP * weft_cuda_ceil(a->d, 8 * WARP));
+    const grad_kernel *fast    = a->d ? find_grad_kernel(bf16, threads) : NULL;
+    if (fast && a->d % 8 == 0 && a->x_dtype == a->dy_dtype && a->x_dtype == a->dx_dtype &&
+        is_aligned(a->x) && is_aligned(a->w) && is_aligned(a->dy) && is_aligned(a->dx) &&
+        is_aligned(a->residual)) {
         weft_cuda_grid grid = {(unsigned)a->n_part, 1, 1, threads, 0};
-        return weft_cuda_launch(
-            x, fast[a->x_dtype == WEFT_DTYPE_BF16][(threads > 128) + (threads > 256)],
-            grid, a);
+        /* 8 elements of dy, x and the residual */
+        grid.shared_bytes = fast->stages * fast->rows * threads * 3 * (bf16 ? 16 : 32);
+        return weft_cuda_launch(x, fast->kernel, grid, a);
     }
     if (a->dx)
         WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_norm_grad_any,

@@ -4,10 +4,12 @@
 #include "cuda_priv.h"
 
 enum {
-    COLUMNS      = 32, /* vectors of columns of a block */
-    BLOCK_PARTS  = 8,  /* parts of a block of columns */
-    PART_ROWS    = 8,  /* rows of a part, at least */
-    MAX_PART     = 528,
+    COLUMNS     = 32, /* vectors of columns of a block */
+    BLOCK_PARTS = 8,  /* parts of a block of columns */
+    PART_ROWS   = 8,  /* rows of a part, at least */
+    MAX_PART    = 264,
+    /* with one block of columns; fewer with more, MAX_PART at least */
+    NARROW_PARTS = 1584,
     BLOCKS       = 1056,
     ANY_BLOCK    = 128,
     ANY_WARPS    = ANY_BLOCK / 32,
@@ -83,7 +85,7 @@ static plan make(const weft_kernel_call *c)
 int64_t weft_cuda_column_parts(int64_t rows, int64_t d)
 {
     int64_t across = weft_cuda_ceil(d, COLUMNS * WEFT_CUDA_VECTOR);
-    int64_t most   = across ? BLOCK_PARTS * BLOCKS / (4 * across) : 1;
+    int64_t most   = across ? NARROW_PARTS / across : 1;
     return clamp(weft_cuda_ceil(rows, PART_ROWS), most < MAX_PART ? MAX_PART : most);
 }
 

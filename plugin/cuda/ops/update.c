@@ -5,7 +5,8 @@
 #include "cuda_priv.h"
 
 enum {
-    THREADS = 256
+    THREADS = 256,
+    WIDTH   = 4 /* elements of a thread */
 };
 
 static weft_cuda_update_kind kind_of(weft_op op)
@@ -85,6 +86,7 @@ static weft_status make_update(const weft_kernel_call *c, weft_cuda_update_args 
     if (n_state > 0) a->m = c->in[2].p;
     if (n_state > 1) a->v = c->in[3].p;
     for (int k = 0; k < c->n_own_out; k++) a->next[k] = c->out[k].p;
+    if (c->n_post) a->copy = c->out[c->post[0].out].p;
     return WEFT_OK;
 }
 
@@ -93,16 +95,22 @@ static bool has_vectors(const weft_cuda_update_args *a)
     const void *address[] = {a->p, a->g, a->m, a->v, a->next[0], a->next[1], a->next[2]};
     for (size_t k = 0; k < WEFT_COUNT(address); k++)
         if ((uintptr_t)address[k] % 16) return false;
-    return true;
+    return (uintptr_t)a->copy % 8 == 0;
+}
+
+/* The one step: the new parameter in bf16. */
+CUDA_TAKES(update)
+{
+    return !c->n_post || (c->n_post == 1 && c->out[c->post[0].out].p &&
+                          c->out[c->post[0].out].dtype == WEFT_DTYPE_BF16);
 }
 
 static weft_status launch_update(const weft_kernel_ctx *x, const weft_cuda_update_args *a)
 {
     bool fast = has_vectors(a);
     return weft_cuda_launch(
-        x, fast ? WEFT_CUDA_update_8 : WEFT_CUDA_update_1,
-        weft_cuda_grid_1d(fast ? weft_cuda_ceil(a->n, WEFT_CUDA_VECTOR) : a->n, THREADS),
-        a);
+        x, fast ? WEFT_CUDA_update_4 : WEFT_CUDA_update_1,
+        weft_cuda_grid_1d(fast ? weft_cuda_ceil(a->n, WIDTH) : a->n, THREADS), a);
 }
 
 CUDA_RUN(update)
@@ -166,10 +174,11 @@ static weft_status add_waiting(const weft_kernel_ctx *x, waiting *w,
                                                    .m           = a->next[1],
                                                    .v           = a->next[2],
                                                    .g           = a->g,
+                                                   .copy        = a->copy,
                                                    .n           = a->n,
                                                    .first_block = (int32_t)w->n_block,
                                                    .decay       = a->rule.decay};
-    w->n_block += weft_cuda_ceil(a->n, (int64_t)THREADS * WEFT_CUDA_VECTOR);
+    w->n_block += weft_cuda_ceil(a->n, (int64_t)THREADS * WIDTH);
     return WEFT_OK;
 }
 

@@ -7,7 +7,7 @@
  *
  * Where the options name them (weft_fusion), other operators have steps too:
  *
- *     dx, dw, db = layer_norm_grad(..); y = add(dx, residual); b = reduce(y)     stores y, dw, db, b
+ *     dx, dw, db = layer_norm_grad(..); y = add(dx, residual); b = reduce(y)   stores y, dw, db, b
  *     p, m, v = adamw(..); twin = cast(p)                                        stores all four */
 #include <string.h>
 
@@ -136,8 +136,6 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
         const weft_graph_node *s = &g->node[i];
         if (!p->alive[i] || p->fused_into[i] >= 0) continue;
         if (!is_step(s->op) || !runs_with(p, i, at) || p->placed[s->out[0]]) return -1;
-        if (g->node[at].op == WEFT_OP_MATMUL && find_side(p, s->out[0], i) >= 0)
-            return -1;
         weft_vid w = other_operand(s, v);
         if (w == -2 ||
             !weft_shape_equal(&g->value[s->out[0]].type.shape, &g->value[v].type.shape))
@@ -157,8 +155,7 @@ static void take_step(weft_lower__pass *p, int at, int step)
     p->fused_into[step]                 = at;
 }
 
-/* Norms' gradients, activations' gradients and updates: at most one add, at most one further
- * result. */
+/* Norms' gradients and updates: at most one add, at most one further result. */
 static void fuse_others(weft_lower__pass *p, int at)
 {
     const weft_graph_node *n = &p->g->node[at];

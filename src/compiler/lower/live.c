@@ -58,12 +58,10 @@ static cover_kind cover_of(const weft_segment *s, const weft_operand *o, int row
 static int result_over_operand(const weft_instr *i)
 {
     if (i->kind == WEFT_INSTR_COLLECTIVE) return i->coll == WEFT_ALL_REDUCE ? 0 : -1;
-    if (i->kind != WEFT_INSTR_COMPUTE || i->n_in < 1 || i->n_out < 1 ||
-        (i->add | i->into) & 1)
+    if (i->kind != WEFT_INSTR_COMPUTE || i->n_in < 1 || i->n_out < 1 || i->add || i->into)
         return -1;
     if (i->op == WEFT_OP_CROSS_ENTROPY && i->n_post) return i->post[0].out;
-    if (i->n_post && !weft_op_fusion(i->op, i->post[0].op)) return -1;
-    return weft_op_get(i->op)->flags & WEFT_OP_ELEM ? 0 : -1;
+    return weft_op_get(i->op)->flags & WEFT_OP_ELEM && !i->n_post ? 0 : -1;
 }
 
 static bool can_share(const weft_segment *s, int at, const weft_instr *i, int result,

@@ -175,19 +175,11 @@ const char *weft_op__shape(const weft_op_use *u, int in, char buf[WEFT_OP__TEXT]
     return weft_shape_text(&u->in[in].shape, buf, WEFT_OP__TEXT);
 }
 
-static bool is_activation_grad(weft_op op)
-{
-    return op == WEFT_OP_GELU_GRAD || op == WEFT_OP_SILU_GRAD ||
-           op == WEFT_OP_RELU_GRAD || op == WEFT_OP_TANH_GRAD;
-}
-
 unsigned weft_op_fusion(weft_op op, weft_op step)
 {
     bool norm = op == WEFT_OP_LAYER_NORM_GRAD || op == WEFT_OP_RMS_NORM_GRAD;
     if (norm && step == WEFT_OP_ADD) return WEFT_FUSION_RESIDUAL;
     if (norm && step == WEFT_OP_REDUCE) return WEFT_FUSION_NORM_SUMS;
-    if (is_activation_grad(op) && step == WEFT_OP_REDUCE)
-        return WEFT_FUSION_ACTIVATION_SUMS;
     if (rows[op].flags & WEFT_OP_UPDATE && op != WEFT_OP_EMA && step == WEFT_OP_CAST)
         return WEFT_FUSION_COPY;
     return 0;

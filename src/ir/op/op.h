@@ -78,10 +78,8 @@ typedef enum weft_fusion {
     WEFT_FUSION_RESIDUAL = 1 << 0,
     /* reduce on a norm's gradient: the sum over all dimensions but the last, a bias' gradient */
     WEFT_FUSION_NORM_SUMS = 1 << 1,
-    /* likewise on an activation's gradient, which is then no step of a matmul */
-    WEFT_FUSION_ACTIVATION_SUMS = 1 << 2,
     /* cast of an update's new parameter: its bf16 copy */
-    WEFT_FUSION_COPY = 1 << 3,
+    WEFT_FUSION_COPY = 1 << 2,
 } weft_fusion;
 
 /* Which of these is `step` after op?  0: none. */

@@ -90,7 +90,7 @@ enum {
  * ones the result so far is operand 0 (of add, mul) or dy (of the gradients).  On a cross_entropy
  * the one possible
  * step is its cross_entropy_grad: in is dloss, out the gradient of the logits, which may be their
- * memory.  On norms' and activations' gradients and updates (weft_fusion): add, reduce and cast;
+ * memory.  On norms' gradients and updates (weft_fusion): add, reduce and cast;
  * the result so far is then as it would be stored, and a reduce or cast leaves it unchanged. */
 typedef struct weft_post {
     weft_op          op;

@@ -1,0 +1,172 @@
+/* plugin/cuda/ops/norm.c: steps that lowering fuses for GPUs (weft_fusion) have the bits of
+ * instructions of their own; and jobs for GPUs ask for no other fusions than kernels take. */
+#include "support/test.h"
+
+#include "base/random.h"
+#include "compile/compile.h"
+#include "gpu_test.h"
+#include "kernel/kernel.h"
+#include "kernel/vec.h"
+#include "plugin/plugin.h"
+#include "support/device_call.h"
+#include "support/fixture.h"
+
+static weft_device *device;
+
+/* A tensor of drawn numbers, aligned. */
+static weft_view tensor(weft_dtype type, int n, const int64_t *d)
+{
+    weft_shape s     = weft_shape_make(n, d);
+    int64_t    count = weft_shape_count(&s);
+    char      *p     = weft_arena_alloc(arena, (size_t)(count * 4 + 128));
+    assert_non_null(p);
+    p += (64 - (uintptr_t)p % 64) % 64;
+    for (int64_t i = 0; i < count; i++) {
+        float x = 2.0f * weft_random_uniform(test_draw()) - 1.0f;
+        if (type == WEFT_DTYPE_F32)
+            ((float *)p)[i] = x;
+        else
+            ((uint16_t *)p)[i] = bf16_round(x);
+    }
+    return weft_view_make(p, type, &s);
+}
+#define TENSOR(type, ...)                                                                \
+    tensor(type, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__})
+
+static weft_view copy_of(const weft_view *v)
+{
+    weft_view y = tensor(v->dtype, v->shape.n, v->shape.d);
+    memcpy(y.p, v->p, (size_t)(weft_shape_count(&v->shape) * weft_dtype_bytes(v->dtype)));
+    return y;
+}
+
+static void assert_same(const weft_view *a, const weft_view *b)
+{
+    assert_memory_equal(
+        a->p, b->p, (size_t)(weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype)));
+}
+
+static const weft_attr *attributes(weft_op op, const char *text)
+{
+    weft_attr *a = WEFT_ARENA_ARRAY(arena, weft_attr, WEFT_MAX_ATTR);
+    assert_ok(weft_op_parse_attr(op, text, arena, a));
+    return a;
+}
+
+static void run(weft_kernel_call *c)
+{
+    static const weft_step_scalars scalars = {0};
+    device_call                    d;
+    if (!c->n_own_in) c->n_own_in = c->n_in;
+    if (!c->n_own_out) c->n_own_out = c->n_out;
+    assert_ok(device_call_open(&d, device, NULL, c, NULL));
+    assert_ok(device_call_run(&d, &scalars));
+    device_call_close(&d);
+}
+
+/* y += or = sums of x over its first two dimensions */
+static void run_sums(weft_view *x, weft_view *y, bool add)
+{
+    weft_kernel_call c = {.op    = WEFT_OP_REDUCE,
+                          .attr  = attributes(WEFT_OP_REDUCE, "axes=[0,1] dtype=f32"),
+                          .n_in  = 1,
+                          .n_out = 1,
+                          .in    = x,
+                          .out   = y,
+                          .add   = add};
+    run(&c);
+}
+
+/* A norm's gradient with residual and sums against three calls; rows of any width. */
+static void check_norm_grad(weft_dtype type, bool rms, int64_t rows, int64_t d)
+{
+    weft_op          op   = rms ? WEFT_OP_RMS_NORM_GRAD : WEFT_OP_LAYER_NORM_GRAD;
+    int              n_in = rms ? 4 : 5, n_out = rms ? 2 : 3;
+    weft_view        in[6], out[5], apart[5], sum[2];
+    weft_kernel_post post[2] = {
+        {.op   = WEFT_OP_ADD,
+         .attr = attributes(WEFT_OP_ADD, ""),
+         .in   = n_in,
+         .out  = n_out},
+        {.op   = WEFT_OP_REDUCE,
+         .attr = attributes(WEFT_OP_REDUCE, "axes=[0,1] dtype=f32"),
+         .in   = -1,
+         .out  = n_out + 1}};
+    in[0] = TENSOR(type, 2, rows, d);
+    in[1] = TENSOR(type, 2, rows, d);
+    in[2] = TENSOR(WEFT_DTYPE_F32, d);
+    for (int k = 3; k < n_in; k++) in[k] = TENSOR(WEFT_DTYPE_F32, 2, rows);
+    in[n_in] = TENSOR(type, 2, rows, d);
+    out[0]   = TENSOR(type, 2, rows, d);
+    for (int k = 1; k < n_out; k++) out[k] = TENSOR(WEFT_DTYPE_F32, d);
+    out[n_out]     = TENSOR(type, 2, rows, d);
+    out[n_out + 1] = TENSOR(WEFT_DTYPE_F32, d);
+    for (int k = 0; k < n_out + 2; k++) apart[k] = copy_of(&out[k]);
+    weft_kernel_call c = {.op    = op,
+                          .attr  = attributes(op, ""),
+                          .n_in  = n_in,
+                          .n_out = n_out,
+                          .in    = in,
+                          .out   = apart,
+                          .add   = 2};
+    run(&c);
+    sum[0]               = apart[0];
+    sum[1]               = in[n_in];
+    weft_kernel_call add = {.op    = WEFT_OP_ADD,
+                            .attr  = attributes(WEFT_OP_ADD, ""),
+                            .n_in  = 2,
+                            .n_out = 1,
+                            .in    = sum,
+                            .out   = &apart[n_out]};
+    run(&add);
+    run_sums(&apart[n_out], &apart[n_out + 1], true);
+
+    out[0].p = NULL;
+    c.out    = out;
+    c.n_in   = n_in + 1;
+    c.n_out  = n_out + 2;
+    c.n_post = 2;
+    c.post   = post;
+    c.add    = 2u | 1u << (n_out + 1);
+    run(&c);
+    for (int k = 1; k < n_out + 2; k++) assert_same(&out[k], &apart[k]);
+}
+
+static void test_norm_grads(void **state)
+{
+    (void)state;
+    static const int64_t width[] = {8, 264, 768, 2048, 2056, 33};
+    for (size_t k = 0; k < WEFT_COUNT(width); k++)
+        for (int rms = 0; rms < 2; rms++) {
+            check_norm_grad(WEFT_DTYPE_BF16, rms, width[k] > 1000 ? 20 : 67, width[k]);
+            check_norm_grad(WEFT_DTYPE_F32, rms, 13, width[k]);
+        }
+    check_norm_grad(WEFT_DTYPE_BF16, false, 2500, 16); /* parts of several rows */
+}
+
+/* Jobs for GPUs ask for what kernels take; a row gets no step that it does not name. */
+static void test_what_is_asked_for(void **state)
+{
+    (void)state;
+    weft_compile_spec spec = {0};
+    weft_compile_for_cuda(&spec);
+    assert_true(spec.fusions != 0);
+    assert_int_equal(spec.fusions & ~weft_kernel_fusions("cuda"), 0);
+    assert_int_equal(weft_kernel_fusions("cpu"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_arena(test_norm_grads),
+        with_arena(test_what_is_asked_for),
+    };
+    if (!test_gpu_start()) return 1;
+    if (weft_plugin_open_device("cuda", 0, &device) != WEFT_OK) {
+        fprintf(stderr, "%s\n", weft_error_text());
+        return 1;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    weft_plugin_close_device(device);
+    return failed;
+}
