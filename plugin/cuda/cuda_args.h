@@ -38,6 +38,7 @@ typedef struct weft_cuda_zero_args {
 #include "args_moe.h"
 #include "args_rotary.h"
 #include "args_table.h"
+#include "args_terms.h"
 #include "args_vision.h"
 
 #endif

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "cuda_priv.h"
+#include "comm/device_comm.h"
 #include "device/device.h"
 #include "driver.h"
 
@@ -103,6 +104,9 @@ void weft_cuda_event_move(void *impl, int64_t capture, int64_t n);
 void weft_cuda_event_move_back(void *impl, int64_t n);
 /* Where times count from; again from time to time, as floats are short. */
 weft_status weft_cuda_set_base(weft_cuda_gpu *g);
+
+/* nccl.c */
+extern const weft_device_way weft_cuda_nccl_way;
 
 /* capture.c */
 weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n);

@@ -311,10 +311,12 @@ weft_status weft_cuda_nccl_open(void)
 {
     static const char *const names[] = {"libnccl.so.2"};
     static folder_list       list;
-    weft_cuda_library       *l = &library[WEFT_CUDA_NCCL];
+    weft_cuda_library       *l   = &library[WEFT_CUDA_NCCL];
+    const char              *own = getenv("WEFT_CUDA_LIBS");
     if (l->handle) return WEFT_OK;
     list_folders(&list);
-    void *so = open_first(&list, names, 1);
+    bool  none = own && !strcmp(own, "none");
+    void *so   = none ? NULL : open_first(&list, names, 1);
     if (!so)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "NCCL is not found (libnccl.so.2; $WEFT_CUDA_LIBS, ld.so, "
@@ -435,10 +437,14 @@ const char *weft_cuda_libraries_name(char *text, size_t bytes)
                      b->version[2]);
     if (n < 0 || (size_t)n >= bytes) return text;
     if (d->handle)
-        snprintf(text + n, bytes - (size_t)n, "%s %d.%d.%d", d->name, d->version[0],
-                 d->version[1], d->version[2]);
+        n += snprintf(text + n, bytes - (size_t)n, "%s %d.%d.%d", d->name, d->version[0],
+                      d->version[1], d->version[2]);
     else
-        snprintf(text + n, bytes - (size_t)n, "no cuDNN: own attention");
+        n += snprintf(text + n, bytes - (size_t)n, "no cuDNN: own attention");
+    d = &library[WEFT_CUDA_NCCL];
+    if (d->handle && (size_t)n < bytes)
+        snprintf(text + n, bytes - (size_t)n, ", %s %d.%d.%d", d->name, d->version[0],
+                 d->version[1], d->version[2]);
     return text;
 }
 

@@ -11,7 +11,7 @@
 static const weft_kernel_table *const tables[] = {&weft_cuda_table};
 
 /* In the order in which they are preferred. */
-static const weft_device_way *const ways[] = {&weft_cuda_peer};
+static const weft_device_way *const ways[] = {&weft_cuda_peer, &weft_cuda_nccl_way};
 
 static const char *print_build(void)
 {

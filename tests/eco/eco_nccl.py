@@ -1,14 +1,19 @@
 """Jobs of several GPUs over the stub driver and the stub libraries of tests/cuda/stub: in which order gradients are
-summed (reduction: auto), ranks with unlike kernels."""
+summed (reduction: auto), ranks with unlike kernels, communication by NCCL, and how it fails."""
 import json
 import os
 import re
+import signal
 import subprocess
+import time
 
-from eco import WEFT, Scratch, check, end, same, skip, small_model, tokens, u16, weft, words
+from eco import WEFT, Scratch, check, end, near, same, skip, small_model, tokens, u16, weft, words
 
 BUILD = os.path.dirname(WEFT)
 STUB = dict(LD_LIBRARY_PATH=os.path.join(BUILD, "stub_gpu"), WEFT_CUDA_LIBS="none", WEFT_STUB_GPUS="2")
+NCCL = dict(WEFT_CUDA_LIBS=os.path.join(BUILD, "cuda_stub"), WEFT_STUB_GPUS="4", WEFT_GPU_COMM="nccl")
+
+port = 20000 + os.getpid() % 10000
 
 if os.environ.get("WEFT_TEST_GPU") == "1":
     skip("on a real GPU: tools/gpu_run.sh nccl")
@@ -25,15 +30,23 @@ def run(job, ranks=1, env=None, code=0, timeout=120):
     return dict(json.loads(r.out), log=r.err) if code == 0 else r.err
 
 
-def run_apart(job, env, code):
-    """Ranks with environments of their own, by torchrun's variables; their logs."""
-    port = str(20000 + os.getpid() % 10000)
+def start_apart(job, env, *more):
+    """Ranks with environments of their own, by torchrun's variables."""
+    global port
+    port += 1
     ranks = []
     for r, own in enumerate(env):
         e = dict(os.environ, **STUB, RANK=str(r), WORLD_SIZE=str(len(env)), LOCAL_RANK=str(r),
-                 LOCAL_WORLD_SIZE=str(len(env)), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **own)
-        ranks.append(subprocess.Popen([WEFT, "run", *words(job), "--timeout", "20"], env=e, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, text=True))
+                 LOCAL_WORLD_SIZE=str(len(env)), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        e.update(own)
+        ranks.append(subprocess.Popen([WEFT, "run", *words(job), *(more or ("--timeout", "20"))], env=e,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    return ranks
+
+
+def run_apart(job, env, code):
+    """Their logs."""
+    ranks = start_apart(job, env)
     logs = [p.communicate(timeout=120)[1] for p in ranks]
     check(all(p.returncode == code for p in ranks), "exit code %d: %r" % (code, logs))
     return logs
@@ -75,6 +88,100 @@ def check_unlike(base, out):
     run_apart(dict(two, device="cuda:0,cpu", output=out("unlike-kinds"), reduction="invariant"), unlike, 0)
 
 
+def check_bits(base, out):
+    """Over NCCL, which moves bytes: the bits of one rank, whatever the plan."""
+    one = run(dict(base, lanes=4, micro_batch=1, output=out("one")), env=NCCL)
+    for name, ranks, keys in (("dp2", 2, dict(dp=2)), ("dp4", 4, dict(dp=4)), ("zero1", 2, dict(dp=2, zero=1)),
+                              ("zero3", 2, dict(dp=2, zero=3)), ("buckets", 4, dict(dp=4, bucket_bytes=4096)),
+                              ("unequal", 2, dict(dp=2, batch_split="3,1")), ("pp", 2, dict(pp=2))):
+        job = dict(base, lanes=4, micro_batch=1, reduction="invariant", output=out("nccl-" + name), **keys)
+        r = run(job, ranks=ranks, env=NCCL)
+        if r and one:
+            same(r["weights_xxh64"], one["weights_xxh64"], name)
+            check("communicate by nccl, else staged" in r["log"] and "NCCL 2.28.9" in r["log"], r["log"])
+    tp = run(dict(base, tp=2, output=out("nccl-tp")), ranks=2, env=NCCL)
+    if tp and one:
+        near(tp["loss"], one["loss"], 1e-5, "tp over NCCL")
+    return one
+
+
+def check_fixed(base, out, one):
+    """NCCL's own sums: the same bits again, and others than ours on four ranks; the default between GPUs."""
+    found = []
+    for name in ("a", "b"):
+        r = run(dict(base, lanes=4, micro_batch=1, dp=4, output=out("fixed-" + name)), ranks=4,
+                env=dict(NCCL, WEFT_GPU_COMM=""))
+        if r:
+            check("communicate by nccl" in r["log"] and "reduction: fixed (auto, 4 GPUs)" in r["log"], r["log"])
+            found.append(r)
+    if len(found) == 2 and one:
+        same(found[0]["weights_xxh64"], found[1]["weights_xxh64"], "fixed, twice")
+        check(found[0]["weights_xxh64"] != one["weights_xxh64"], "NCCL's sums have the bits of ours")
+        near(found[0]["loss"], one["loss"], 1e-5, "fixed")
+    two = run(dict(base, lanes=2, dp=2, zero=2, output=out("fixed-zero2")), ranks=2, env=dict(NCCL, WEFT_GPU_COMM=""))
+    if two and one:
+        near(two["loss"], one["loss"], 1e-4, "fixed, zero 2")
+
+
+def error_lines(log):
+    return [x for x in log.splitlines() if "error" in x]
+
+
+def says(log, *parts):
+    if log is not None:
+        lines = error_lines(log)
+        check(lines and all(any(re.search(p, x) for x in lines) for p in parts), "%r in %r" % (parts, log))
+
+
+def check_bad(base, out):
+    """One line each: no NCCL, another one, ranks that share a GPU, unlike versions, ranks that do not come."""
+    two = dict(base, dp=2, lanes=2, output=out("bad"))
+    says(run(two, ranks=2, env=dict(NCCL, WEFT_GPU_COMM="mpi"), code=2), "WEFT_GPU_COMM is staged, peer or nccl, not 'mpi'")
+    says(run(two, ranks=2, env=dict(NCCL, WEFT_CUDA_LIBS="none"), code=2), r"NCCL is not found \(libnccl.so.2; .*staged")
+    says(run(two, ranks=2, env=dict(NCCL, WEFT_STUB_NCCL_VERSION="30000"), code=2), "is NCCL 3.0.0: 2.14 or a later NCCL 2")
+    says(run(dict(two, device="cuda:0", share_gpu=True), ranks=2, env=NCCL, code=2), "ranks 0 and 1 share a GPU",
+         "NCCL_HOSTID")
+    for log in run_apart(two, [dict(NCCL), dict(NCCL, WEFT_STUB_NCCL_VERSION="22901")], 2):
+        says(log, "rank 0 has NCCL 2.28.9, rank 1 has 2.29.1")
+    # asked for by nobody: a warning, and it trains
+    logs = run_apart(dict(two, output=out("unlike-nccl")),
+                     [dict(NCCL, WEFT_GPU_COMM=""), dict(NCCL, WEFT_GPU_COMM="", WEFT_STUB_NCCL_VERSION="22901")], 0)
+    check(re.search("WARN.*do not communicate by nccl: rank 0 has NCCL 2.28.9", logs[0]), logs[0])
+    start = time.time()
+    r = weft("run", "--nproc-per-node", "2", *words(two), "--timeout", "2",
+             env=dict(STUB, **dict(NCCL, WEFT_STUB_NCCL_ABSENT="1")), timeout=60)
+    says(r.err, r"NCCL did not connect ranks 0, 1 within 2 s \(--timeout\)")
+    check(r.code == 1 and time.time() - start < 20, "%s after %.1f s" % (r, time.time() - start))
+    for kind in ("FAIL", "ASYNC"):
+        for n in (1, 2, 3, 5, 9, 20):
+            r = weft("run", "--nproc-per-node", "2", *words(dict(two, output=out("%s%d" % (kind, n)))), "--timeout", "5",
+                     env=dict(STUB, **dict(NCCL, **{"WEFT_STUB_NCCL_" + kind: str(n)})), timeout=60)
+            check(r.code == 0 or r.code == 1 and 1 <= len(error_lines(r.err)) <= 2 and "nccl" in r.err.lower(),
+                  "%s=%d: %s" % (kind, n, r))
+            check(r.code == 1 or n < 4 and kind == "ASYNC", "%s=%d changes nothing" % (kind, n))
+
+
+def check_lost(base, out):
+    """A rank that is killed, or stopped, in the middle: the others end, with a line that says who or what."""
+    for name, how, limit in (("killed", signal.SIGKILL, 10), ("stopped", signal.SIGSTOP, 15)):
+        job = dict(base, dp=2, lanes=2, steps=1000000, checkpoint=dict(every=5), output=out(name))
+        ranks = start_apart(job, [NCCL, NCCL], "--timeout", "3")
+        for _ in range(200):
+            time.sleep(0.1)
+            if os.path.isdir(out(name) + "/checkpoints/step-00000005"):
+                break
+        ranks[1].send_signal(how)
+        start = time.time()
+        try:
+            log = ranks[0].communicate(timeout=60)[1]
+        finally:
+            ranks[1].kill()
+            ranks[1].communicate()
+        says(log, r"rank 1|NCCL")
+        check(ranks[0].returncode not in (0, None) and time.time() - start < limit,
+              "%s: code %s after %.1f s: %s" % (name, ranks[0].returncode, time.time() - start, log))
+
+
 with Scratch("nccl", memory=True) as s:
     model = small_model(s, n_embd=16, n_layer=2, vocab_size=33, n_positions=16)
     data = s.write("tokens.bin", u16(tokens(600, 33)))
@@ -83,4 +190,8 @@ with Scratch("nccl", memory=True) as s:
     out = lambda name: s.path("out", name)
     check_reduction(base, out)
     check_unlike(base, out)
+    one = check_bits(base, out)
+    check_fixed(base, out, one)
+    check_bad(base, out)
+    check_lost(base, out)
 end()

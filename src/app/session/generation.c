@@ -53,8 +53,7 @@ static weft_status connect_ranks(weft_session *s)
     WEFT_TRY(weft_session__open_group(s));
     WEFT_TRY(weft_session__outcome(s, open_device(s, &m)));
     WEFT_TRY(weft_session__compare_jobs(s));
-    WEFT_TRY(weft_session__gather_devices(s));
-    return weft_session__open_gpu_comm(s);
+    return weft_session__gather_devices(s);
 }
 
 /* ---- decide and compile ---- */
@@ -266,6 +265,7 @@ static weft_status open_runner(weft_session *s)
 static weft_status take_memory(weft_session *s)
 {
     WEFT_TRY(open_pool(s));
+    WEFT_TRY(weft_session__open_gpu_comm(s));
     WEFT_TRY(open_state(s));
     WEFT_TRY(open_gather(s));
     WEFT_TRY(open_runner(s));

@@ -1,44 +1,53 @@
 /* How ranks on GPUs communicate: on the device where a way of its plugin joins them, else staged
  * through the host.  $WEFT_GPU_COMM names one way, or staged. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugin/plugin.h"
 #include "session/session_priv.h"
 
-/* Known by name on every rank, also on those without the plugin; the preferred one first. */
-static const char *const ways[WEFT_EXEC_MAX_WAY] = {"peer", "nccl"};
+/* The one rule.  A way that was asked for is the only one.  Ranks that share one GPU read each
+ * other's memory (peer).  Between GPUs NCCL is the default, which knows their links; with
+ * reduction: invariant it only moves bytes, and sums that read peers' memory come first where it
+ * can be reached. */
+void weft_session__order_ways(const char *asked, int n_gpu, bool invariant,
+                              const char *way[WEFT_EXEC_MAX_WAY])
+{
+    bool nccl_first = n_gpu > 1 && !invariant;
+    memset(way, 0, sizeof *way * WEFT_EXEC_MAX_WAY);
+    if (asked && *asked) {
+        if (strcmp(asked, "staged") != 0) way[0] = asked;
+        return;
+    }
+    way[0] = nccl_first ? "nccl" : "peer";
+    way[1] = nccl_first ? "peer" : n_gpu > 1 ? "nccl" : NULL;
+}
 
 static weft_status check_name(const char *name)
 {
-    bool known = !name || !strcmp(name, "staged");
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY && !known; k++) known = !strcmp(name, ways[k]);
-    return known ? WEFT_OK
-                 : WEFT_FAIL(WEFT_ERR_ARG,
-                             "WEFT_GPU_COMM is staged, peer or nccl, not '%s'", name);
+    static const char *const known[] = {"staged", "peer", "nccl"};
+    for (size_t k = 0; k < WEFT_COUNT(known); k++)
+        if (!name || !*name || !strcmp(name, known[k])) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_GPU_COMM is staged, peer or nccl, not '%s'",
+                     name);
 }
 
 static const weft_device_way *find_way(const weft_device *d, const char *name)
 {
     const weft_plugin *p = weft_plugin_of(d);
-    for (int i = 0; p && i < p->n_way; i++)
+    for (int i = 0; name && p && i < p->n_way; i++)
         if (!strcmp(p->way[i]->name, name)) return p->way[i];
     return NULL;
 }
 
-static bool is_wanted(const char *name)
-{
-    const char *only = getenv("WEFT_GPU_COMM");
-    return !only || !*only || !strcmp(only, name);
-}
-
 /* The ways that some rank has: all ranks open those, one after another. */
-static weft_status agree_on_ways(weft_session *s, bool *has)
+static weft_status agree_on_ways(weft_session *s, const char *const *name, bool *has)
 {
     unsigned char mine[WEFT_EXEC_MAX_WAY], *all;
     int           n = s->now->comm->world;
     for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++)
-        mine[k] = is_wanted(ways[k]) && find_way(s->device, ways[k]);
+        mine[k] = find_way(s->device, name[k]) != NULL;
     all = WEFT_ARENA_ARRAY(s->now->arena, unsigned char, n *WEFT_EXEC_MAX_WAY);
     WEFT_TRY(weft_arena_status(s->now->arena));
     WEFT_TRY(weft_session__gather(s, mine, sizeof mine, all));
@@ -49,22 +58,93 @@ static weft_status agree_on_ways(weft_session *s, bool *has)
     return WEFT_OK;
 }
 
-weft_status weft_session__open_gpu_comm(weft_session *s)
+/* Why this rank cannot use a way; "": it can, or has no GPU. */
+static weft_status try_way(const weft_session *s, const char *name)
 {
-    weft_generation *g    = s->now;
-    const char      *name = getenv("WEFT_GPU_COMM");
+    const weft_device_way *way = find_way(s->device, name);
+    weft_device_hello      hello;
+    return way ? way->hello(s->device, &hello) : WEFT_OK;
+}
+
+/* A way that was asked for by name says what it lacks. */
+static weft_status check_asked(const weft_session *s, const char *asked)
+{
+    if (!asked || !*asked) return WEFT_OK;
+    weft_status st = try_way(s, asked);
+    return st == WEFT_OK ? st : weft_fail_in(st, "WEFT_GPU_COMM=%s: ", asked);
+}
+
+/* Do all ranks on GPUs communicate by the preferred way?  Else why: a line. */
+static weft_status check_joined(weft_session *s, const char *name, bool *joined,
+                                char *why, size_t bytes)
+{
+    const weft_session__devices *d    = &s->now->devices;
+    const weft_device_comm      *dc   = s->now->gpu_comm[0];
+    int32_t                     *rank = WEFT_ARENA_ARRAY(s->now->arena, int32_t, d->n);
+    int                          n    = 0;
+    WEFT_TRY(weft_arena_status(s->now->arena));
+    for (int r = 0; r < d->n; r++)
+        if (d->card[r].gpu[0]) rank[n++] = r;
+    *joined = n < 2 || !find_way(s->device, name) || weft_device_comm_joins(dc, n, rank);
+    *why    = 0;
+    if (*joined) return WEFT_OK;
+    weft_device_comm_explain(dc, n, rank, why, bytes);
+    if (!dc && try_way(s, name) != WEFT_OK) snprintf(why, bytes, "%s", weft_error_text());
+    return WEFT_OK;
+}
+
+static weft_status open_ways(weft_session *s, const char *const *name, bool any_order)
+{
+    weft_generation *g = s->now;
     bool             has[WEFT_EXEC_MAX_WAY];
-    if (!g->comm) return WEFT_OK;
-    WEFT_TRY(weft_session__outcome(s, check_name(name && *name ? name : NULL)));
-    WEFT_TRY(agree_on_ways(s, has));
+    WEFT_TRY(agree_on_ways(s, name, has));
     for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++) {
-        const weft_device_way *way =
-            is_wanted(ways[k]) ? find_way(s->device, ways[k]) : NULL;
-        if (has[k])
-            WEFT_TRY(weft_device_comm_open(way, way ? s->device : NULL, g->comm,
-                                           &g->gpu_comm[k]));
+        const weft_device_way *way = find_way(s->device, name[k]);
+        if (!has[k]) continue;
+        WEFT_TRY(
+            weft_device_comm_open(way, way ? s->device : NULL, g->comm, &g->gpu_comm[k]));
+        if (g->gpu_comm[k]) g->gpu_comm[k]->any_order = any_order;
     }
     return WEFT_OK;
+}
+
+weft_status weft_session__open_gpu_comm(weft_session *s)
+{
+    weft_generation *g     = s->now;
+    const char      *asked = getenv("WEFT_GPU_COMM"), *name[WEFT_EXEC_MAX_WAY];
+    bool invariant         = !g->plan || g->plan->of.reduction != WEFT_REDUCTION_FIXED;
+    bool joined;
+    char why[400];
+    if (!g->comm) return WEFT_OK;
+    WEFT_TRY(weft_session__outcome(s, check_name(asked)));
+    WEFT_TRY(weft_session__outcome(s, check_asked(s, asked)));
+    weft_session__order_ways(asked, g->devices.n_gpu, invariant, name);
+    WEFT_TRY(open_ways(s, name, !invariant));
+    WEFT_TRY(check_joined(s, name[0], &joined, why, sizeof why));
+    if (asked && *asked)
+        return weft_session__outcome(
+            s, joined ? WEFT_OK
+                      : WEFT_FAIL(WEFT_ERR_ARG,
+                                  "WEFT_GPU_COMM=%s does not join the ranks on "
+                                  "GPUs: %s; WEFT_GPU_COMM=staged does",
+                                  asked, why));
+    if (!joined && g->devices.n_gpu > 1)
+        weft_say_warn(&s->say, "ranks on GPUs do not communicate by %s: %s", name[0],
+                      why);
+    return WEFT_OK;
+}
+
+void weft_session__say_gpu_comm(weft_session *s)
+{
+    char   text[80] = "";
+    size_t n        = 0;
+    if (!s->now->comm || s->now->devices.n_gpu < 1) return;
+    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++)
+        if (s->now->gpu_comm[k] && n < sizeof text)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s, else ",
+                                  s->now->gpu_comm[k]->way->name);
+    weft_say_info(&s->say, "ranks on GPUs communicate by %sstaged (through host memory)",
+                  text);
 }
 
 void weft_session__close_gpu_comm(weft_generation *g)

@@ -181,7 +181,11 @@ weft_status weft_session__check_step(const weft_session *s, const weft_metrics_r
 
 /* gpu_comm.c: all ranks together; nothing where a job has one. */
 weft_status weft_session__open_gpu_comm(weft_session *s);
-void        weft_session__close_gpu_comm(weft_generation *g);
+/* The ways to try, the preferred one first, NULL: no more; asked: $WEFT_GPU_COMM, or NULL. */
+void weft_session__order_ways(const char *asked, int n_gpu, bool invariant,
+                              const char *way[WEFT_EXEC_MAX_WAY]);
+void weft_session__say_gpu_comm(weft_session *s);
+void weft_session__close_gpu_comm(weft_generation *g);
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */
 weft_status weft_session__open_group(weft_session *s);

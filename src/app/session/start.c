@@ -103,6 +103,7 @@ void weft_session__log_start(weft_session *s)
         (long long)s->job.batch, (long long)s->job.seq, (long long)s->job.micro_batch,
         (long long)s->job.lanes, weft_pool_threads(s->pool));
     say_device(s);
+    weft_session__say_gpu_comm(s);
     weft_session__say_reduction(s);
     weft_say_info(
         &s->say,

@@ -60,6 +60,22 @@ bool weft_device_comm_joins(const weft_device_comm *dc, int n, const int32_t *ra
     return dc->way->joins(hello, n);
 }
 
+const char *weft_device_comm_explain(const weft_device_comm *dc, int n,
+                                     const int32_t *rank, char *text, size_t bytes)
+{
+    const weft_device_hello *hello[WEFT_COMM_MAX_TERM];
+    text[0] = 0;
+    if (!dc || n > WEFT_COMM_MAX_TERM || !dc->way->explain) return text;
+    for (int i = 0; i < n; i++) {
+        hello[i] = &dc->hello[rank[i]];
+        if (!is_zero(hello[i])) continue;
+        snprintf(text, bytes, "rank %d has none", rank[i]);
+        return text;
+    }
+    dc->way->explain(hello, rank, n, text, bytes);
+    return text;
+}
+
 /* ---- the watcher ---- */
 
 static void note_error(weft_device_watch *w, weft_status st)

@@ -13,8 +13,8 @@
  * A way ("peer", "nccl") is a table of functions, and promises what comm.h promises:
  * (1) nothing hangs: where a member does not come, or anybody gave up, everything that was issued
  *     comes to its end, what the way had still to write is not written, and check() says why
- * (2) the sum's order: the tree over group position, with lanes and units as in comm.h; a way whose
- *     sums have another order says so (fixed_order)
+ * (2) the sum's order: the tree over group position, with lanes and units as in comm.h; any fixed
+ *     order where any_order is set
  * (3) run only issues: it allocates nothing, waits for nothing and reads no device memory */
 #ifndef WEFT_COMM_DEVICE_COMM_H
 #define WEFT_COMM_DEVICE_COMM_H
@@ -51,10 +51,12 @@ typedef struct weft_device_group_spec {
 
 typedef struct weft_device_way {
     const char *name; /* as WEFT_GPU_COMM names it */
-    bool        fixed_order;
     weft_status (*hello)(weft_device *d, weft_device_hello *out);
     /* Can ranks that told these work together?  n of them, none all zero. */
     bool (*joins)(const weft_device_hello *const *hello, int n);
+    /* Why they cannot: a line about the first two that keep apart, called name[]; NULL: none. */
+    void (*explain)(const weft_device_hello *const *hello, const int32_t *name, int n,
+                    char *text, size_t bytes);
     /* Does it carry out calls of this kind and type?  messages: sends and receives. */
     bool (*takes)(weft_collective kind, weft_dtype t);
     bool messages;
@@ -93,6 +95,8 @@ struct weft_device_comm {
     weft_device             *device;
     weft_comm               *comm;
     const weft_device_hello *hello; /* of all ranks */
+    /* reduction: fixed.  The opener sets it, at all ranks alike, before groups are opened. */
+    bool any_order;
     /* of device memory that opened groups hold at this rank */
     int64_t                   bytes;
     void                     *impl;
@@ -105,6 +109,9 @@ weft_status weft_device_comm_open(const weft_device_way *way, weft_device *d,
                                   weft_comm *c, weft_device_comm **out);
 void        weft_device_comm_close(weft_device_comm *dc); /* NULL is fine */
 bool weft_device_comm_joins(const weft_device_comm *dc, int n, const int32_t *rank);
+/* Why it does not join them, for people; gives text, perhaps "". */
+const char *weft_device_comm_explain(const weft_device_comm *dc, int n,
+                                     const int32_t *rank, char *text, size_t bytes);
 /* What has ended communication, here or elsewhere: WEFT_ERR_PEER.  What streams hold after that
  * is of no use. */
 weft_status weft_device_comm_check(weft_device_comm *dc);

@@ -1,0 +1,52 @@
+/* Communication between GPUs by NCCL: a way of comm/device_comm.h.
+ *
+ * A group of ranks has a communicator of its own, and so has each tag of it: calls of one group are
+ * issued on one stream, in the same order by all members.  Communicators are non-blocking: whatever
+ * NCCL still has to do on the host is waited for here, at most timeout_s. */
+#ifndef WEFT_CUDA_NCCL_H
+#define WEFT_CUDA_NCCL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "comm/device_comm.h"
+#include "gpu.h"
+#include "library.h"
+
+/* One group's communicator.  lock: whoever calls NCCL with it. */
+struct weft_device_group {
+    weft_device_comm  *end;
+    weft_device_group *next; /* of the same end */
+    void              *comm; /* ncclComm_t; NULL: aborted, or never there */
+    int                n, me;
+    int32_t           *rank;
+    bool               any_order; /* sums may have NCCL's order */
+    pthread_mutex_t    lock;
+    _Atomic bool       stop; /* aborting: who waits inside the lock leaves it */
+    bool               busy; /* the watcher works with it; under the end's lock */
+    /* terms that came to be added here; as large as the largest call wants it */
+    weft_memory stage;
+    /* Words in pinned memory.  progress is written in the stream's order: odd while a call is under
+     * way, another number for each call of a program.  aborted: sums write nothing. */
+    weft_memory        words;
+    volatile uint32_t *progress;
+    uint32_t          *aborted;
+    uint32_t last_number, seen; /* of calls; what look() saw last, and since when */
+    double   seen_s;
+};
+
+/* Everything that the communicator was given has been issued.  code: what a call of NCCL returned;
+ * what: its name, for the error.  The lock is held. */
+weft_status weft_cuda_nccl_settle(weft_device_group *g, int code, const char *what);
+/* "ranks 0, 2, 3" */
+const char *weft_cuda_nccl_print_ranks(const weft_device_group *g, char *text,
+                                       size_t bytes);
+
+/* nccl_call.c: calls of a group. */
+weft_status weft_cuda_nccl_prepare(weft_device_group *g, const weft_comm_call *call,
+                                   weft_device_call **out);
+weft_status weft_cuda_nccl_run(weft_device_call *call, weft_stream *s, int64_t number);
+void        weft_cuda_nccl_release(weft_device_call *call);
+bool        weft_cuda_nccl_takes(weft_collective kind, weft_dtype t);
+
+#endif
