@@ -11,6 +11,8 @@
 #   steps       weft bench of a few models, with and without graphs
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
 #   classes     the time of gpt2's instructions by kind and size
+#   nccl        NCCL with ranks that share the GPU: bits, aborts, kills; two launchers in two network namespaces
+#   machines    ranks on several GPUs: GPUS of each machine, of those that the file HOSTS names (tools/gpu_machines.sh)
 #   tune        algorithms of cublasLt measured: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
 #   predict     20 models: steps and memory predicted from a calibration (CLUSTER=file: that one), then measured
 #   sanitize    two steps of two-layer models under compute-sanitizer: memcheck, racecheck of own kernels
@@ -30,7 +32,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
@@ -76,6 +78,10 @@ run_block() {
             bench "gpt2 bf16, batch 32, no graphs" WEFT_CUDA_GRAPH=0 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             bench "gpt2 bf16, batch 1" A=1 "gpt2 --batch 1 --seq 128 --dtype bf16"
         ;;
+    nccl) # 77: this machine lets us make no namespaces
+        "$build/test_cuda_comm" nccl && { tests/hosts/nccl.sh "$build/weft" || [ $? = 77 ]; }
+        ;;
+    machines) tools/gpu_machines.sh "$build" ;;
     kernels) "$build/bench_cuda_ops" ;;
     classes)
         bench "gpt2 bf16, traced" A=1 "gpt2 --batch 32 --seq 1024 --dtype bf16 --trace $out/trace.json" &&

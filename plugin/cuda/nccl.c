@@ -141,6 +141,12 @@ static weft_status fail_nccl(weft_device_group *g, int code, const char *what)
                      more && *more ? more : "");
 }
 
+weft_status weft_cuda_nccl_ended(const weft_device_group *g)
+{
+    WEFT_TRY(weft_comm_check(g->end->comm)); /* the reason, and whose it is */
+    return WEFT_FAIL(WEFT_ERR_PEER, "communication was given up");
+}
+
 /* Until NCCL has done what it was asked for, at most so long; the lock is held.  *late: it had not. */
 static weft_status wait_until(weft_device_group *g, int *code, double limit_s, bool *late)
 {
@@ -150,7 +156,7 @@ static weft_status wait_until(weft_device_group *g, int *code, double limit_s, b
         int asked = l->async_error(g->comm, code);
         if (asked) *code = asked;
         if (*code != WEFT_NCCL_IN_PROGRESS) break;
-        if (g->stop) return WEFT_FAIL(WEFT_ERR_PEER, "communication was given up");
+        if (g->stop) return weft_cuda_nccl_ended(g);
         WEFT_TRY(weft_comm_check(g->end->comm));
         *late = weft_clock_s() > until_s;
     }

@@ -38,6 +38,8 @@ struct weft_device_group {
 /* Everything that the communicator was given has been issued.  code: what a call of NCCL returned;
  * what: its name, for the error.  The lock is held. */
 weft_status weft_cuda_nccl_settle(weft_device_group *g, int code, const char *what);
+/* After an abort: why. */
+weft_status weft_cuda_nccl_ended(const weft_device_group *g);
 /* "ranks 0, 2, 3" */
 const char *weft_cuda_nccl_print_ranks(const weft_device_group *g, char *text,
                                        size_t bytes);

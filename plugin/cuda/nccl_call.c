@@ -452,8 +452,7 @@ static weft_status issue_call(issue *x)
 
 static weft_status issue_locked(issue *x)
 {
-    if (!x->g->comm || x->g->stop)
-        return WEFT_FAIL(WEFT_ERR_PEER, "communication was given up");
+    if (!x->g->comm || x->g->stop) return weft_cuda_nccl_ended(x->g);
     WEFT_TRY(write_progress(x, 2 * x->c->number + 1));
     WEFT_TRY(issue_call(x));
     return write_progress(x, 2 * x->c->number + 2);
