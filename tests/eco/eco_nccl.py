@@ -56,7 +56,7 @@ def check_reduction(base, out):
     """auto: fixed on two GPUs and on unlike kinds, invariant on one GPU; the log says which, and what each costs."""
     two = dict(base, dp=2, lanes=2)
     for name, keys, line in (
-            ("two", {}, r"reduction: fixed \(auto, 2 GPUs\): .*reduction=invariant would give .* GB of gradient sums"),
+            ("two", {}, r"reduction: fixed \(auto, 2 GPUs\): .*reduction=invariant would give .* at \S+ KB of gradient sums"),
             ("shared", dict(device="cuda:0", share_gpu=True), r"reduction: invariant \(1 GPU\): .*reduction=fixed"),
             ("mixed", dict(device="cuda,cpu"), r"reduction: fixed \(auto, 1 GPU and 1 rank on CPUs\)"),
             ("cpus", dict(device="cpu"), r"reduction: invariant \(2 ranks on CPUs\)"),

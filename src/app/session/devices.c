@@ -169,29 +169,37 @@ static double count_sum_bytes(const weft_session *s, int lanes)
     return 4.0 * (double)weft_model_weights(s->now->made.model) / parts * lanes;
 }
 
+static const char *print_size(double bytes, char *text, size_t n)
+{
+    static const char *const unit[] = {"bytes", "KB", "MB", "GB", "TB"};
+    size_t                   k      = 0;
+    for (; bytes >= 1000 && k + 1 < WEFT_COUNT(unit); k++) bytes /= 1000;
+    snprintf(text, n, "%.3g %s", bytes, unit[k]);
+    return text;
+}
+
 void weft_session__say_reduction(weft_session *s)
 {
-    char devices[80] = "";
+    char devices[80] = "", size[32];
     if (s->now->n_rank < 2 || !s->now->plan) return;
     int         dp    = s->now->plan->strategy.dp > 1 ? s->now->plan->strategy.dp : 1;
     int         lanes = ((int)s->job.lanes + dp - 1) / dp;
-    double      bytes = 1e-9 * count_sum_bytes(s, lanes);
     bool        fixed = s->now->plan->of.reduction == WEFT_REDUCTION_FIXED;
     const char *by    = s->by_devices ? "auto, " : "";
     print_devices(&s->now->devices, devices, sizeof devices);
+    print_size(count_sum_bytes(s, lanes), size, sizeof size);
     if (fixed)
         weft_say_info(
             &s->say,
             "reduction: fixed (%s%s): the same bits for this plan, sums in the "
             "order of the plan and the devices; reduction=invariant would give the "
-            "same bits for any dp and pp, at %.3g GB of gradient sums a rank, sums "
+            "same bits for any dp and pp, at %s of gradient sums a rank, sums "
             "after all terms have been moved",
-            by, devices, bytes);
+            by, devices, size);
     else
-        weft_say_info(
-            &s->say,
-            "reduction: invariant (%s): the same bits for any dp and pp, at %d "
-            "lane%s or %.3g GB of gradient sums a rank; reduction=fixed sums in the "
-            "order of the plan and the devices",
-            devices, lanes, lanes > 1 ? "s" : "", bytes);
+        weft_say_info(&s->say,
+                      "reduction: invariant (%s): the same bits for any dp and pp, at %d "
+                      "lane%s or %s of gradient sums a rank; reduction=fixed sums in the "
+                      "order of the plan and the devices",
+                      devices, lanes, lanes > 1 ? "s" : "", size);
 }
