@@ -62,15 +62,47 @@ def rotate(x, cos, sin):
     return x * cos + torch.cat((-b, a), -1) * sin
 
 
+class Experts(nn.Module):
+    """Top-k experts over torch._grouped_mm: rows sorted by expert, no row dropped."""
+
+    def __init__(self, dim, hidden, experts, top):
+        super().__init__()
+        self.experts, self.top = experts, top
+        self.router = nn.Linear(dim, experts, False)
+        self.gate_up = nn.Parameter(0.02 * torch.randn(experts, dim, 2 * hidden))
+        self.down = nn.Parameter(0.02 * torch.randn(experts, hidden, dim))
+
+    def forward(self, x):
+        rows = x.flatten(0, 1)
+        share, expert = torch.topk(F.softmax(self.router(rows).float(), -1), self.top)
+        share = (share / share.sum(-1, keepdim=True)).flatten()
+        order = torch.argsort(expert.flatten(), stable=True)
+        ends = torch.cumsum(torch.bincount(expert.flatten(), minlength=self.experts), 0).to(torch.int32)
+        sent = rows[order // self.top].bfloat16()
+        gate, up = torch._grouped_mm(sent, self.gate_up.bfloat16(), ends).chunk(2, -1)
+        made = torch._grouped_mm(F.silu(gate) * up, self.down.bfloat16(), ends) * share[order, None]
+        return torch.zeros_like(rows).index_add(0, order // self.top, made.to(rows.dtype)).view_as(x)
+
+
+class Gated(nn.Module):
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.gate_up, self.down = nn.Linear(dim, 2 * hidden, False), nn.Linear(hidden, dim, False)
+
+    def forward(self, x):
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return self.down(F.silu(gate) * up)
+
+
 class LlamaBlock(nn.Module):
-    def __init__(self, dim, heads, groups, hidden):
+    def __init__(self, dim, heads, groups, hidden, experts):
         super().__init__()
         self.heads, self.groups, self.size = heads, groups, dim // heads
         self.norm_1, self.norm_2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
         self.q = nn.Linear(dim, dim, False)
         self.kv = nn.Linear(dim, 2 * groups * self.size, False)
         self.proj = nn.Linear(dim, dim, False)
-        self.gate_up, self.down = nn.Linear(dim, 2 * hidden, False), nn.Linear(hidden, dim, False)
+        self.mlp = Experts(dim, hidden, experts, 2) if experts else Gated(dim, hidden)
 
     def forward(self, x, cos, sin):
         n, t, dim = x.shape
@@ -79,16 +111,15 @@ class LlamaBlock(nn.Module):
         k, v = self.kv(y).view(n, t, 2, self.groups, self.size).permute(2, 0, 3, 1, 4)
         o = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True, enable_gqa=True)
         x = x + self.proj(o.transpose(1, 2).reshape(n, t, dim))
-        gate, up = self.gate_up(self.norm_2(x)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
+        return x + self.mlp(self.norm_2(x))
 
 
 class Llama(nn.Module):
-    def __init__(self, seq, dim, heads, groups, hidden, layers, vocab):
+    def __init__(self, seq, dim, heads, groups, hidden, layers, vocab, experts=0):
         super().__init__()
         self.vocab = vocab
         self.tokens = nn.Embedding(vocab, dim)
-        self.blocks = nn.ModuleList(LlamaBlock(dim, heads, groups, hidden) for _ in range(layers))
+        self.blocks = nn.ModuleList(LlamaBlock(dim, heads, groups, hidden, experts) for _ in range(layers))
         self.norm = nn.RMSNorm(dim)
         size = dim // heads
         angle = torch.outer(torch.arange(seq).float(), 1e4 ** (-torch.arange(0, size, 2).float() / size)).repeat(1, 2)
@@ -107,6 +138,7 @@ MODELS = {
     'gpt2': lambda seq: Gpt(seq, 768, 12, 12),
     'gpt-1.3b': lambda seq: Gpt(seq, 2048, 16, 24),
     'llama-1.2b': lambda seq: Llama(seq, 2048, 32, 8, 8192, 16, 128256),
+    'mixtral-like': lambda seq: Llama(seq, 1024, 16, 4, 3584, 12, 32000, experts=8),
 }
 
 
