@@ -33,10 +33,11 @@ while getopts b:o: option; do
 done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || { sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 2; }
+case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
-    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm bench_cuda_ops; do
+    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped bench_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
     ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
@@ -44,9 +45,9 @@ if [ "$1" = pack ]; then
     du -sh "$2"
     exit
 fi
-[ -e "$build/libcmocka.so.0" ] && export LD_LIBRARY_PATH=$PWD/$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+[ -e "$build/libcmocka.so.0" ] && export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$out"
-export WEFT=$PWD/$build/weft WEFT_PLUGINS=$PWD/$build WEFT_TEST_GPU=1
+export WEFT=$build/weft WEFT_PLUGINS=$build WEFT_TEST_GPU=1
 
 describe() {
     echo "commit $(cat "$build/commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%Y-%m-%dT%H:%MZ)"
@@ -61,7 +62,7 @@ bench() { # label, environment, arguments
 
 run_block() {
     case $1 in
-    ops) "$build/test_cuda_ops" ;;
+    ops) "$build/test_cuda_ops" && "$build/test_cuda_grouped" ;;
     reference)
         [ -e ../shared/reference ] || export WEFT_TEST_REFERENCE=$PWD/shared/reference
         WEFT_TEST_DEVICE=cuda "$build/test_trains"
