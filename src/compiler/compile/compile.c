@@ -8,18 +8,6 @@
 #include "graph/sums.h"
 #include "partition/partition.h"
 
-weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, int64_t seq)
-{
-    return (weft_compile_spec){
-        .model       = model,
-        .seq         = seq,
-        .batch       = batch,
-        .micro_batch = batch,
-        .lanes       = 1,
-        .dtype       = "fp32",
-        .optimizer   = {"adamw", 1e-4, {0.9, 0.999}, 1e-8, 0.01, 0, 1}};
-}
-
 /* ---- the model ---- */
 
 /* Graph text says one batch; a step has others. */
@@ -233,27 +221,6 @@ static bool same_optimizer(const weft_compile_optimizer *a,
            a->beta[1] == b->beta[1] && a->eps == b->eps &&
            a->weight_decay == b->weight_decay && a->momentum == b->momentum &&
            a->clip == b->clip;
-}
-
-void weft_compile_for_cuda(weft_compile_spec *s)
-{
-    s->row_elements = 64;
-    s->head_rows    = 4096;
-    s->align_bytes  = 256;
-    s->rewrites     = true;
-    s->fusions      = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_COPY;
-}
-
-const char *weft_compile_dtype_hint(const char *name)
-{
-    static const char *const half[]  = {"fp16", "f16", "float16", "half", "F16"};
-    static const char *const eight[] = {"fp8",      "f8",      "float8", "fp8_e4m3",
-                                        "fp8_e5m2", "f8_e4m3", "f8_e5m2"};
-    for (size_t i = 0; i < WEFT_COUNT(half); i++)
-        if (!strcmp(name, half[i])) return "fp16 is not supported yet: use bf16";
-    for (size_t i = 0; i < WEFT_COUNT(eight); i++)
-        if (!strcmp(name, eight[i])) return "fp8 is not supported yet: use bf16";
-    return NULL;
 }
 
 bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec *s)

@@ -1,0 +1,37 @@
+/* Specs as values: this needs no compiler, so readers of job files can be built without one. */
+#include <string.h>
+
+#include "compile/compile.h"
+
+weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, int64_t seq)
+{
+    return (weft_compile_spec){
+        .model       = model,
+        .seq         = seq,
+        .batch       = batch,
+        .micro_batch = batch,
+        .lanes       = 1,
+        .dtype       = "fp32",
+        .optimizer   = {"adamw", 1e-4, {0.9, 0.999}, 1e-8, 0.01, 0, 1}};
+}
+
+void weft_compile_for_cuda(weft_compile_spec *s)
+{
+    s->row_elements = 64;
+    s->head_rows    = 4096;
+    s->align_bytes  = 256;
+    s->rewrites     = true;
+    s->fusions      = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_COPY;
+}
+
+const char *weft_compile_dtype_hint(const char *name)
+{
+    static const char *const half[]  = {"fp16", "f16", "float16", "half", "F16"};
+    static const char *const eight[] = {"fp8",      "f8",      "float8", "fp8_e4m3",
+                                        "fp8_e5m2", "f8_e4m3", "f8_e5m2"};
+    for (size_t i = 0; i < WEFT_COUNT(half); i++)
+        if (!strcmp(name, half[i])) return "fp16 is not supported yet: use bf16";
+    for (size_t i = 0; i < WEFT_COUNT(eight); i++)
+        if (!strcmp(name, eight[i])) return "fp8 is not supported yet: use bf16";
+    return NULL;
+}
