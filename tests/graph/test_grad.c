@@ -92,7 +92,9 @@ static void check_case(const weft_test_case *c)
                                               u.in[k].shape.d)
                            : weft_build_param(&b, "p", u.in[k].dtype, u.in[k].shape.n,
                                               u.in[k].shape.d);
-        if (!index) wrt[n_wrt++] = in[k];
+        /* a router's bias decides which experts are taken, and nothing else */
+        bool choice = c->op == WEFT_OP_ROUTE && k == 1;
+        if (!index && !choice) wrt[n_wrt++] = in[k];
     }
     OK(b.st);
     OK(weft_graph_add_node(g, c->op, u.attr, u.n_in, in, "y", u.n_out, out));
