@@ -23,10 +23,10 @@ static fixture *make(fixture *f, const char *ranks, const char *reduction)
 {
     *f = (fixture){.s.now = &f->g};
     for (int r = 0; ranks[r]; r++) {
-        bool gpu = ranks[r] != 'c';
-        snprintf(f->card[r].kind, sizeof f->card[r].kind, "%s", gpu ? "cuda" : "cpu");
-        snprintf(f->card[r].kernels, sizeof f->card[r].kernels, "%s 1.0",
-                 f->card[r].kind);
+        bool        gpu  = ranks[r] != 'c';
+        const char *kind = gpu ? "cuda" : "cpu";
+        snprintf(f->card[r].kind, sizeof f->card[r].kind, "%s", kind);
+        snprintf(f->card[r].kernels, sizeof f->card[r].kernels, "%s 1.0", kind);
         if (gpu) snprintf(f->card[r].gpu, sizeof f->card[r].gpu, "id-%c", ranks[r]);
         f->g.devices.n++;
     }
