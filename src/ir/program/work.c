@@ -75,17 +75,21 @@ bool weft_instr_launches(const weft_instr *i)
            !(weft_op_get(i->op)->flags & WEFT_OP_UPDATE);
 }
 
+static double last_extent(const weft_shape *x)
+{
+    return x->n ? (double)x->d[x->n - 1] : 0;
+}
+
 /* What a row kernel's speed goes by besides bytes: the width of its rows; of a sum, how many it
  * makes. */
 static double row_width(const weft_instr *i)
 {
-    const weft_shape *x = &i->in[0].type.shape;
     switch (i->op) {
     case WEFT_OP_LAYER_NORM:
     case WEFT_OP_LAYER_NORM_GRAD:
     case WEFT_OP_RMS_NORM:
     case WEFT_OP_RMS_NORM_GRAD:
-    case WEFT_OP_CROSS_ENTROPY: return x->n ? (double)x->d[x->n - 1] : 0;
+    case WEFT_OP_CROSS_ENTROPY: return last_extent(&i->in[0].type.shape);
     case WEFT_OP_REDUCE: return (double)weft_shape_count(&i->out[0].type.shape);
     default: return 0;
     }
