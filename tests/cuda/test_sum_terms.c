@@ -39,7 +39,7 @@ static void check(weft_dtype t, int n, const int *level, int64_t count, int shif
 {
     weft_kernel_ctx x      = {0};
     int64_t         size   = weft_dtype_bytes(t);
-    size_t          bytes  = (size_t)(MAX_COUNT + GUARD) * 4;
+    size_t          bytes  = ((size_t)(MAX_COUNT + GUARD) * 4 + 63) / 64 * 64;
     char           *memory = aligned_alloc(64, bytes * (size_t)(n + 2));
     const void     *in[MAX_TERM];
     fill(memory, t, (int64_t)bytes / size * (n + 2));
