@@ -4,7 +4,8 @@
     soak      2,000 steps of a small model: neither host nor device memory grows after the first 200
     wall      gpt2 by wall clock: start to first step twice, 200 steps of a token file with clip 1.0, logging and one
               checkpoint beside weft bench's step, and the cores that the host used
-    long      500 steps of gpt2 on real text (this repository's, by bytes), bf16 against the spread of three fp32 seeds
+    long      500 steps of gpt2 on real text (this repository's, by bytes), bf16 against the spread of three fp32 seeds;
+              passed: the mean of the last 50 steps is inside it
     sanitize  two steps of two-layer models under compute-sanitizer: memcheck, and racecheck of own kernels
 
 --short: a shorter form of soak (500 steps) and sanitize (two models).  Exit code 1: something is not as it should be."""
@@ -165,7 +166,7 @@ def long():
         off = max(0.0, min(seeds) - mean["bf16, seed 1"], mean["bf16, seed 1"] - max(seeds))
         print("up to %3d  " % k + "  ".join("%.4f" % v for v in mean.values()) +
               "  spread %.4f, bf16 %s" % (max(seeds) - min(seeds), "inside" if inside else "outside by %.4f" % off))
-        good &= off <= max(seeds) - min(seeds)
+        good = inside  # of the last 50 steps; a fourth fp32 seed would leave the spread of three now and then, too
     return good
 
 

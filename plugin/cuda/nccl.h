@@ -13,7 +13,7 @@
 #include "gpu.h"
 #include "library.h"
 
-/* One group's communicator.  lock: whoever calls NCCL with it. */
+/* One group's communicator.  lock: held by the thread that calls NCCL with it. */
 struct weft_device_group {
     weft_device_comm  *end;
     weft_device_group *next; /* of the same end */

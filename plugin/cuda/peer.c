@@ -225,7 +225,7 @@ static void end_group(weft_device_group *g)
         write_word(g->me ? &g->words->full[k] : &g->words->empty[k], 1);
 }
 
-/* First nothing more is written, then nobody waits.  On a GPU that fails nothing runs. */
+/* Stops writes first, then releases all waits.  On a GPU that failed nothing runs. */
 static void abort_end(weft_device_comm *dc)
 {
     peer_end      *e   = dc->impl;

@@ -83,7 +83,7 @@ struct weft_device_group {
     double   since_s;
 };
 
-/* peer.c: bytes of the board, from a multiple of 64; dropped when nobody has any. */
+/* peer.c: bytes of the board, from a multiple of 64; freed when none are in use. */
 weft_status weft_cuda_peer_take(peer_end *e, int64_t bytes, int64_t *at);
 void        weft_cuda_peer_give_back(peer_end *e);
 

@@ -207,7 +207,7 @@ static weft_status agree(weft_device_group *g, const peer_record *all)
     return WEFT_OK;
 }
 
-/* Whoever fails says so before anybody waits for it. */
+/* A member that fails reports it before any other waits for it. */
 static weft_status open_members(weft_device_group *g, const weft_device_group_spec *spec,
                                 peer_record *mine, peer_record *all)
 {

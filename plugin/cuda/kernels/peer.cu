@@ -1,6 +1,6 @@
 /* Communication between ranks that reach each other's device memory: the owner of a run reads it
- * everywhere and writes it wherever it goes; nobody else touches that run.  Streams have waited for
- * the words of all members before, so every rank's table and tensors are there. */
+ * from all members and writes it to its targets; no other rank touches that run.  Streams have
+ * waited for the flags of all members before, so every rank's table and tensors are there. */
 #include "cuda_vec.h"
 
 /* Words that other processes write or read. */

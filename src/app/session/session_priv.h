@@ -48,7 +48,7 @@ typedef struct weft_generation {
     weft_session__devices devices;
     /* how this rank's GPU communicates, the preferred way first; NULL: staged through the host */
     weft_device_comm *gpu_comm[WEFT_EXEC_MAX_WAY];
-    bool              refused; /* by all ranks, in the same words: nobody need be told */
+    bool              refused; /* by all ranks, with the same message: no abort is sent */
     weft_plan        *plan;    /* NULL: one rank */
     weft_compiled     made;    /* this rank's program, of the training */
     weft_runner      *runner;
@@ -224,7 +224,7 @@ weft_status weft_session__compare_programs(weft_session *s, const weft_compiled 
 weft_status weft_session__compare_weights(weft_session *s); /* the model's own */
 /* st of all ranks, in the same words. */
 weft_status weft_session__refuse(weft_session *s, weft_status st);
-/* Of something that every rank has tried: where it failed at all of them, nobody need be told. */
+/* Of something that every rank has tried: where it failed on all of them, no abort is sent. */
 weft_status weft_session__outcome(weft_session *s, weft_status st);
 
 /* open_data.c: the job's seq from its rows, where it gives none; data opened for the compiled

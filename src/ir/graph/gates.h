@@ -5,7 +5,7 @@
 #include "graph/graph.h"
 
 /* mul(act(g), u) becomes gate(g, u), in place: values keep their numbers, and the activation, which
- * nobody else takes, is left without users.  For forward graphs, before they are differentiated. */
+ * no other node uses, is left without users.  For forward graphs, before differentiation. */
 weft_status weft_graph_fuse_gates(weft_graph *g);
 
 #endif

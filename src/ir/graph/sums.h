@@ -4,7 +4,7 @@
 
 #include "graph/graph.h"
 
-/* ((m2 + m1) + m0), of matmuls that nobody else takes, becomes m2 + (m1 + m0) where m0, m1, m2 is
+/* ((m2 + m1) + m0), of matmuls without other users, becomes m2 + (m1 + m0) where m0, m1, m2 is
  * the order that they run in: every matmul but the first adds what is there already, which a device
  * does in the matmul itself.  In place: values keep their numbers; sums round in another order.
  * For graphs of a step. */

@@ -111,7 +111,7 @@ typedef struct weft_comm_ops {
      * knows */
     int (*missing)(weft_comm *c, weft_comm_group *g);
     void (*abort)(weft_comm *c, const char *why);
-    /* WEFT_ERR_PEER: somebody gave up or died; asked by any thread, waits for nobody */
+    /* WEFT_ERR_PEER: a rank aborted or died; callable from any thread, does not block */
     weft_status (*check)(weft_comm *c);
     /* the same with the verdict of another end, in its words; NULL: abort's */
     void (*pass_on)(weft_comm *c, const char *verdict);
