@@ -66,7 +66,7 @@ typedef struct weft_cuda_peer_message_args {
     int64_t         bytes;
 } weft_cuda_peer_message_args;
 
-/* Words that streams wait for: first these become 0, then those 1. */
+/* Flags that streams wait for: first these become 0, then those 1. */
 typedef struct weft_cuda_peer_signal_args {
     const uint32_t *aborted;
     uint32_t       *count; /* one more */

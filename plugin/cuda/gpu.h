@@ -106,7 +106,7 @@ void weft_cuda_event_move_back(void *impl, int64_t n);
 weft_status weft_cuda_set_base(weft_cuda_gpu *g);
 
 /* nccl.c */
-extern const weft_device_way weft_cuda_nccl_way;
+extern const weft_device_backend weft_cuda_nccl_backend;
 
 /* capture.c */
 weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n);

@@ -2,7 +2,7 @@
  * (1) Every wait ends after the host communicator's timeout_s, or when somebody gives up.
  * (2) After abort no call of NCCL is made with the communicator.
  * (3) The library is opened when the first rank says hello: a machine without it says nothing, and
- *     its groups communicate in another way. */
+ *     its groups communicate by another backend. */
 #include "nccl.h"
 
 #include <stdio.h>
@@ -243,9 +243,9 @@ static weft_status make_group(weft_device_comm *dc, const weft_device_group_spec
     if (!g->rank) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     memcpy(g->rank, spec->rank, (size_t)spec->n * sizeof *g->rank);
     WEFT_TRY(dc->device->alloc(dc->device, WEFT_SPACE_PINNED, 2 * sizeof *g->aborted,
-                               &g->words));
-    g->progress = g->words.address;
-    g->aborted  = (uint32_t *)g->words.address + 1;
+                               &g->flags));
+    g->progress = g->flags.address;
+    g->aborted  = (uint32_t *)g->flags.address + 1;
     return WEFT_OK;
 }
 
@@ -279,7 +279,7 @@ static void free_group(weft_device_group *g)
     weft_device *d = g->end->device;
     g->end->bytes -= g->stage.bytes;
     if (g->stage.address) d->free(d, &g->stage);
-    if (g->words.address) d->free(d, &g->words);
+    if (g->flags.address) d->free(d, &g->flags);
     pthread_mutex_destroy(&g->lock);
     free(g->rank);
     free(g);
@@ -404,7 +404,7 @@ static void abort_end(weft_device_comm *dc)
     pthread_mutex_unlock(&e->lock);
 }
 
-const weft_device_way weft_cuda_nccl_way = {
+const weft_device_backend weft_cuda_nccl_backend = {
     .name        = "nccl",
     .hello       = say_hello,
     .joins       = can_join,

@@ -1,4 +1,4 @@
-/* Communication between GPUs by NCCL: a way of comm/device_comm.h.
+/* Communication between GPUs by NCCL: a backend of comm/device_comm.h.
  *
  * A group of ranks has a communicator of its own, and so has each tag of it: calls of one group are
  * issued on one stream, in the same order by all members.  Communicators are non-blocking: whatever
@@ -26,9 +26,9 @@ struct weft_device_group {
     bool               busy; /* the watcher works with it; under the end's lock */
     /* terms that came to be added here; as large as the largest call wants it */
     weft_memory stage;
-    /* Words in pinned memory.  progress is written in the stream's order: odd while a call is under
+    /* Flags in pinned memory.  progress is written in the stream's order: odd while a call is under
      * way, another number for each call of a program.  aborted: sums write nothing. */
-    weft_memory        words;
+    weft_memory        flags;
     volatile uint32_t *progress;
     uint32_t          *aborted;
     uint32_t last_number, seen; /* of calls; what look() saw last, and since when */

@@ -1,4 +1,4 @@
-/* The way "peer": who can use it, a rank's end, and noticing that somebody does not come. */
+/* The backend "peer": who can use it, a rank's end, and noticing that somebody does not come. */
 #include "peer.h"
 
 #include <stdio.h>
@@ -160,7 +160,7 @@ static weft_status open_end(weft_device_comm *dc)
 
 /* ---- the watcher's part ---- */
 
-static uint32_t read_word(const uint32_t *w)
+static uint32_t read_flag(const uint32_t *w)
 {
     return __atomic_load_n(w, __ATOMIC_ACQUIRE);
 }
@@ -172,7 +172,7 @@ static int find_missing(const weft_device_group *g, uint32_t count)
     if (g->n_slot) return count % 2 ? !g->me : -1;
     for (int r = 0; r < g->n; r++)
         if (r != g->me &&
-            !read_word(count % 2 ? &g->words->begin[r][g->me] : &g->words->end[r][g->me]))
+            !read_flag(count % 2 ? &g->flags->begin[r][g->me] : &g->flags->end[r][g->me]))
             return r;
     return -1;
 }
@@ -180,9 +180,9 @@ static int find_missing(const weft_device_group *g, uint32_t count)
 static weft_status look_at(weft_device_group *g, double now)
 {
     const weft_comm *c       = g->end->dc->comm;
-    uint32_t         count   = read_word(&g->words->count[g->me]);
+    uint32_t         count   = read_flag(&g->flags->count[g->me]);
     int              missing = find_missing(g, count);
-    if (read_word(&g->words->bad[g->me]))
+    if (read_flag(&g->flags->bad[g->me]))
         return WEFT_FAIL(WEFT_ERR_PEER,
                          "rank %d: the table of an exchange of rows on %s does not fit",
                          weft_comm_name(c, c->rank), g->end->dc->device->name);
@@ -210,7 +210,7 @@ static weft_status look(weft_device_comm *dc)
     return st;
 }
 
-static void write_word(uint32_t *w, uint32_t x)
+static void write_flag(uint32_t *w, uint32_t x)
 {
     __atomic_store_n(w, x, __ATOMIC_RELEASE);
 }
@@ -218,11 +218,11 @@ static void write_word(uint32_t *w, uint32_t x)
 static void end_group(weft_device_group *g)
 {
     for (int r = 0; r < g->n; r++) {
-        write_word(&g->words->begin[r][g->me], 1);
-        write_word(&g->words->end[r][g->me], 1);
+        write_flag(&g->flags->begin[r][g->me], 1);
+        write_flag(&g->flags->end[r][g->me], 1);
     }
     for (int k = 0; k < g->n_slot; k++)
-        write_word(g->me ? &g->words->full[k] : &g->words->empty[k], 1);
+        write_flag(g->me ? &g->flags->full[k] : &g->flags->empty[k], 1);
 }
 
 /* Stops writes first, then releases all waits.  On a GPU that failed nothing runs. */
@@ -237,18 +237,19 @@ static void abort_end(weft_device_comm *dc)
     pthread_mutex_unlock(&e->lock);
 }
 
-const weft_device_way weft_cuda_peer = {.name            = "peer",
-                                        .hello           = say_hello,
-                                        .joins           = joins,
-                                        .takes           = weft_cuda_peer_takes,
-                                        .messages        = true,
-                                        .open            = open_end,
-                                        .close           = close_end,
-                                        .open_group      = weft_cuda_peer_open_group,
-                                        .close_group     = weft_cuda_peer_close_group,
-                                        .prepare         = weft_cuda_peer_prepare,
-                                        .prepare_message = weft_cuda_peer_prepare_message,
-                                        .run             = weft_cuda_peer_run,
-                                        .release         = weft_cuda_peer_release,
-                                        .look            = look,
-                                        .abort           = abort_end};
+const weft_device_backend weft_cuda_peer_backend = {
+    .name            = "peer",
+    .hello           = say_hello,
+    .joins           = joins,
+    .takes           = weft_cuda_peer_takes,
+    .messages        = true,
+    .open            = open_end,
+    .close           = close_end,
+    .open_group      = weft_cuda_peer_open_group,
+    .close_group     = weft_cuda_peer_close_group,
+    .prepare         = weft_cuda_peer_prepare,
+    .prepare_message = weft_cuda_peer_prepare_message,
+    .run             = weft_cuda_peer_run,
+    .release         = weft_cuda_peer_release,
+    .look            = look,
+    .abort           = abort_end};

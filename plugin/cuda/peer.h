@@ -2,9 +2,9 @@
  * two), by memory of other processes.
  *
  *     board     a rank's device memory that all members read: for each prepared call, where its
- *               tensors lie in the rank's slabs.  Its first word is the rank's own: 1, nothing may
+ *               tensors lie in the rank's slabs.  Its first flag is the rank's own: 1, nothing may
  *               be written any more (blocks of kernels read it, so it is not in host memory)
- *     words     32 bits each in memory of the host that all members of a group have mapped:
+ *     flags     32 bits each in memory of the host that all members of a group have mapped:
  *               begin[a][b] and end[a][b], written 1 by a and 0 by b
  *
  * A call, on each member's stream:
@@ -13,7 +13,7 @@
  *     work      its own run of every tensor: read everywhere, written wherever it goes
  *     signal    begin[*][me] = 0, end[me][*] = 1
  *     wait      for end[*][me]; the next call sets them to 0
- * A member comes to its next call only after all have signalled the end of this one, so a word is 0
+ * A member comes to its next call only after all have signalled the end of this one, so a flag is 0
  * again before it is written 1 again, and nothing in a call changes from step to step: it can be
  * captured.  No kernel waits; streams do (cuStreamWaitValue32). */
 #ifndef WEFT_CUDA_PEER_H
@@ -31,12 +31,12 @@ enum {
 };
 
 /* What the members of a group have mapped. */
-typedef struct peer_words {
+typedef struct peer_flags {
     uint32_t begin[PEER_RANKS][PEER_RANKS], end[PEER_RANKS][PEER_RANKS];
     uint32_t full[PEER_CREDITS], empty[PEER_CREDITS]; /* of a channel */
     uint32_t count[PEER_RANKS];                       /* of each member: signals given */
     uint32_t bad[PEER_RANKS]; /* of each member: a table of rows did not fit */
-} peer_words;
+} peer_flags;
 
 /* Memory of another rank, opened once for all groups. */
 typedef struct peer_import {
@@ -65,8 +65,8 @@ struct weft_device_group {
     int                n, me;
     int32_t            rank[PEER_RANKS];
     weft_comm_group   *meeting;
-    peer_words        *words;
-    weft_cuda_ptr      words_at; /* the same for the device */
+    peer_flags        *flags;
+    weft_cuda_ptr      flags_at; /* the same for the device */
     bool               registered;
     int64_t            slot; /* in the board */
     int                n_slab;
@@ -106,6 +106,6 @@ weft_status weft_cuda_peer_prepare_message(weft_device_group *g, weft_comm_side 
 weft_status weft_cuda_peer_run(weft_device_call *call, weft_stream *s, int64_t number);
 void        weft_cuda_peer_release(weft_device_call *call);
 
-extern const weft_device_way weft_cuda_peer;
+extern const weft_device_backend weft_cuda_peer_backend;
 
 #endif

@@ -1,4 +1,4 @@
-/* Calls of the way "peer": what each member does of them, found once; then signals, waits and one
+/* Calls of the backend "peer": what each member does of them, found once; then signals, waits and one
  * kernel. */
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +23,11 @@ struct weft_device_call {
     weft_memory at;
 };
 
-/* The device's address of a word. */
-static uint32_t *word_at(const weft_device_group *g, const uint32_t *w)
+/* The device's address of a flag. */
+static uint32_t *flag_at(const weft_device_group *g, const uint32_t *w)
 {
-    return (uint32_t *)(uintptr_t)(g->words_at + (weft_cuda_ptr)((const char *)w -
-                                                                 (const char *)g->words));
+    return (uint32_t *)(uintptr_t)(g->flags_at + (weft_cuda_ptr)((const char *)w -
+                                                                 (const char *)g->flags));
 }
 
 /* ---- what a member does ---- */
@@ -205,7 +205,7 @@ static void plan_rows(const peer_plan *x, weft_device_call *c)
     c->rows =
         (weft_cuda_peer_rows_args){.aborted = c->args.aborted,
                                    .map     = c->args.map,
-                                   .bad     = word_at(x->g, &x->g->words->bad[x->g->me]),
+                                   .bad     = flag_at(x->g, &x->g->flags->bad[x->g->me]),
                                    .table   = r->table,
                                    .n       = x->g->n,
                                    .me      = x->g->me,
@@ -293,7 +293,7 @@ void weft_cuda_peer_release(weft_device_call *c)
 static weft_cuda_peer_signal_args signal_of(const weft_device_group *g)
 {
     return (weft_cuda_peer_signal_args){.aborted = g->end->board.address,
-                                        .count   = word_at(g, &g->words->count[g->me])};
+                                        .count   = flag_at(g, &g->flags->count[g->me])};
 }
 
 static weft_status send_signal(weft_stream *s, const weft_cuda_peer_signal_args *a)
@@ -303,15 +303,15 @@ static weft_status send_signal(weft_stream *s, const weft_cuda_peer_signal_args 
                             a);
 }
 
-static weft_status wait_word(weft_stream *s, const weft_device_group *g,
+static weft_status wait_flag(weft_stream *s, const weft_device_group *g,
                              const uint32_t *w)
 {
     CU_TRY(StreamWaitValue, weft_cuda_stream_of(s),
-           (weft_cuda_ptr)(uintptr_t)word_at(g, w), 1, WAIT_EQUAL);
+           (weft_cuda_ptr)(uintptr_t)flag_at(g, w), 1, WAIT_EQUAL);
     return WEFT_OK;
 }
 
-/* One of the two meetings of a call: `mine` are the words by which members know that this one is
+/* One of the two meetings of a call: `mine` are the flags by which members know that this one is
  * here, `last` those of the meeting before. */
 static weft_status meet(weft_device_call *c, weft_stream *s, bool begins)
 {
@@ -324,15 +324,15 @@ static weft_status meet(weft_device_call *c, weft_stream *s, bool begins)
     for (int r = 0; r < g->n; r++) {
         if (r == g->me) continue;
         a.reset[a.n_reset++] =
-            word_at(g, begins ? &g->words->end[r][g->me] : &g->words->begin[r][g->me]);
+            flag_at(g, begins ? &g->flags->end[r][g->me] : &g->flags->begin[r][g->me]);
         a.set[a.n_set++] =
-            word_at(g, begins ? &g->words->begin[g->me][r] : &g->words->end[g->me][r]);
+            flag_at(g, begins ? &g->flags->begin[g->me][r] : &g->flags->end[g->me][r]);
     }
     WEFT_TRY(send_signal(s, &a));
     for (int r = 0; r < g->n; r++)
         if (r != g->me)
-            WEFT_TRY(wait_word(
-                s, g, begins ? &g->words->begin[r][g->me] : &g->words->end[r][g->me]));
+            WEFT_TRY(wait_flag(
+                s, g, begins ? &g->flags->begin[r][g->me] : &g->flags->end[r][g->me]));
     return WEFT_OK;
 }
 
@@ -343,7 +343,7 @@ static weft_status run_message(weft_device_call *c, weft_stream *s, int64_t numb
     int64_t            slot = number % g->n_slot;
     char              *ring = (char *)g->ring.address + slot * g->slot_bytes;
     bool               send = g->me == 0;
-    uint32_t          *full = &g->words->full[slot], *empty = &g->words->empty[slot];
+    uint32_t          *full = &g->flags->full[slot], *empty = &g->flags->empty[slot];
     weft_cuda_peer_signal_args  a = signal_of(g);
     weft_cuda_peer_message_args m = {.aborted = a.aborted,
                                      .from    = send ? c->at.address : ring,
@@ -352,11 +352,11 @@ static weft_status run_message(weft_device_call *c, weft_stream *s, int64_t numb
     int64_t                     blocks =
         (m.bytes + WEFT_CUDA_PEER_COPY_BLOCK - 1) / WEFT_CUDA_PEER_COPY_BLOCK;
     WEFT_TRY(send_signal(s, &a));
-    WEFT_TRY(wait_word(s, g, send ? empty : full));
+    WEFT_TRY(wait_flag(s, g, send ? empty : full));
     WEFT_TRY(weft_cuda_launch(&x, WEFT_CUDA_peer_message,
                               (weft_cuda_grid){(unsigned)blocks, 1, 1, 256, 0}, &m));
-    a.reset[a.n_reset++] = word_at(g, send ? empty : full);
-    a.set[a.n_set++]     = word_at(g, send ? full : empty);
+    a.reset[a.n_reset++] = flag_at(g, send ? empty : full);
+    a.set[a.n_set++]     = flag_at(g, send ? full : empty);
     return send_signal(s, &a);
 }
 

@@ -1,4 +1,4 @@
-/* Groups and channels of the way "peer": members tell each other what they export, map the words
+/* Groups and channels of the backend "peer": members tell each other what they export, map the flags
  * they meet by, and open each other's memory. */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@ enum {
 typedef struct peer_record {
     int32_t            st; /* it failed so far: text */
     char               text[120];
-    char               words[32]; /* position 0: the name of the shared memory */
+    char               flags[32]; /* position 0: the name of the shared memory */
     int64_t            slot;
     int32_t            n_slab;
     weft_memory_handle board, ring, slab[PEER_SLABS];
@@ -32,42 +32,42 @@ static weft_status exchange(weft_device_group *g, const void *mine, void *all,
                                 WEFT_DTYPE_U8, mine, all, bytes);
 }
 
-/* ---- words ---- */
+/* ---- flags ---- */
 
-static weft_status map_words(weft_device_group *g, const char *name, bool create)
+static weft_status map_flags(weft_device_group *g, const char *name, bool create)
 {
     int fd = shm_open(name, O_RDWR | (create ? O_CREAT | O_EXCL : 0), 0600);
-    if (fd < 0 || (create && ftruncate(fd, sizeof *g->words))) {
+    if (fd < 0 || (create && ftruncate(fd, sizeof *g->flags))) {
         int failed = errno;
         if (fd >= 0) close(fd);
         return WEFT_FAIL(WEFT_ERR_IO, "peer: shared memory %s: %s", name,
                          strerror(failed));
     }
-    void *p = mmap(NULL, sizeof *g->words, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p = mmap(NULL, sizeof *g->flags, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (p == MAP_FAILED)
         return WEFT_FAIL(WEFT_ERR_MEM, "peer: shared memory %s: %s", name,
                          strerror(errno));
-    g->words = p;
+    g->flags = p;
     return WEFT_OK;
 }
 
-static weft_status register_words(weft_device_group *g)
+static weft_status register_flags(weft_device_group *g)
 {
     WEFT_TRY(weft_cuda_use(weft_cuda_gpu_of(g->end->dc->device)));
-    CU_TRY(MemHostRegister, g->words, sizeof *g->words, DEVICE_MAP);
+    CU_TRY(MemHostRegister, g->flags, sizeof *g->flags, DEVICE_MAP);
     g->registered = true;
-    CU_TRY(MemHostGetDevicePointer, &g->words_at, g->words, 0);
+    CU_TRY(MemHostGetDevicePointer, &g->flags_at, g->flags, 0);
     return WEFT_OK;
 }
 
 /* Position 0 makes them; the slots of a channel are empty. */
-static weft_status make_words(weft_device_group *g, char *name, size_t size)
+static weft_status make_flags(weft_device_group *g, char *name, size_t size)
 {
     static _Atomic unsigned n;
     snprintf(name, size, "/weft-%d-%u", (int)getpid(), atomic_fetch_add(&n, 1));
-    WEFT_TRY(map_words(g, name, true));
-    for (int k = 0; k < g->n_slot; k++) g->words->empty[k] = 1;
+    WEFT_TRY(map_flags(g, name, true));
+    for (int k = 0; k < g->n_slot; k++) g->flags->empty[k] = 1;
     return WEFT_OK;
 }
 
@@ -175,7 +175,7 @@ static weft_status make_own(weft_device_group *g, const weft_device_group_spec *
 {
     peer_end    *e = g->end;
     weft_device *d = e->dc->device;
-    if (g->me == 0) WEFT_TRY(make_words(g, mine->words, sizeof mine->words));
+    if (g->me == 0) WEFT_TRY(make_flags(g, mine->flags, sizeof mine->flags));
     if (g->n_slot && g->me == 1) {
         WEFT_TRY(d->alloc(d, WEFT_SPACE_DEVICE, g->n_slot * g->slot_bytes, &g->ring));
         e->dc->bytes += g->ring.bytes;
@@ -195,7 +195,7 @@ static weft_status note(peer_record *mine, weft_status st)
     return st;
 }
 
-/* What any member has failed with, in its words. */
+/* What any member has failed with, in its text. */
 static weft_status agree(weft_device_group *g, const peer_record *all)
 {
     for (int r = 0; r < g->n; r++)
@@ -214,9 +214,9 @@ static weft_status open_members(weft_device_group *g, const weft_device_group_sp
     (void)note(mine, make_own(g, spec, mine));
     WEFT_TRY(exchange(g, mine, all, sizeof *mine));
     WEFT_TRY(agree(g, all));
-    all[0].words[sizeof all[0].words - 1] = 0;
-    weft_status st = g->me ? map_words(g, all[0].words, false) : WEFT_OK;
-    if (st == WEFT_OK) st = register_words(g);
+    all[0].flags[sizeof all[0].flags - 1] = 0;
+    weft_status st = g->me ? map_flags(g, all[0].flags, false) : WEFT_OK;
+    if (st == WEFT_OK) st = register_flags(g);
     if (st == WEFT_OK) st = map_members(g, all);
     (void)note(mine, st);
     WEFT_TRY(exchange(g, mine, all, sizeof *mine));
@@ -233,8 +233,8 @@ static void free_group(weft_device_group *g)
         d->free(d, &g->ring);
     }
     if (g->registered && weft_cuda_use(weft_cuda_gpu_of(d)) == WEFT_OK)
-        weft_cuda_cu.MemHostUnregister(g->words);
-    if (g->words) munmap(g->words, sizeof *g->words);
+        weft_cuda_cu.MemHostUnregister(g->flags);
+    if (g->flags) munmap(g->flags, sizeof *g->flags);
     if (g->slot) weft_cuda_peer_give_back(g->end);
     free(g);
 }
@@ -272,7 +272,7 @@ weft_status weft_cuda_peer_open_group(weft_device_comm             *dc,
     enter_group(g);
     *out = g;
 out:
-    if (mine && mine->words[0]) shm_unlink(mine->words);
+    if (mine && mine->flags[0]) shm_unlink(mine->flags);
     if (g && st != WEFT_OK) free_group(g);
     free(mine);
     free(all);

@@ -11,7 +11,8 @@
 static const weft_kernel_table *const tables[] = {&weft_cuda_table};
 
 /* In the order in which they are preferred. */
-static const weft_device_way *const ways[] = {&weft_cuda_peer, &weft_cuda_nccl_way};
+static const weft_device_backend *const backends[] = {&weft_cuda_peer_backend,
+                                                      &weft_cuda_nccl_backend};
 
 static const char *print_build(void)
 {
@@ -39,7 +40,7 @@ __attribute__((visibility("default"))) const weft_plugin weft_plugin_cuda = {
     .device_close = weft_cuda_close,
     .n_table      = (int)WEFT_COUNT(tables),
     .table        = tables,
-    .n_way        = (int)WEFT_COUNT(ways),
-    .way          = ways,
+    .n_backend    = (int)WEFT_COUNT(backends),
+    .backend      = backends,
     .describe     = describe_libraries,
 };

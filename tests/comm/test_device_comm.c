@@ -1,5 +1,5 @@
 /* Ways of communication on devices, without a device: who is told to work together, and that what
- * ends communication anywhere ends what a way has under way, on every transport. */
+ * ends communication anywhere ends what a backend has under way, on every transport. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 
 static _Thread_local weft_device *here; /* NULL: this rank does not take part */
 
-/* ---- a way that does nothing but note what it is told ---- */
+/* ---- a backend that does nothing but note what it is told ---- */
 
 typedef struct test_end {
     _Atomic int n_look, n_abort, fail;
@@ -57,13 +57,13 @@ static void abort_end(weft_device_comm *dc)
     atomic_fetch_add(&((test_end *)dc->impl)->n_abort, 1);
 }
 
-static const weft_device_way way = {.name  = "test",
-                                    .hello = hello,
-                                    .joins = joins,
-                                    .open  = open_end,
-                                    .close = close_end,
-                                    .look  = look,
-                                    .abort = abort_end};
+static const weft_device_backend backend = {.name  = "test",
+                                            .hello = hello,
+                                            .joins = joins,
+                                            .open  = open_end,
+                                            .close = close_end,
+                                            .look  = look,
+                                            .abort = abort_end};
 
 static weft_status expect(bool ok, const char *what)
 {
@@ -76,7 +76,7 @@ static weft_status open_of_three(rank_state *r, weft_device_comm **out)
 {
     static weft_device device;
     here = r->rank == 2 ? NULL : &device;
-    return weft_device_comm_open(here ? &way : NULL, here, r->c, out);
+    return weft_device_comm_open(here ? &backend : NULL, here, r->c, out);
 }
 
 static weft_status tell(rank_state *r)
@@ -148,7 +148,7 @@ static void an_abort_ends_what_is_under_way(void **state)
     }
 }
 
-/* ---- a way that fails by itself ---- */
+/* ---- a backend that fails by itself ---- */
 
 static weft_status find_late(rank_state *r)
 {

@@ -1,4 +1,4 @@
-/* Communication of tensors in device memory, one test for all ways of the
+/* Communication of tensors in device memory, one test for all backends of the
  * plugin: the bits of the host's collectives, whatever kind, type, shares,
  * lanes and number of tensors; in graphs; with members that come late, die or
  * stop.  Ranks are processes that share a GPU: the stub's, or with
@@ -9,12 +9,12 @@
 #include "plugin/plugin.h"
 
 enum {
-    SLAB_BYTES = 3 << 20,
-    MAX_PART   = 5,
-    MAX_WAY    = 4
+    SLAB_BYTES  = 3 << 20,
+    MAX_PART    = 5,
+    MAX_BACKEND = 4
 };
 
-static const char *way_name; /* the one under test */
+static const char *backend_name; /* the one under test */
 
 /* A rank's device with everything that a test needs. */
 typedef struct test_rank {
@@ -30,11 +30,11 @@ typedef struct test_rank {
     weft_stream            stream;
 } test_rank;
 
-static const weft_device_way *find_way(weft_device *d)
+static const weft_device_backend *find_backend(weft_device *d)
 {
     const weft_plugin *p = weft_plugin_of(d);
-    for (int i = 0; i < p->n_way; i++)
-        if (!strcmp(p->way[i]->name, way_name)) return p->way[i];
+    for (int i = 0; i < p->n_backend; i++)
+        if (!strcmp(p->backend[i]->name, backend_name)) return p->backend[i];
     return NULL;
 }
 
@@ -55,7 +55,7 @@ static weft_status open_rank(rank_state *r, test_rank *t)
     if (!test_gpu_start()) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no driver");
     if (!test_gpu_is_real()) setenv("WEFT_CUDA_LIBS", WEFT_TEST_CUDA_STUB, 1);
     WEFT_TRY(weft_plugin_open_device("cuda", 0, &t->device));
-    WEFT_TRY(weft_device_comm_open(find_way(t->device), t->device, r->c, &t->dc));
+    WEFT_TRY(weft_device_comm_open(find_backend(t->device), t->device, r->c, &t->dc));
     WEFT_TRY(expect(t->dc, "an end"));
     for (int i = 0; i < r->n; i++) t->order[i] = i;
     WEFT_TRY(expect(weft_device_comm_joins(t->dc, r->n, t->order), "ranks join"));
@@ -79,7 +79,7 @@ static weft_status open_rank(rank_state *r, test_rank *t)
 static void close_rank(test_rank *t, bool broken)
 {
     if (t->stream.device) (void)t->device->finish(&t->stream);
-    if (t->group) t->dc->way->close_group(t->group, broken);
+    if (t->group) t->dc->backend->close_group(t->group, broken);
     if (t->stream.device) t->device->stream_close(&t->stream);
     for (int k = 0; k < 2; k++) weft_device_free(&t->slab[k]);
     weft_device_comm_close(t->dc);
@@ -181,7 +181,7 @@ static weft_comm_call call_of(const test_rank *t, const test_case *c, char *in, 
 
 static weft_status issue(test_rank *t, weft_device_call *call)
 {
-    return t->dc->way->run(call, &t->stream, 0);
+    return t->dc->backend->run(call, &t->stream, 0);
 }
 
 static weft_status compare(test_rank *t, const test_case *c, int number)
@@ -205,7 +205,7 @@ static weft_status run_case(test_rank *t, int number)
     weft_status       st       = WEFT_OK;
     char             *to       = t->slab[!c->in_place].address;
     weft_comm_call    call     = call_of(t, c, t->slab[0].address, to, part);
-    WEFT_TRY(t->dc->way->prepare(t->group, &call, &prepared));
+    WEFT_TRY(t->dc->backend->prepare(t->group, &call, &prepared));
     for (int round = 0; round < 3; round++) {
         fill_in(t, c, round);
         memset(t->want, 0x5a, SLAB_BYTES);
@@ -229,7 +229,7 @@ static weft_status run_case(test_rank *t, int number)
     }
 out:
     if (graph.device) t->device->captured_free(&graph);
-    t->dc->way->release(prepared);
+    t->dc->backend->release(prepared);
     return st;
 }
 
@@ -290,11 +290,11 @@ static weft_status run_rows(test_rank *t, weft_collective kind)
                                              .table   = (int32_t *)(void *)(second + ROW_TABLE),
                                              .in_rows = ROW_ROOM,
                                              .out_rows = ROW_ROOM}};
-    if (!t->dc->way->takes(kind, WEFT_DTYPE_F32)) return WEFT_OK;
-    WEFT_TRY(t->dc->way->prepare(t->group, &call, &prepared));
+    if (!t->dc->backend->takes(kind, WEFT_DTYPE_F32)) return WEFT_OK;
+    WEFT_TRY(t->dc->backend->prepare(t->group, &call, &prepared));
     for (int round = 0; round < 3 && st == WEFT_OK; round++)
         st = run_rows_of(t, kind, round, prepared, &call);
-    t->dc->way->release(prepared);
+    t->dc->backend->release(prepared);
     return st;
 }
 
@@ -302,9 +302,9 @@ static weft_status run_cases(rank_state *r)
 {
     test_rank   t;
     weft_status st = open_rank(r, &t);
-    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    if (st == WEFT_OK) st = t.dc->backend->open_group(t.dc, &t.spec, &t.group);
     for (int k = 0; k < (int)WEFT_COUNT(cases) && st == WEFT_OK; k++)
-        if (t.dc->way->takes(cases[k].kind, cases[k].dtype)) st = run_case(&t, k);
+        if (t.dc->backend->takes(cases[k].kind, cases[k].dtype)) st = run_case(&t, k);
     if (st == WEFT_OK) st = run_rows(&t, WEFT_SEND_ROWS);
     if (st == WEFT_OK) st = run_rows(&t, WEFT_RETURN_ROWS);
     close_rank(&t, st != WEFT_OK);
@@ -334,14 +334,14 @@ static weft_status run_messages_of(test_rank *t, weft_device_call **call)
     for (int k = 0; k < MESSAGES; k++) {
         weft_memory at;
         WEFT_TRY(weft_memory_part(&t->slab[0], k * 80000 + 3, MESSAGE, &at));
-        WEFT_TRY(t->dc->way->prepare_message(
+        WEFT_TRY(t->dc->backend->prepare_message(
             t->group, send ? WEFT_COMM_SEND : WEFT_COMM_RECV, &at, &call[k]));
     }
     for (int step = 0; step < STEPS; step++) {
         for (int64_t i = 0; i < SLAB_BYTES; i++) t->in[i] = (char)(i * 7 + step);
         if (send) WEFT_TRY(weft_device_write(&t->slab[0], 0, t->in, SLAB_BYTES));
         for (int k = 0; k < MESSAGES; k++)
-            WEFT_TRY(t->dc->way->run(call[k], &t->stream, k));
+            WEFT_TRY(t->dc->backend->run(call[k], &t->stream, k));
         WEFT_TRY(t->device->finish(&t->stream));
         WEFT_TRY(weft_device_comm_check(t->dc));
         WEFT_TRY(weft_device_read(t->out, &t->slab[0], 0, SLAB_BYTES));
@@ -360,14 +360,14 @@ static weft_status run_messages(rank_state *r)
     weft_status       st             = open_rank(r, &t);
     t.spec.bytes                     = MESSAGE;
     t.spec.credits                   = 2;
-    if (st == WEFT_OK && !t.dc->way->messages) {
+    if (st == WEFT_OK && !t.dc->backend->messages) {
         close_rank(&t, false);
         return WEFT_OK; /* the host carries them */
     }
-    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    if (st == WEFT_OK) st = t.dc->backend->open_group(t.dc, &t.spec, &t.group);
     if (st == WEFT_OK) st = run_messages_of(&t, call);
     for (int k = 0; k < MESSAGES; k++)
-        if (call[k]) t.dc->way->release(call[k]);
+        if (call[k]) t.dc->backend->release(call[k]);
     close_rank(&t, st != WEFT_OK);
     return st;
 }
@@ -387,11 +387,11 @@ static weft_status sum_for_ever(rank_state *r)
     weft_comm_part    part[MAX_PART];
     weft_device_call *prepared = NULL;
     weft_status       st       = open_rank(r, &t);
-    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    if (st == WEFT_OK) st = t.dc->backend->open_group(t.dc, &t.spec, &t.group);
     if (st == WEFT_OK) {
         weft_comm_call call =
             call_of(&t, &cases[1], t.slab[0].address, t.slab[0].address, part);
-        st = t.dc->way->prepare(t.group, &call, &prepared);
+        st = t.dc->backend->prepare(t.group, &call, &prepared);
     }
     while (st == WEFT_OK) {
         st = issue(&t, prepared);
@@ -401,7 +401,7 @@ static weft_status sum_for_ever(rank_state *r)
     }
     char text[256];
     snprintf(text, sizeof text, "%s", weft_error_text());
-    t.dc->way->release(prepared);
+    t.dc->backend->release(prepared);
     close_rank(&t, true);
     return WEFT_FAIL(st, "%s", text);
 }
@@ -411,14 +411,14 @@ static void a_killed_member_ends_all(void **state)
     double noticed[3];
     (void)state;
     for (int k = 0; k < 3; k++) noticed[k] = kill_one(SHM, 3, sum_for_ever, 5);
-    say_noticed(way_name, noticed, 3);
+    say_noticed(backend_name, noticed, 3);
 }
 
 static void a_stopped_member_ends_all(void **state)
 {
     (void)state;
     /* the real one takes longer to connect than stop_one gives */
-    if (test_gpu_is_real() && !strcmp(way_name, "nccl")) skip();
+    if (test_gpu_is_real() && !strcmp(backend_name, "nccl")) skip();
     stop_one(SHM, 3, sum_for_ever);
 }
 
@@ -429,13 +429,13 @@ static weft_status wait_in_vain(rank_state *r)
     weft_comm_part    part[MAX_PART];
     weft_device_call *prepared = NULL;
     weft_status       st       = open_rank(r, &t);
-    if (st == WEFT_OK) st = t.dc->way->open_group(t.dc, &t.spec, &t.group);
+    if (st == WEFT_OK) st = t.dc->backend->open_group(t.dc, &t.spec, &t.group);
     memset(t.want, 0x5a, SLAB_BYTES);
     if (st == WEFT_OK) st = weft_device_write(&t.slab[1], 0, t.want, SLAB_BYTES);
     if (st == WEFT_OK) {
         weft_comm_call call =
             call_of(&t, &cases[0], t.slab[0].address, t.slab[1].address, part);
-        st = t.dc->way->prepare(t.group, &call, &prepared);
+        st = t.dc->backend->prepare(t.group, &call, &prepared);
     }
     if (st == WEFT_OK && r->rank == 0) st = issue(&t, prepared);
     if (st == WEFT_ERR_PEER && strstr(weft_error_text(), "of the test"))
@@ -448,7 +448,7 @@ static weft_status wait_in_vain(rank_state *r)
                         strstr(weft_error_text(), "of the test"),
                     "the reason of the abort");
     if (st == WEFT_OK) st = compare(&t, &cases[0], 0);
-    t.dc->way->release(prepared);
+    t.dc->backend->release(prepared);
     close_rank(&t, true);
     return st;
 }
@@ -517,12 +517,12 @@ static weft_status prepare_large(test_rank *t, weft_device_call **out)
     weft_memory *m = &t->slab[0];
     weft_device_free(m);
     WEFT_TRY(weft_device_alloc(t->device, WEFT_SPACE_DEVICE, SPEED_BYTES, m));
-    WEFT_TRY(t->dc->way->open_group(t->dc, &t->spec, &t->group));
+    WEFT_TRY(t->dc->backend->open_group(t->dc, &t->spec, &t->group));
     weft_comm_call call = {
         .kind   = WEFT_ALL_REDUCE,
         .dtype  = WEFT_DTYPE_F32,
         .tensor = {.in = m->address, .out = m->address, .count = SPEED_BYTES / 4}};
-    return t->dc->way->prepare(t->group, &call, out);
+    return t->dc->backend->prepare(t->group, &call, out);
 }
 
 /* As the executor does it: to pinned memory, the host's collective, and back.
@@ -568,7 +568,7 @@ static weft_status measure_sums(rank_state *r)
     weft_status       st   = open_rank(r, &t);
     if (st == WEFT_OK) st = prepare_large(&t, &call);
     if (st == WEFT_OK) st = time_sums(&t, &t.slab[0], call);
-    if (call) t.dc->way->release(call);
+    if (call) t.dc->backend->release(call);
     close_rank(&t, st != WEFT_OK);
     return st;
 }
@@ -583,12 +583,12 @@ static void sums_of_two_ranks(void **state)
         print_message(
             "rank %d: a sum of 128 MB takes %.3f ms by %s (memory at %.0f GB/s), "
             "%.2f ms staged (%.1f GB/s each way)\n",
-            k, 1e3 * rank[k].note_s, way_name, 4e-9 * SPEED_BYTES / rank[k].note_s,
+            k, 1e3 * rank[k].note_s, backend_name, 4e-9 * SPEED_BYTES / rank[k].note_s,
             1e-3 * (double)rank[k].count, 1e-3 * SPEED_BYTES / (double)rank[k].count);
 }
 
 /* With the argument `speed`: how fast, on a GPU. */
-/* [WAY] [speed] */
+/* [BACKEND] [speed] */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest speed[] = {cmocka_unit_test(sums_of_two_ranks)};
@@ -600,16 +600,17 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_member_ends_all),
         cmocka_unit_test(a_stopped_member_ends_all),
     };
-    static const char *const ways[] = {"peer", "nccl"};
-    int                      failed = 0;
-    for (size_t k = 0; k < WEFT_COUNT(ways); k++) {
-        way_name = ways[k];
-        if (argc > 1 && strcmp(argv[1], "speed") != 0 && strcmp(argv[1], way_name) != 0)
+    static const char *const backends[] = {"peer", "nccl"};
+    int                      failed     = 0;
+    for (size_t k = 0; k < WEFT_COUNT(backends); k++) {
+        backend_name = backends[k];
+        if (argc > 1 && strcmp(argv[1], "speed") != 0 &&
+            strcmp(argv[1], backend_name) != 0)
             continue;
         if (argc > 1 && !strcmp(argv[argc - 1], "speed"))
-            failed += cmocka_run_group_tests_name(way_name, speed, NULL, NULL);
+            failed += cmocka_run_group_tests_name(backend_name, speed, NULL, NULL);
         else
-            failed += cmocka_run_group_tests_name(way_name, tests, NULL, NULL);
+            failed += cmocka_run_group_tests_name(backend_name, tests, NULL, NULL);
     }
     return failed;
 }

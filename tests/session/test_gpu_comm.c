@@ -1,4 +1,4 @@
-/* src/app/session/gpu_comm.c: which ways of communication GPUs use, in which order. */
+/* src/app/session/gpu_comm.c: which communication backends GPUs use, in which order. */
 #include <string.h>
 
 #include "support/test.h"
@@ -8,16 +8,16 @@
 static void expect(const char *asked, int n_gpu, bool invariant, const char *first,
                    const char *second)
 {
-    const char *way[WEFT_EXEC_MAX_WAY] = {"?", "?"};
-    weft_session__order_ways(asked, n_gpu, invariant, way);
+    const char *backend[WEFT_EXEC_MAX_BACKEND] = {"?", "?"};
+    weft_session__order_backends(asked, n_gpu, invariant, backend);
     if (first)
-        assert_string_equal(way[0], first);
+        assert_string_equal(backend[0], first);
     else
-        assert_null(way[0]);
+        assert_null(backend[0]);
     if (second)
-        assert_string_equal(way[1], second);
+        assert_string_equal(backend[1], second);
     else
-        assert_null(way[1]);
+        assert_null(backend[1]);
 }
 
 static void test_order(void **state)

@@ -3,13 +3,13 @@
  * waited for the flags of all members before, so every rank's table and tensors are there. */
 #include "cuda_vec.h"
 
-/* Words that other processes write or read. */
-CU_FN uint32_t read_word(const uint32_t *p)
+/* Flags that other processes write or read. */
+CU_FN uint32_t read_flag(const uint32_t *p)
 {
     return *(const volatile uint32_t *)p;
 }
 
-CU_FN void write_word(uint32_t *p, uint32_t x)
+CU_FN void write_flag(uint32_t *p, uint32_t x)
 {
     *(volatile uint32_t *)p = x;
 }
@@ -38,14 +38,14 @@ CU_FN bool find_tensor(const uint32_t *aborted, const weft_cuda_peer_map *map, i
     int r = (int)threadIdx.x;
     if (r < n) {
         const char    *board = map->board[r];
-        const uint32_t table = read_word((const uint32_t *)(board + map->slot[r]));
+        const uint32_t table = read_flag((const uint32_t *)(board + map->slot[r]));
         const weft_cuda_peer_part *p =
             (const weft_cuda_peer_part *)(board + table) + part;
         t.in[r]     = map->slab[r][p->in_slab] + p->in;
         t.out[r]    = map->slab[r][p->out_slab] + p->out;
         t.stride[r] = p->stride;
     }
-    if (r == 0) t.aborted = read_word(aborted);
+    if (r == 0) t.aborted = read_flag(aborted);
     __syncthreads();
     return !t.aborted;
 }
@@ -93,7 +93,7 @@ CU_KERNEL(peer_copy, weft_cuda_peer_args, 256)
 CU_KERNEL(peer_message, weft_cuda_peer_message_args, 256)
 {
     __shared__ uint32_t aborted;
-    if (threadIdx.x == 0) aborted = read_word(a.aborted);
+    if (threadIdx.x == 0) aborted = read_flag(a.aborted);
     __syncthreads();
     if (aborted) return;
     int64_t at = (int64_t)blockIdx.x * WEFT_CUDA_PEER_COPY_BLOCK;
@@ -141,7 +141,7 @@ CU_KERNEL(peer_rows, weft_cuda_peer_rows_args, 256)
     if (!find_tensor(a.aborted, a.map, a.n, 0, t)) return;
     if (x.n < 0 || in < 0 || out < 0 || in + x.n > a.in_rows ||
         out + x.n > t.stride[to]) {
-        if (threadIdx.x == 0) write_word(a.bad, 1);
+        if (threadIdx.x == 0) write_flag(a.bad, 1);
         return;
     }
     int64_t bytes = x.n * a.row_bytes, block = WEFT_CUDA_PEER_COPY_BLOCK / 4;
@@ -281,13 +281,13 @@ CU_KERNEL(peer_signal, weft_cuda_peer_signal_args, 32)
 {
     __shared__ uint32_t aborted;
     int                 t = (int)threadIdx.x;
-    if (t == 0) aborted = read_word(a.aborted);
+    if (t == 0) aborted = read_flag(a.aborted);
     __syncthreads();
     if (aborted) return;
-    if (t < a.n_reset) write_word(a.reset[t], 0);
-    if (t == 0 && a.slot) write_word(a.slot, a.value);
-    if (t == 0) write_word(a.count, read_word(a.count) + 1);
+    if (t < a.n_reset) write_flag(a.reset[t], 0);
+    if (t == 0 && a.slot) write_flag(a.slot, a.value);
+    if (t == 0) write_flag(a.count, read_flag(a.count) + 1);
     fence_system();
     __syncthreads();
-    if (t < a.n_set) write_word(a.set[t], 1);
+    if (t < a.n_set) write_flag(a.set[t], 1);
 }

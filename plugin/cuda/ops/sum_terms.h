@@ -1,4 +1,4 @@
-/* Sums over ranks on the device, for all ways of communication: the order of comm/sum.c.
+/* Sums over ranks on the device, for all communication backends: the order of comm/sum.c.
  *
  *     weft_cuda_sum_terms(ctx, WEFT_DTYPE_F32, 4, in, NULL, out, count, NULL);   (0 + 1) + (2 + 3) */
 #ifndef WEFT_CUDA_SUM_TERMS_H

@@ -1,5 +1,5 @@
-/* How ranks on GPUs communicate: on the device where a way of its plugin joins them, else staged
- * through the host.  $WEFT_GPU_COMM names one way, or staged. */
+/* How ranks on GPUs communicate: on the device where a backend of its plugin joins them, else
+ * staged through the host.  $WEFT_GPU_COMM names one backend, or staged. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,21 +7,21 @@
 #include "plugin/plugin.h"
 #include "session/session_priv.h"
 
-/* The one rule.  A way that was asked for is the only one.  Ranks that share one GPU read each
+/* The one rule.  A backend that was asked for is the only one.  Ranks that share one GPU read each
  * other's memory (peer).  Between GPUs NCCL is the default, which knows their links; with
  * reduction: invariant it only moves bytes, and sums that read peers' memory come first where it
  * can be reached. */
-void weft_session__order_ways(const char *asked, int n_gpu, bool invariant,
-                              const char *way[WEFT_EXEC_MAX_WAY])
+void weft_session__order_backends(const char *asked, int n_gpu, bool invariant,
+                                  const char *backend[WEFT_EXEC_MAX_BACKEND])
 {
     bool nccl_first = n_gpu > 1 && !invariant;
-    memset(way, 0, sizeof *way * WEFT_EXEC_MAX_WAY);
+    memset(backend, 0, sizeof *backend * WEFT_EXEC_MAX_BACKEND);
     if (asked && *asked) {
-        if (strcmp(asked, "staged") != 0) way[0] = asked;
+        if (strcmp(asked, "staged") != 0) backend[0] = asked;
         return;
     }
-    way[0] = nccl_first ? "nccl" : "peer";
-    way[1] = nccl_first ? "peer" : n_gpu > 1 ? "nccl" : NULL;
+    backend[0] = nccl_first ? "nccl" : "peer";
+    backend[1] = nccl_first ? "peer" : n_gpu > 1 ? "nccl" : NULL;
 }
 
 static weft_status check_name(const char *name)
@@ -33,48 +33,48 @@ static weft_status check_name(const char *name)
                      name);
 }
 
-static const weft_device_way *find_way(const weft_device *d, const char *name)
+static const weft_device_backend *find_backend(const weft_device *d, const char *name)
 {
     const weft_plugin *p = weft_plugin_of(d);
-    for (int i = 0; name && p && i < p->n_way; i++)
-        if (!strcmp(p->way[i]->name, name)) return p->way[i];
+    for (int i = 0; name && p && i < p->n_backend; i++)
+        if (!strcmp(p->backend[i]->name, name)) return p->backend[i];
     return NULL;
 }
 
-/* The ways that some rank has: all ranks open those, one after another. */
-static weft_status agree_on_ways(weft_session *s, const char *const *name, bool *has)
+/* The backends that some rank has: all ranks open those, one after another. */
+static weft_status agree_on_backends(weft_session *s, const char *const *name, bool *has)
 {
-    unsigned char mine[WEFT_EXEC_MAX_WAY], *all;
+    unsigned char mine[WEFT_EXEC_MAX_BACKEND], *all;
     int           n = s->now->comm->world;
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++)
-        mine[k] = find_way(s->device, name[k]) != NULL;
-    all = WEFT_ARENA_ARRAY(s->now->arena, unsigned char, n *WEFT_EXEC_MAX_WAY);
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
+        mine[k] = find_backend(s->device, name[k]) != NULL;
+    all = WEFT_ARENA_ARRAY(s->now->arena, unsigned char, n *WEFT_EXEC_MAX_BACKEND);
     WEFT_TRY(weft_arena_status(s->now->arena));
     WEFT_TRY(weft_session__gather(s, mine, sizeof mine, all));
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++) {
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++) {
         has[k] = false;
-        for (int r = 0; r < n; r++) has[k] = has[k] || all[r * WEFT_EXEC_MAX_WAY + k];
+        for (int r = 0; r < n; r++) has[k] = has[k] || all[r * WEFT_EXEC_MAX_BACKEND + k];
     }
     return WEFT_OK;
 }
 
-/* Why this rank cannot use a way; "": it can, or has no GPU. */
-static weft_status try_way(const weft_session *s, const char *name)
+/* Why this rank cannot use a backend; "": it can, or has no GPU. */
+static weft_status try_backend(const weft_session *s, const char *name)
 {
-    const weft_device_way *way = find_way(s->device, name);
-    weft_device_hello      hello;
-    return way ? way->hello(s->device, &hello) : WEFT_OK;
+    const weft_device_backend *backend = find_backend(s->device, name);
+    weft_device_hello          hello;
+    return backend ? backend->hello(s->device, &hello) : WEFT_OK;
 }
 
-/* A way that was asked for by name says what it lacks. */
+/* A backend that was asked for by name says what it lacks. */
 static weft_status check_asked(const weft_session *s, const char *asked)
 {
     if (!asked || !*asked) return WEFT_OK;
-    weft_status st = try_way(s, asked);
+    weft_status st = try_backend(s, asked);
     return st == WEFT_OK ? st : weft_fail_in(st, "WEFT_GPU_COMM=%s: ", asked);
 }
 
-/* Do all ranks on GPUs communicate by the preferred way?  Else why: a line. */
+/* Do all ranks on GPUs communicate by the preferred backend?  Else why: a line. */
 static weft_status check_joined(weft_session *s, const char *name, bool *joined,
                                 char *why, size_t bytes)
 {
@@ -85,24 +85,26 @@ static weft_status check_joined(weft_session *s, const char *name, bool *joined,
     WEFT_TRY(weft_arena_status(s->now->arena));
     for (int r = 0; r < d->n; r++)
         if (d->card[r].gpu[0]) rank[n++] = r;
-    *joined = n < 2 || !find_way(s->device, name) || weft_device_comm_joins(dc, n, rank);
-    *why    = 0;
+    *joined =
+        n < 2 || !find_backend(s->device, name) || weft_device_comm_joins(dc, n, rank);
+    *why = 0;
     if (*joined) return WEFT_OK;
     weft_device_comm_explain(dc, n, rank, why, bytes);
-    if (!dc && try_way(s, name) != WEFT_OK) snprintf(why, bytes, "%s", weft_error_text());
+    if (!dc && try_backend(s, name) != WEFT_OK)
+        snprintf(why, bytes, "%s", weft_error_text());
     return WEFT_OK;
 }
 
-static weft_status open_ways(weft_session *s, const char *const *name, bool any_order)
+static weft_status open_backends(weft_session *s, const char *const *name, bool any_order)
 {
     weft_generation *g = s->now;
-    bool             has[WEFT_EXEC_MAX_WAY];
-    WEFT_TRY(agree_on_ways(s, name, has));
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++) {
-        const weft_device_way *way = find_way(s->device, name[k]);
+    bool             has[WEFT_EXEC_MAX_BACKEND];
+    WEFT_TRY(agree_on_backends(s, name, has));
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++) {
+        const weft_device_backend *backend = find_backend(s->device, name[k]);
         if (!has[k]) continue;
-        WEFT_TRY(
-            weft_device_comm_open(way, way ? s->device : NULL, g->comm, &g->gpu_comm[k]));
+        WEFT_TRY(weft_device_comm_open(backend, backend ? s->device : NULL, g->comm,
+                                       &g->gpu_comm[k]));
         if (g->gpu_comm[k]) g->gpu_comm[k]->any_order = any_order;
     }
     return WEFT_OK;
@@ -111,15 +113,15 @@ static weft_status open_ways(weft_session *s, const char *const *name, bool any_
 weft_status weft_session__open_gpu_comm(weft_session *s)
 {
     weft_generation *g     = s->now;
-    const char      *asked = getenv("WEFT_GPU_COMM"), *name[WEFT_EXEC_MAX_WAY];
+    const char      *asked = getenv("WEFT_GPU_COMM"), *name[WEFT_EXEC_MAX_BACKEND];
     bool invariant         = !g->plan || g->plan->of.reduction != WEFT_REDUCTION_FIXED;
     bool joined;
     char why[400];
     if (!g->comm) return WEFT_OK;
     WEFT_TRY(weft_session__outcome(s, check_name(asked)));
     WEFT_TRY(weft_session__outcome(s, check_asked(s, asked)));
-    weft_session__order_ways(asked, g->devices.n_gpu, invariant, name);
-    WEFT_TRY(open_ways(s, name, !invariant));
+    weft_session__order_backends(asked, g->devices.n_gpu, invariant, name);
+    WEFT_TRY(open_backends(s, name, !invariant));
     WEFT_TRY(check_joined(s, name[0], &joined, why, sizeof why));
     if (asked && *asked)
         return weft_session__outcome(
@@ -139,15 +141,16 @@ void weft_session__say_gpu_comm(weft_session *s)
     char   text[80] = "";
     size_t n        = 0;
     if (!s->now->comm || s->now->devices.n_gpu < 1) return;
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++)
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
         if (s->now->gpu_comm[k] && n < sizeof text)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s, else ",
-                                  s->now->gpu_comm[k]->way->name);
+                                  s->now->gpu_comm[k]->backend->name);
     weft_say_info(&s->say, "ranks on GPUs communicate by %sstaged (through host memory)",
                   text);
 }
 
 void weft_session__close_gpu_comm(weft_generation *g)
 {
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++) weft_device_comm_close(g->gpu_comm[k]);
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
+        weft_device_comm_close(g->gpu_comm[k]);
 }

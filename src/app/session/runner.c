@@ -184,7 +184,7 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
                            .commit      = o->commit ? call_commit : NULL,
                            .user        = r,
                            .trace       = o->trace};
-    for (int k = 0; o->gpu_comm && k < WEFT_EXEC_MAX_WAY; k++)
+    for (int k = 0; o->gpu_comm && k < WEFT_EXEC_MAX_BACKEND; k++)
         e.device_comm[k] = o->gpu_comm[k];
     WEFT_GO(weft_exec_create(p, &e, &r->exec));
     *out = r;

@@ -23,7 +23,7 @@ typedef struct weft_runner_options {
     /* parameters and states, which fit; NULL: the runner has its own */
     weft_state *state;
     weft_comm  *comm; /* of a program of several ranks */
-    /* WEFT_EXEC_MAX_WAY of them, or NULL: weft_exec_options.device_comm */
+    /* WEFT_EXEC_MAX_BACKEND of them, or NULL: weft_exec_options.device_comm */
     weft_device_comm *const *gpu_comm;
     /* called at the commit point of a step; NULL: no step is held back */
     weft_exec_commit_fn commit;

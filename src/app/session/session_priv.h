@@ -46,8 +46,8 @@ typedef struct weft_generation {
     int                   n_rank, local; /* to plan for, local of them on each host */
     int                   n_core; /* of a host's ranks together; 0: of this process */
     weft_session__devices devices;
-    /* how this rank's GPU communicates, the preferred way first; NULL: staged through the host */
-    weft_device_comm *gpu_comm[WEFT_EXEC_MAX_WAY];
+    /* how this rank's GPU communicates, the preferred backend first; NULL: through the host */
+    weft_device_comm *gpu_comm[WEFT_EXEC_MAX_BACKEND];
     bool              refused; /* by all ranks, with the same message: no abort is sent */
     weft_plan        *plan;    /* NULL: one rank */
     weft_compiled     made;    /* this rank's program, of the training */
@@ -181,9 +181,9 @@ weft_status weft_session__check_step(const weft_session *s, const weft_metrics_r
 
 /* gpu_comm.c: all ranks together; nothing where a job has one. */
 weft_status weft_session__open_gpu_comm(weft_session *s);
-/* The ways to try, the preferred one first, NULL: no more; asked: $WEFT_GPU_COMM, or NULL. */
-void weft_session__order_ways(const char *asked, int n_gpu, bool invariant,
-                              const char *way[WEFT_EXEC_MAX_WAY]);
+/* The backends to try, the preferred one first, NULL: no more; asked: $WEFT_GPU_COMM, or NULL. */
+void weft_session__order_backends(const char *asked, int n_gpu, bool invariant,
+                                  const char *backend[WEFT_EXEC_MAX_BACKEND]);
 void weft_session__say_gpu_comm(weft_session *s);
 void weft_session__close_gpu_comm(weft_generation *g);
 

@@ -1,4 +1,4 @@
-/* What all ways of communication on devices share: who can work together, and the thread that
+/* What all communication backends on devices share: who can work together, and the thread that
  * notices that somebody will not come. */
 #include "comm/device_comm.h"
 
@@ -57,7 +57,7 @@ bool weft_device_comm_joins(const weft_device_comm *dc, int n, const int32_t *ra
         hello[i] = &dc->hello[rank[i]];
         if (is_zero(hello[i])) return false;
     }
-    return dc->way->joins(hello, n);
+    return dc->backend->joins(hello, n);
 }
 
 const char *weft_device_comm_explain(const weft_device_comm *dc, int n,
@@ -65,14 +65,14 @@ const char *weft_device_comm_explain(const weft_device_comm *dc, int n,
 {
     const weft_device_hello *hello[WEFT_COMM_MAX_TERM];
     text[0] = 0;
-    if (!dc || n > WEFT_COMM_MAX_TERM || !dc->way->explain) return text;
+    if (!dc || n > WEFT_COMM_MAX_TERM || !dc->backend->explain) return text;
     for (int i = 0; i < n; i++) {
         hello[i] = &dc->hello[rank[i]];
         if (!is_zero(hello[i])) continue;
         snprintf(text, bytes, "rank %d has none", rank[i]);
         return text;
     }
-    dc->way->explain(hello, rank, n, text, bytes);
+    dc->backend->explain(hello, rank, n, text, bytes);
     return text;
 }
 
@@ -88,7 +88,7 @@ static void note_error(weft_device_watch *w, weft_status st)
 static weft_status find_error(weft_device_comm *dc)
 {
     WEFT_TRY(weft_comm_check(dc->comm));
-    weft_status st = dc->way->look(dc);
+    weft_status st = dc->backend->look(dc);
     if (st != WEFT_OK) weft_comm_abort(dc->comm, weft_error_text());
     return st;
 }
@@ -99,7 +99,7 @@ static void look_around(weft_device_comm *dc)
     weft_status        st = atomic_load(&w->ended) ? w->st : find_error(dc);
     if (st == WEFT_OK) return;
     if (!atomic_load(&w->ended)) note_error(w, st);
-    dc->way->abort(dc);
+    dc->backend->abort(dc);
 }
 
 static void *watch(void *arg)
@@ -155,7 +155,7 @@ static void stop_watch(weft_device_watch *w)
     free(w);
 }
 
-weft_status weft_device_comm_open(const weft_device_way *way, weft_device *d,
+weft_status weft_device_comm_open(const weft_device_backend *backend, weft_device *d,
                                   weft_comm *c, weft_device_comm **out)
 {
     weft_status        st   = WEFT_OK;
@@ -166,18 +166,18 @@ weft_status weft_device_comm_open(const weft_device_way *way, weft_device *d,
     *out                    = NULL;
     if (!dc || !all) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     /* a device that cannot take part says so by its silence */
-    if (d && way->hello(d, &mine) != WEFT_OK) mine = (weft_device_hello){{0}};
+    if (d && backend->hello(d, &mine) != WEFT_OK) mine = (weft_device_hello){{0}};
     WEFT_GO(tell_hello(c, &mine, all));
     if (!d || is_zero(&mine)) goto out;
-    *dc = (weft_device_comm){.way = way, .device = d, .comm = c, .hello = all};
-    WEFT_GO(way->open(dc));
+    *dc = (weft_device_comm){.backend = backend, .device = d, .comm = c, .hello = all};
+    WEFT_GO(backend->open(dc));
     open = true;
     WEFT_GO(start_watch(dc));
     *out = dc;
     return WEFT_OK;
 out:
     if (dc) stop_watch(dc->watch);
-    if (open) way->close(dc);
+    if (open) backend->close(dc);
     free(all);
     free(dc);
     return st;
@@ -187,7 +187,7 @@ void weft_device_comm_close(weft_device_comm *dc)
 {
     if (!dc) return;
     stop_watch(dc->watch);
-    dc->way->close(dc);
+    dc->backend->close(dc);
     free((void *)dc->hello);
     free(dc);
 }

@@ -2,17 +2,17 @@
  * offers beside the host's transports.
  *
  *     weft_device_comm *dc;
- *     weft_device_comm_open(way, device, comm, &dc);                  all ranks, in the same order
+ *     weft_device_comm_open(backend, device, comm, &dc);              all ranks, in the same order
  *     if (weft_device_comm_joins(dc, n, rank)) ...                    the same answer everywhere
- *     dc->way->open_group(dc, &spec, &group);                         its members, at create
- *     dc->way->prepare(group, &call, &prepared);                      each by itself
- *     dc->way->run(prepared, stream, 0);                              issues; captured like kernels
+ *     dc->backend->open_group(dc, &spec, &group);                     its members, at create
+ *     dc->backend->prepare(group, &call, &prepared);                  each by itself
+ *     dc->backend->run(prepared, stream, 0);                          issues; captured like kernels
  *     ...
  *     weft_device_comm_check(dc);                                     after the stream was finished
  *
- * A way ("peer", "nccl") is a table of functions, and promises what comm.h promises:
+ * A backend ("peer", "nccl") is a table of functions, and promises what comm.h promises:
  * (1) nothing hangs: where a member does not come, or anybody gave up, everything that was issued
- *     comes to its end, what the way had still to write is not written, and check() says why
+ *     comes to its end, what the backend had still to write is not written, and check() says why
  * (2) the sum's order: the tree over group position, with lanes and units as in comm.h; any fixed
  *     order where any_order is set
  * (3) run only issues: it allocates nothing, waits for nothing and reads no device memory */
@@ -23,8 +23,8 @@
 #include "device/device.h"
 
 typedef struct weft_device_comm  weft_device_comm;
-typedef struct weft_device_group weft_device_group; /* the way's */
-typedef struct weft_device_call  weft_device_call;  /* the way's */
+typedef struct weft_device_group weft_device_group; /* the backend's */
+typedef struct weft_device_call  weft_device_call;  /* the backend's */
 
 enum {
     WEFT_DEVICE_HELLO_BYTES = 256
@@ -49,7 +49,7 @@ typedef struct weft_device_group_spec {
     int     credits;
 } weft_device_group_spec;
 
-typedef struct weft_device_way {
+typedef struct weft_device_backend {
     const char *name; /* as WEFT_GPU_COMM names it */
     weft_status (*hello)(weft_device *d, weft_device_hello *out);
     /* Can ranks that told these work together?  n of them, none all zero. */
@@ -61,7 +61,7 @@ typedef struct weft_device_way {
     bool (*takes)(weft_collective kind, weft_dtype t);
     bool messages;
 
-    /* Fills in *out, whose first fields are there; way, device, comm and hello stay valid. */
+    /* Fills in *out, whose first fields are there; backend, device, comm and hello stay valid. */
     weft_status (*open)(weft_device_comm *dc);
     void (*close)(weft_device_comm *dc); /* all groups are closed */
     /* By all members, groups in the same order at all of them.  After an error of open the others
@@ -87,14 +87,14 @@ typedef struct weft_device_way {
     /* On that thread, after the first error, again with every look around until the end is closed:
      * lets everything that waits come to its end. */
     void (*abort)(weft_device_comm *dc);
-} weft_device_way;
+} weft_device_backend;
 
-/* One rank's end.  Zero what is not listed by open's comment; impl is the way's. */
+/* One rank's end.  Zero what is not listed by open's comment; impl is the backend's. */
 struct weft_device_comm {
-    const weft_device_way   *way;
-    weft_device             *device;
-    weft_comm               *comm;
-    const weft_device_hello *hello; /* of all ranks */
+    const weft_device_backend *backend;
+    weft_device               *device;
+    weft_comm                 *comm;
+    const weft_device_hello   *hello; /* of all ranks */
     /* reduction: fixed.  The opener sets it, at all ranks alike, before groups are opened. */
     bool any_order;
     /* of device memory that opened groups hold at this rank */
@@ -103,9 +103,9 @@ struct weft_device_comm {
     struct weft_device_watch *watch; /* device_comm.c's */
 };
 
-/* By all ranks of c, also those without a device for it (way and d NULL: *out is NULL there).
+/* By all ranks of c, also those without a device for it (backend and d NULL: *out is NULL there).
  * Blocks for the others' hello. */
-weft_status weft_device_comm_open(const weft_device_way *way, weft_device *d,
+weft_status weft_device_comm_open(const weft_device_backend *backend, weft_device *d,
                                   weft_comm *c, weft_device_comm **out);
 void        weft_device_comm_close(weft_device_comm *dc); /* NULL is fine */
 bool weft_device_comm_joins(const weft_device_comm *dc, int n, const int32_t *rank);

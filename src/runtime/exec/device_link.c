@@ -1,5 +1,5 @@
-/* Communication on the device: instructions between ranks that the device's own ways of
- * communication carry out, in the order of streams like kernels.  All others are host work
+/* Communication on the device: instructions between ranks that the device's communication
+ * backends carry out, in the order of streams like kernels.  All others are host work
  * (link.c). */
 #include <string.h>
 
@@ -33,11 +33,11 @@ weft_device_comm *weft_exec__find_device_comm(const weft_exec *e, const weft_dev
     if (!weft_instr_is_comm(i) || e->o.price || e->o.carry) return NULL;
     int n = ranks_of(e->p, meets ? i->group : -1, i->peer, i->kind == WEFT_INSTR_SEND,
                      pair, &rank);
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++) {
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++) {
         weft_device_comm *dc = e->o.device_comm[k];
         if (!dc || dc->device != d || !weft_device_comm_joins(dc, n, rank)) continue;
-        if (meets ? i->n_in > 0 && dc->way->takes(i->coll, i->in[0].type.dtype)
-                  : dc->way->messages)
+        if (meets ? i->n_in > 0 && dc->backend->takes(i->coll, i->in[0].type.dtype)
+                  : dc->backend->messages)
             return dc;
     }
     return NULL;
@@ -85,7 +85,7 @@ static weft_status open_link(weft_exec *e, weft_exec__link *l)
             weft_comm_open_group(e->o.comm, 2, pair, l->tag + CHANNEL_TAG, &l->meeting));
     }
     spec.meeting = l->meeting;
-    return l->on_device->way->open_group(l->on_device, &spec, &l->device_group);
+    return l->on_device->backend->open_group(l->on_device, &spec, &l->device_group);
 }
 
 weft_status weft_exec__open_device_links(weft_exec *e)
@@ -102,7 +102,7 @@ weft_status weft_exec__prepare_message(weft_exec *e, weft_exec__instr *x)
                         .address = send ? x->call.in->p : x->call.out->p,
                         .bytes   = (int64_t)weft_instr_bytes(x->i)};
     (void)e;
-    return x->host->link->on_device->way->prepare_message(
+    return x->host->link->on_device->backend->prepare_message(
         x->host->link->device_group, send ? WEFT_COMM_SEND : WEFT_COMM_RECV, &at,
         &x->host->device_call);
 }
@@ -123,11 +123,11 @@ void weft_exec__close_device_links(weft_exec *e)
             for (int n = 0; v->instr && n < e->p->actor[a].n_instr; n++) {
                 const weft_exec__instr *x = &v->instr[n];
                 if (x->i && weft_instr_is_comm(x->i) && x->host && x->host->device_call)
-                    x->host->link->on_device->way->release(x->host->device_call);
+                    x->host->link->on_device->backend->release(x->host->device_call);
             }
     for (weft_exec__link *l = NULL; (l = next_link(e, l));)
         if (l->device_group)
-            l->on_device->way->close_group(l->device_group, e->stop || !e->opened);
+            l->on_device->backend->close_group(l->device_group, e->stop || !e->opened);
 }
 
 /* ---- in a step ---- */
@@ -139,12 +139,12 @@ weft_status weft_exec__run_on_device(const weft_exec__instr *x)
         l->step      = x->s->step;
         l->n_message = 0;
     }
-    return l->on_device->way->run(x->host->device_call, &x->s->dev, l->n_message++);
+    return l->on_device->backend->run(x->host->device_call, &x->s->dev, l->n_message++);
 }
 
 weft_status weft_exec__check_device_comm(const weft_exec *e)
 {
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++)
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
         WEFT_TRY(weft_device_comm_check(e->o.device_comm[k]));
     return WEFT_OK;
 }

@@ -108,7 +108,7 @@ weft_exec_memory weft_exec_mem(const weft_exec *e)
     m.scratch_bytes += weft_exec__graph_bytes(e);
     for (int i = 0; i < e->p->n_slab; i++) m.scratch_bytes += e->host_slab[i].bytes;
     if (e->o.comm) m.comm_bytes = e->o.comm->bytes;
-    for (int k = 0; k < WEFT_EXEC_MAX_WAY; k++)
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
         if (e->o.device_comm[k]) m.comm_bytes += e->o.device_comm[k]->bytes;
     for (int i = 0; i < e->n_link; i++) m.scratch_bytes += e->link[i]->room.bytes;
     m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena) + e->event_bytes;

@@ -47,8 +47,8 @@ typedef weft_status (*weft_exec_carry_fn)(void *arg, const weft_instr *i, double
                                           double *start_s, double *end_s);
 
 enum {
-    WEFT_EXEC_MAX_DEVICE = 4,
-    WEFT_EXEC_MAX_WAY    = 2 /* of communication on devices */
+    WEFT_EXEC_MAX_DEVICE  = 4,
+    WEFT_EXEC_MAX_BACKEND = 2 /* of communication on devices */
 };
 
 typedef struct weft_exec_options {
@@ -60,7 +60,7 @@ typedef struct weft_exec_options {
     weft_comm *comm; /* borrowed; NULL: only for programs of a single rank */
     /* borrowed; the first that joins a group's ranks and takes a call carries it out, on the
      * stream; the host does the rest */
-    weft_device_comm *device_comm[WEFT_EXEC_MAX_WAY];
+    weft_device_comm *device_comm[WEFT_EXEC_MAX_BACKEND];
     /* One for each slab of the program, the caller's before and after: weft_exec_alloc_slabs, or
      * memory that is there already.  Only the array is copied. */
     const weft_memory *slab;

@@ -45,9 +45,9 @@ typedef struct weft_plugin {
     void (*device_close)(weft_device *d);
     int                             n_table;
     const weft_kernel_table *const *table;
-    /* how its devices communicate with those of other ranks, the preferred way first */
-    int                           n_way;
-    const weft_device_way *const *way;
+    /* how its devices communicate with those of other ranks, the preferred backend first */
+    int                               n_backend;
+    const weft_device_backend *const *backend;
     /* The libraries that it uses: "cublasLt 13.1.0 /usr/lib/..., cuDNN 9.19.0 ...".
      * WEFT_ERR_ARG: one that it cannot do without is missing. */
     weft_status (*describe)(char *text, size_t n);
@@ -60,7 +60,7 @@ typedef struct weft_plugin {
 #define WEFT_PLUGIN_BUILD_VALUES                                                         \
     (int)WEFT_N_OP, sizeof(weft_plugin_host), sizeof(weft_device), sizeof(weft_view),    \
         sizeof(weft_kernel_call), sizeof(weft_kernel_ctx), sizeof(weft_kernel),          \
-        sizeof(weft_kernel_table), sizeof(weft_device_way), sizeof(weft_comm_call),      \
+        sizeof(weft_kernel_table), sizeof(weft_device_backend), sizeof(weft_comm_call),  \
         sizeof(weft_device_facts)
 
 /* libweft_<name>.so of $WEFT_PLUGINS (folders, by ':'), or beside this library or command; its
