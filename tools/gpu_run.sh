@@ -3,10 +3,12 @@
 # gpu_run.sh [-b BUILD] pack DIR: what the blocks need of BUILD, stripped, for -b DIR on a machine that has no compiler.
 #
 #   ops         every operator of the table on the device against the reference kernels
-#   reference   models of ../shared/reference and tests/fixtures, 20 steps in fp32
-#   bits        run to run, graphs or none, resumes, ranks that share the GPU; commands; bad input
+#   reference   models of ../shared/reference and tests/fixtures, 20 steps in fp32; t5 and resnet50 beside the CPU
+#   bits        run to run beside another process, graphs or none, resumes, ranks that share the GPU; commands; experts' losses
+#               and biases; bad input
 #   ranks       ranks that share the GPU: communication on the device against the host's, a killed rank, jobs over staged
 #               and peer against one rank, the speed of a sum of 128 MB
+#   matrix      the plans of make matrix with at most four ranks, which share the GPU and keep their processes, over peer and staged
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
@@ -32,12 +34,12 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,27s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
-    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped bench_cuda_ops; do
+    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped test_cuda_matrix test_cuda_families bench_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
     ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
@@ -65,12 +67,14 @@ run_block() {
     ops) "$build/test_cuda_ops" && "$build/test_cuda_grouped" ;;
     reference)
         [ -e ../shared/reference ] || export WEFT_TEST_REFERENCE=$PWD/shared/reference
-        WEFT_TEST_DEVICE=cuda "$build/test_trains"
+        WEFT_TEST_DEVICE=cuda "$build/test_trains" && "$build/test_cuda_families"
         ;;
     bits)
-        "$build/test_cuda_device" && "$build/test_cuda_replay" && "$build/test_cuda_many" && "$build/test_cuda_fused" && tests/eco/run.sh cuda
+        "$build/test_cuda_device" && "$build/test_cuda_replay" && "$build/test_cuda_many" && "$build/test_cuda_fused" &&
+            tests/eco/run.sh cuda && tests/eco/run.sh experts && tests/eco/run.sh cuda_bad
         ;;
     ranks) "$build/test_cuda_comm" && "$build/test_cuda_comm" speed && python3 tools/gpu_ranks.py "$WEFT" ;;
+    matrix) "$build/test_cuda_matrix" all ;;
     jobs) WEFT_TEST_DEVICE=cuda WEFT_TEST_JOBS=${JOBS:-1} tests/eco/run.sh recorded ;;
     steps)
         bench "tiny256, batch 8" A=1 "tiny256 --batch 8 --seq 128" &&

@@ -2,25 +2,50 @@
 WEFT_TEST_GPU=1 over the machine's own driver and GPU, without the parts that need the stub.
 
 What is checked: losses near the CPU's; the same bits from run to run, with and without graphs, through a resume, and on
-two ranks that share the GPU; checkpoints of one device on the other; bench, sample, evaluation; nothing is left behind.
+two ranks that share the GPU; checkpoints of one device on the other; bench, sample, evaluation; t5 and resnet near the
+CPU; nothing is left behind.
 Bad input is in eco_cuda_bad.py, calls that fail are in tests/cuda/test_cuda_fail.c."""
+import contextlib
 import json
 import os
 import re
+import struct
+import subprocess
+import time
 
 from cuda_stub import BUILD, REAL, STUB, run, small_job
-from eco import Scratch, check, end, metrics, near, same, small_model, weft
+from eco import FAMILIES, WEFT, Scratch, check, end, metrics, near, safetensors, same, small_model, tokens, weft
+
+
+@contextlib.contextmanager
+def another_process():
+    """Another process that keeps the GPU busy meanwhile (nothing is on the stub's but this test)."""
+    p = None
+    if REAL:
+        p = subprocess.Popen([WEFT, "bench", "gpt2", "--batch", "4", "--seq", "256", "--steps", "1000000", "--device", "cuda"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(8)
+    try:
+        yield
+    finally:
+        if p:
+            check(p.poll() is None, "the other process on the GPU ended early")
+            p.kill()
+            p.wait()
 
 
 def check_bits(base, out):
-    """Run to run, graphs or none, waiting after every instruction; and a resume."""
+    """Run to run (five times on a GPU), graphs or none, waiting after every instruction, beside another process; and a
+    resume."""
     first = run(dict(base, output=out("first")))
     if not first:
         return None
-    for name, env in (("again", {}), ("no graphs", dict(WEFT_CUDA_GRAPH="0")), ("sync", dict(WEFT_CUDA_SYNC="1"))):
-        r = run(dict(base, output=out(name.replace(" ", "-"))), env=env)
-        if r:
-            same(r["weights_xxh64"], first["weights_xxh64"], name)
+    again = [("again %d" % k, {}) for k in range(4 if REAL else 1)]
+    with another_process():
+        for name, env in again + [("no graphs", dict(WEFT_CUDA_GRAPH="0")), ("sync", dict(WEFT_CUDA_SYNC="1"))]:
+            r = run(dict(base, output=out(name.replace(" ", "-"))), env=env)
+            if r:
+                same(r["weights_xxh64"], first["weights_xxh64"], name)
     run(dict(base, output=out("resumed"), steps=2))
     r = run(dict(base, output=out("resumed")))
     if r:
@@ -139,6 +164,24 @@ def check_gates(s, base, out):
             near(a["grad_norm"], b["grad_norm"], 1e-4, "norm of step %d" % a["step"])
 
 
+def check_families(s, base, out):
+    """t5 trains, and resnet's bench steps, as on the CPU."""
+    pack = lambda seed: struct.pack("<96i", *tokens(96, 20, seed))
+    data = s.write("rows.safetensors", safetensors([(n, "I32", (16, 6), pack(k)) for k, n in enumerate(("input_ids", "labels"))]))
+    job = dict(model=os.path.join(FAMILIES, "t5"), data=data, batch=4, micro_batch=2, lanes=1, steps=4, init="random", plan="off")
+    for dtype, tol in (("fp32", 1e-5), ("bf16", 1e-2)):
+        for device in ("cpu", "cuda"):
+            run(dict(job, dtype=dtype, device=device, output=out("t5-%s-%s" % (dtype, device))))
+        for a, b in zip(metrics(out("t5-%s-cuda" % dtype)), metrics(out("t5-%s-cpu" % dtype))):
+            near(a["loss"], b["loss"], tol, "t5 %s, loss of step %d" % (dtype, a["step"]))
+    loss = {}
+    model = "resnet50" if REAL else os.path.join(FAMILIES, "resnet")
+    for device in ("cpu", "cuda"):
+        r = weft("bench", model, "--batch", "4", "--steps", "3", "--device", device, "--json", env=STUB)
+        loss[device] = json.loads(r.out)["loss"] if check(r.code == 0, str(r)) else 0
+    near(loss["cuda"], loss["cpu"], 1e-4, "resnet's loss in a bench")
+
+
 def check_leaks(s, base, out):
     leaks = s.path("leaks")
     run(dict(base, output=out("good")), env=dict(WEFT_STUB_LEAKS=leaks))
@@ -156,6 +199,7 @@ with Scratch("cuda", memory=True) as s:
     check_graphs(s, {k: v for k, v in base.items() if k != "plan"}, out)
     check_library_bits(s, {k: v for k, v in base.items() if k != "plan"}, out)
     check_gates(s, base, out)
+    check_families(s, base, out)
     if not REAL:
         check_leaks(s, base, out)
 end()

@@ -17,135 +17,18 @@
 #include "base/doc.h"
 #include "base/io.h"
 #include "base/random.h"
-#include "store/safetensors.h"
 #include "support/files.h"
+#include "support/plan_jobs.h"
 #include "support/weights.h"
 
 enum {
-    REFERENCE = 20, /* steps of the reference */
-    STEPS     = WEFT_TEST_SANITIZED ? 3 : 20,
-    SEQ       = 16,
-    ROWS      = 64
+    REFERENCE = TEST_PLAN_MAX_STEPS, /* steps of the reference */
+    STEPS     = WEFT_TEST_SANITIZED ? 3 : 20
 };
 
-typedef struct row {
-    const char *model; /* and what else belongs to the job */
-    int         n;     /* processes */
-    const char *words;
-    enum {
-        BITWISE,
-        CLOSE
-    } kind;
-    enum {
-        MATRIX,
-        QUICK,
-        LATER
-    } when;
-} row;
-
-static const row table[] = {
-#include "flow/plans.def"
-};
-
-/* ---- models and data ---- */
-
-/* Every `from` in the text, which has room for it, becomes `to`. */
-static void replace(char *text, const char *from, const char *to)
-{
-    for (char *at = text; (at = strstr(at, from)); at += strlen(to)) {
-        memmove(at + strlen(to), at + strlen(from), strlen(at + strlen(from)) + 1);
-        memcpy(at, to, strlen(to));
-    }
-}
-
-/* The fixture's configuration with four layers, no weights: drawn from the seed.  name "x-drop":
- * family x with dropout; "x-groups": three groups of two heads. */
-static void write_model(const char *name)
-{
-    char   from[256], text[8192];
-    int    family = (int)strcspn(name, "-");
-    size_t n;
-    snprintf(from, sizeof from, "tests/fixtures/families/%.*s/config.json", family, name);
-    char *whole = test_files_read(from, &n);
-    assert_true(n < sizeof text / 2);
-    memcpy(text, whole, n + 1);
-    free(whole);
-    replace(text, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4");
-    replace(text, "\"n_layer\": 2", "\"n_layer\": 4");
-    if (!strcmp(name + family, "-groups")) {
-        replace(text, "\"num_attention_heads\": 4", "\"num_attention_heads\": 6");
-        replace(text, "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3");
-    }
-    if (!strcmp(name + family, "-drop")) {
-        replace(text, "\"embd_pdrop\": 0,", "\"embd_pdrop\": 0.1,");
-        replace(text, "\"resid_pdrop\": 0,", "\"resid_pdrop\": 0.1,");
-        replace(text, "\"hidden_dropout_prob\": 0.0", "\"hidden_dropout_prob\": 0.1");
-    }
-    assert_ok(weft_io_mkdirs(test_files_path("%s", name)));
-    test_files_write(test_files_path("%s/config.json", name), text, strlen(text));
-}
-
-static uint32_t draw(uint32_t i, uint32_t below)
-{
-    uint32_t key[2] = {7, 11}, ctr[4] = {i, 0, 0, 0}, w[4];
-    weft_random_philox(key, ctr, w);
-    return w[0] % below;
-}
-
-static void write_data(void)
-{
-    static uint16_t token[ROWS * SEQ * 4 + 1];
-    static int32_t  ids[ROWS * SEQ], labels[ROWS * SEQ];
-    int64_t         dim[2] = {ROWS, SEQ};
-    weft_shape      shape  = {.n = 2, .d = {dim[0], dim[1]}};
-    for (uint32_t i = 0; i < WEFT_COUNT(token); i++)
-        token[i] = (uint16_t)(i % 3 ? (token[i - 1] * 5u + 3) % 31 : draw(i, 31));
-    for (uint32_t i = 0; i < WEFT_COUNT(ids);
-         i++) { /* an uneven number of labels a row */
-        ids[i] = (int32_t)draw(i, 31);
-        labels[i] =
-            draw(i + 100000, 100) < 15 + i / SEQ % 20 ? (ids[i] * 5 + 3) % 31 : -100;
-    }
-    test_files_write(test_files_path("tokens.bin"), token, sizeof token);
-    weft_store_item item[] = {{"input_ids", WEFT_DTYPE_I32, shape, {.data = ids}},
-                              {"labels", WEFT_DTYPE_I32, shape, {.data = labels}}};
-    assert_ok(weft_store_write(test_files_path("rows.safetensors"),
-                               &(weft_store_spec){.item = item, .n_item = 2}));
-}
+typedef test_plan_outcome outcome;
 
 /* ---- runs ---- */
-
-typedef struct outcome {
-    int    code;
-    int    n;
-    double loss[REFERENCE], norm[REFERENCE], eval; /* eval: of the last step */
-    char   hash[32], words[400];
-    double seconds;
-} outcome;
-
-static double number(const weft_node *m, const char *key)
-{
-    const weft_node *n = weft_node_get(m, key);
-    assert_non_null(n);
-    return n->kind == WEFT_NODE_INT ? (double)n->u.i : n->u.f;
-}
-
-static void read_metrics(const char *path, outcome *o)
-{
-    size_t n;
-    char  *text = test_files_read(path, &n), *save = NULL;
-    for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
-        weft_doc *d;
-        assert_ok(weft_doc_parse_json(path, l, strlen(l), &d));
-        assert_true(o->n < REFERENCE);
-        o->loss[o->n]   = number(weft_doc_root(d), "loss");
-        o->norm[o->n++] = number(weft_doc_root(d), "grad_norm");
-        if (weft_node_get(weft_doc_root(d), "eval_loss"))
-            o->eval = number(weft_doc_root(d), "eval_loss");
-        weft_doc_destroy(d);
-    }
-    free(text);
-}
 
 /* job: words of the model and its data; the output folder is out. */
 static outcome run(int n, const char *job, const char *words, const char *out)
@@ -171,48 +54,21 @@ static outcome run(int n, const char *job, const char *words, const char *out)
     assert_non_null(at);
     snprintf(o.hash, sizeof o.hash, "%.16s", at + strlen("\"weights_xxh64\": \""));
     free(text);
-    read_metrics(test_files_path("%s/metrics.jsonl", out), &o);
+    test_plan_read_metrics(test_files_path("%s/metrics.jsonl", out), &o);
     return o;
 }
 
 static const char *job_of(const char *model)
 {
-    static char text[1536];
-    char        name[32];
-    bool        rows = !strncmp(model, "bert", 4) || !strncmp(model, "ernie", 5);
-    size_t      n    = strcspn(model, " ");
-    const char *data = test_files_path(rows ? "rows.safetensors" : "tokens.bin");
-    snprintf(name, sizeof name, "%.*s", (int)n, model);
-    snprintf(
-        text, sizeof text,
-        "model=%s data=%s seq=%d batch=16 micro_batch=1 lanes=8 steps=%d threads=1 "
-        "optimizer.lr=0.003 optimizer.weight_decay=0.1 optimizer.clip=1 eval.data=%s "
-        "eval.batches=1 %s",
-        test_files_path("%s", name), data, SEQ, STEPS, data, model + n);
-    return text;
+    return test_plan_job_keys(model, STEPS);
 }
 
-/* How far apart, as the issue counts; 0: the same bits. */
-static bool same(const outcome *one, const outcome *o, bool close, double *loss,
-                 double *norm)
-{
-    bool bits = o->n == one->n && !strcmp(o->hash, one->hash) && o->eval == one->eval;
-    *loss = *norm = 0;
-    for (int i = 0; i < o->n && i < one->n; i++) {
-        bits  = bits && o->loss[i] == one->loss[i] && o->norm[i] == one->norm[i];
-        *loss = fmax(*loss, fabs(o->loss[i] / one->loss[i] - 1));
-        *norm = fmax(*norm, fabs(o->norm[i] / one->norm[i] - 1));
-    }
-    if (one->eval != 0) *loss = fmax(*loss, fabs(o->eval / one->eval - 1));
-    return close ? o->n == one->n && *loss <= 1e-5 && *norm <= 1e-5 : bits;
-}
-
-static const char *verdict(const row *r, const outcome *one, const outcome *o,
+static const char *verdict(const test_plan_row *r, const outcome *one, const outcome *o,
                            weft_text *table_out)
 {
     double      loss = 0, norm = 0;
     const char *what = "FAILED";
-    if (!o->code && same(one, o, (r->kind == CLOSE), &loss, &norm))
+    if (!o->code && test_plan_same(r->kind, one, o, &loss, &norm))
         what = (r->kind == CLOSE) ? "close" : "bitwise";
     if (r->when == LATER)
         what = strcmp(what, "FAILED") ? "there now: not LATER any more" : "not there yet";
@@ -241,9 +97,9 @@ static void plans_train_like_one(void **state)
     int         n_bad = 0, n_missing = 0;
     (void)state;
     weft_text_add(&out, "model,processes,plan,result,loss,grad_norm,seconds\n");
-    for (size_t i = 0; i < WEFT_COUNT(table); i++) {
-        const row *r = &table[i];
-        char       dir[32];
+    for (size_t i = 0; i < (size_t)test_plan_table_rows; i++) {
+        const test_plan_row *r = &test_plan_table[i];
+        char                 dir[32];
         if (!matrix && r->when != QUICK) continue;
         if (WEFT_TEST_SANITIZED && i % 2) continue;
         if (strcmp(model, r->model)) {
@@ -268,9 +124,16 @@ static void plans_train_like_one(void **state)
 
 /* ---- random mixtures ---- */
 
+static uint32_t draw(uint32_t i, uint32_t below)
+{
+    uint32_t key[2] = {7, 11}, ctr[4] = {i, 0, 0, 0}, w[4];
+    weft_random_philox(key, ctr, w);
+    return w[0] % below;
+}
+
 /* A plan of at most 8 ranks; dice goes on from draw to draw.  Mixtral with another seed: with the
  * first one a token of step 9 stands between two experts, and rounding decides. */
-static row draw_plan(uint32_t *dice, char *words, size_t size)
+static test_plan_row draw_plan(uint32_t *dice, char *words, size_t size)
 {
     static const char *const model[]    = {"gpt2", "llama", "mixtral seed=2", "bert",
                                            "ernie"};
@@ -303,8 +166,8 @@ static row draw_plan(uint32_t *dice, char *words, size_t size)
                                DICE(2) ? "ring" : "gather");
     if (!DICE(3)) snprintf(words + at, size - at, " recompute=full");
 #undef DICE
-    return (row){model[m], (int)n, words,
-                 many[1] * many[2] * many[3] > 1 ? CLOSE : BITWISE, MATRIX};
+    return (test_plan_row){model[m], (int)n, words,
+                           many[1] * many[2] * many[3] > 1 ? CLOSE : BITWISE, MATRIX};
 }
 
 static void mixtures_train_like_one(void **state)
@@ -314,8 +177,8 @@ static void mixtures_train_like_one(void **state)
     weft_text out  = {0};
     (void)state;
     for (int i = 0; i < n; i++) {
-        char words[200], dir[32];
-        row  r = draw_plan(&dice, words, sizeof words);
+        char          words[200], dir[32];
+        test_plan_row r = draw_plan(&dice, words, sizeof words);
         snprintf(dir, sizeof dir, "lone-%d", i);
         outcome one = run(1, job_of(r.model), "", dir);
         snprintf(dir, sizeof dir, "random-%d", i);
@@ -357,7 +220,7 @@ static void plans_may_change(void **state)
                                   : " steps=10");
             o = run(change[i].n[k], job_of(change[i].model), words, dir);
         }
-        if (o.code || !same(&one, &o, false, &loss, &norm)) {
+        if (o.code || !test_plan_same(BITWISE, &one, &o, &loss, &norm)) {
             fail_msg("%s, '%s' to '%s': %s", change[i].model, change[i].words[0],
                      change[i].words[1], o.code ? o.words : "other bits");
         }
@@ -365,6 +228,13 @@ static void plans_may_change(void **state)
 }
 
 /* ---- the reference ---- */
+
+static double number(const weft_node *m, const char *key)
+{
+    const weft_node *n = weft_node_get(m, key);
+    assert_non_null(n);
+    return n->kind == WEFT_NODE_INT ? (double)n->u.i : n->u.f;
+}
 
 static void read_list(const weft_node *map, const char *key, double *out)
 {
@@ -470,13 +340,9 @@ static void reference_is_met(void **state)
 
 static int begin(void **state)
 {
-    static const char *const model[] = {"gpt2",      "llama",       "mixtral",
-                                        "bert",      "ernie",       "gpt2-drop",
-                                        "bert-drop", "llama-groups"};
     (void)state;
     test_files_begin();
-    for (size_t i = 0; i < WEFT_COUNT(model); i++) write_model(model[i]);
-    write_data();
+    test_plan_jobs_write();
     return 0;
 }
 
