@@ -15,7 +15,7 @@
 enum {
     MAX_RANK = 64,
     N_STEP   = 2,
-    N_TRY    = 4
+    N_TRY    = 8
 };
 
 #define LASTS_S         1.0 /* both steps: long against the time that waking a sleeper takes */
@@ -155,7 +155,7 @@ static bool runs_as_said(const plan_case *x, const weft_world *w, const weft_clu
 {
     double said = predict(w, c), took = 0, late_s = INFINITY;
     bool   kept = false, near = false;
-    for (int i = 0; i < (over_wires ? 2 : N_TRY) && !near; i++) {
+    for (int i = 0; i < N_TRY && !near; i++) {
         took       = measure(w, c, over_wires, &late_s);
         bool trust = late_s <= TEST_WATCH_TRUST_S;
         kept       = kept || trust;
