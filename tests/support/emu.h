@@ -39,7 +39,7 @@ void test_emu_open(test_emu *e, weft_program **p, int n, int trace);
 void test_emu_close(test_emu *e);
 
 /* Seconds from the first begin to the last end; *late_s: how late the machine woke a sleeper up
- * meanwhile. */
+ * meanwhile, or how long a rank waited for a core on average, if that is more. */
 double test_emu_run(test_emu_rank *r, int n, int n_step, double *late_s);
 
 /* A rank's executor on device d, its messages over comm; price NULL: what instructions state. */

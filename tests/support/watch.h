@@ -19,6 +19,7 @@ typedef struct test_watch {
     pthread_t   thread;
     atomic_bool stop;
     double      late_s;
+    double      waited_s; /* for a core, all threads together; valid after stop */
 } test_watch;
 
 void   test_watch_start(test_watch *w);
