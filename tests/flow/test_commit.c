@@ -3,6 +3,9 @@
  * changes no bit of state on any rank, and training goes on as if it had not been tried. */
 #include "support/test.h"
 
+#include <stdlib.h>
+
+#include "program/own.h"
 #include "support/plans.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
@@ -57,10 +60,54 @@ static void check_program(const char *words, const weft_program *p, int *n_progr
     weft_program_destroy(q);
 }
 
+/* ---- what ranks compute by themselves ---- */
+
+/* Marks the elements of a state that a program computes without gathering them. */
+static void mark_own(const weft_program *p, const char *name, const weft_own_run *own,
+                     const weft_shape *whole, bool *seen)
+{
+    const weft_binding *b = weft_program_find(p, name);
+    if (!b) return;
+    const weft_own_run *run = &own[b - p->binding];
+    for (int64_t k = run->lo; k < run->hi; k++) {
+        int64_t at = 0, stride = 1, rest = k;
+        for (int d = whole->n - 1; d >= 0; d--) {
+            at += (rest % b->at.type.shape.d[d] + b->origin[d]) * stride;
+            rest /= b->at.type.shape.d[d];
+            stride *= whole->d[d];
+        }
+        seen[at] = true;
+    }
+}
+
+/* Ranks that finish a step without each other have all of it together. */
+static void check_own(const test_job *j, const char *words, weft_program **p, int n)
+{
+    const weft_graph *g = j->training.graph;
+    weft_own_run     *own[TEST_MAX_RANK];
+    weft_arena       *a;
+    assert_ok(weft_arena_create(&a));
+    for (int r = 0; r < n; r++) assert_ok(weft_program_find_own(p[r], a, &own[r]));
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        const weft_graph_value *x    = &g->value[v];
+        int64_t                 size = weft_shape_count(&x->type.shape);
+        if (x->kind != WEFT_VALUE_PARAM && x->kind != WEFT_VALUE_STATE) continue;
+        bool *seen = calloc((size_t)size + 1, sizeof *seen);
+        assert_non_null(seen);
+        for (int r = 0; r < n; r++) mark_own(p[r], x->name, own[r], &x->type.shape, seen);
+        for (int64_t e = 0; e < size; e++)
+            if (!seen[e])
+                fail_msg("%s: no rank computes %s[%lld]", words, x->name, (long long)e);
+        free(seen);
+    }
+    weft_arena_destroy(a);
+}
+
 static void sweep_plan(const test_job *j, test_plan x, int64_t bucket, int *n_program,
                        int *n_moved)
 {
     weft_strategy  h;
+    weft_program  *p[TEST_MAX_RANK];
     weft_sharding *s = test_plan_shard(j, x.words, &h);
     int            n = s->mesh[0].n_rank * h.pp;
     for (int r = 0; r < n; r++) {
@@ -74,12 +121,12 @@ static void sweep_plan(const test_job *j, test_plan x, int64_t bucket, int *n_pr
                                     .shard_bucket_bytes  = bucket,
                                     .gather_once         = h.overlap_param_gather > 0,
                                     .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
-        weft_program          *p;
-        if (weft_partition_program(j->training.graph, s, &o, &p) != WEFT_OK)
+        if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
-        check_program(x.words, p, n_program, n_moved);
-        weft_program_destroy(p);
+        check_program(x.words, p[r], n_program, n_moved);
     }
+    check_own(j, x.words, p, n);
+    for (int r = 0; r < n; r++) weft_program_destroy(p[r]);
     weft_sharding_destroy(s);
 }
 

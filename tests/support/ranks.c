@@ -3,12 +3,14 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "exec/exec.h"
+#include "program/own.h"
 #include "program/talk.h"
 #include "support/exec.h"
 #include "support/test.h"
@@ -23,6 +25,11 @@ typedef struct rank {
     weft_status     st;
     char            text[512];
     int             n_held;
+    /* of test_job_run_lost */
+    weft_comm_group   *group; /* of all ranks, for the vote */
+    char              *state; /* after step 1 */
+    weft_exec_progress progress;
+    bool               finished;
 } rank;
 
 void test_job_open(test_job *j, const char *model, test_job_options o)
@@ -364,4 +371,289 @@ test_result test_job_run(const test_job *j, weft_program **p, int n, int n_threa
     }
     weft_comm_local_destroy(hub);
     return k[0].r;
+}
+
+/* ---- a rank that is lost in the middle of a step ---- */
+
+enum {
+    LOST_STEP = 1,
+    VOTE_TAG  = 1 << 22
+};
+
+/* The end of the rank that is lost. */
+static struct {
+    weft_comm_ops        op;
+    const weft_comm_ops *real;
+    _Atomic int64_t      n_call;
+    _Atomic bool         counts;
+    int64_t              at;    /* the call that it does not survive; -1 none */
+    bool                 after; /* ... but the others have had their part of it */
+} lost_end;
+
+/* Is this the call? */
+static bool is_lost_in(bool after)
+{
+    if (!lost_end.counts || after != lost_end.after) return false;
+    return atomic_fetch_add(&lost_end.n_call, 1) == lost_end.at;
+}
+
+static weft_status lose(weft_comm *c)
+{
+    weft_comm_abort(c, "it is lost");
+    return WEFT_FAIL(WEFT_ERR_PEER, "lost in call %lld", (long long)lost_end.at);
+}
+
+static weft_status lose_send(weft_comm *c, weft_comm_channel *ch, const void *p,
+                             int64_t bytes)
+{
+    if (is_lost_in(false)) return lose(c);
+    WEFT_TRY(lost_end.real->send(c, ch, p, bytes));
+    return is_lost_in(true) ? lose(c) : WEFT_OK;
+}
+
+static weft_status lose_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes)
+{
+    if (is_lost_in(false)) return lose(c);
+    WEFT_TRY(lost_end.real->recv(c, ch, p, bytes));
+    return is_lost_in(true) ? lose(c) : WEFT_OK;
+}
+
+static weft_status lose_run(weft_comm *c, const weft_comm_call *call)
+{
+    if (is_lost_in(false)) return lose(c);
+    WEFT_TRY(lost_end.real->run(c, call));
+    return is_lost_in(true) ? lose(c) : WEFT_OK;
+}
+
+static void use_lost_end(weft_comm *c, int64_t at, bool after)
+{
+    lost_end.real    = c->op;
+    lost_end.op      = *c->op;
+    lost_end.op.send = lose_send;
+    lost_end.op.recv = lose_recv;
+    lost_end.op.run  = lose_run;
+    lost_end.n_call  = 0;
+    lost_end.counts  = false;
+    lost_end.at      = at;
+    lost_end.after   = after;
+    c->op            = &lost_end.op;
+}
+
+/* As the session does it: a sum over all ranks. */
+static weft_status vote(void *user, int64_t step, int n, const double *value, bool *hold)
+{
+    rank *k   = user;
+    float one = 1;
+    (void)step, (void)n, (void)value;
+    WEFT_TRY(weft_comm_collective(k->comm, k->group, WEFT_ALL_REDUCE, WEFT_DTYPE_F32,
+                                  &one, &one, 1));
+    *hold = one != (float)k->comm->world;
+    return WEFT_OK;
+}
+
+static bool is_state(const weft_binding *b)
+{
+    return b->kind == WEFT_BIND_PARAM || b->kind == WEFT_BIND_STATE;
+}
+
+static size_t state_bytes(const weft_program *p)
+{
+    size_t n = 0;
+    for (int b = 0; b < p->n_binding; b++) {
+        const weft_type *t = &p->binding[b].at.type;
+        if (is_state(&p->binding[b]))
+            n += (size_t)weft_shape_count(&t->shape) * (size_t)weft_dtype_bytes(t->dtype);
+    }
+    return n;
+}
+
+/* All states one after another; the caller's. */
+static char *save_state(const rank *k)
+{
+    char *all = malloc(state_bytes(k->program) + 1);
+    char *to  = all;
+    for (int b = 0; all && b < k->program->n_binding; b++) {
+        weft_view v;
+        if (!is_state(&k->program->binding[b])) continue;
+        if (weft_exec_binding(k->exec, k->program->binding[b].name, 0, &v) != WEFT_OK)
+            return all;
+        size_t bytes =
+            (size_t)weft_shape_count(&v.shape) * (size_t)weft_dtype_bytes(v.dtype);
+        memcpy(to, v.p, bytes);
+        to += bytes;
+    }
+    return all;
+}
+
+static weft_status train_two(rank *k)
+{
+    weft_exec_options o = {.n_thread    = 1,
+                           .comm        = k->comm,
+                           .batch       = k->j->o.n_micro * k->j->o.rows,
+                           .micro_batch = k->j->o.rows,
+                           .seed        = 1,
+                           .read        = read_inputs,
+                           .commit      = vote,
+                           .user        = k};
+    int32_t           all[TEST_MAX_RANK];
+    for (int r = 0; r < k->comm->world; r++) all[r] = r;
+    WEFT_TRY(weft_comm_open_group(k->comm, k->comm->world, all, VOTE_TAG, &k->group));
+    WEFT_TRY(test_exec_create(k->program, &o, &k->exec));
+    WEFT_TRY(weft_model_init(k->j->model, 7, fill, k));
+    WEFT_TRY(step(k, 0));
+    k->state = save_state(k);
+    if (k->comm->op == &lost_end.op) lost_end.counts = true;
+    return step(k, LOST_STEP);
+}
+
+static void *train_two_thread(void *arg)
+{
+    rank *k = arg;
+    k->st   = train_two(k);
+    if (k->st != WEFT_OK) snprintf(k->text, sizeof k->text, "%s", weft_error_text());
+    if (k->exec) k->progress = weft_exec_get_progress(k->exec);
+    return NULL;
+}
+
+/* Gives the hub, for close_ranks(). */
+static weft_comm_local *run_ranks(const test_job *j, weft_program **p, int n, int lost,
+                                  int64_t at, bool after, rank *k)
+{
+    pthread_t        thread[TEST_MAX_RANK];
+    weft_comm_local *hub;
+    assert_ok(weft_comm_local_create(n, &hub));
+    for (int r = 0; r < n; r++) {
+        k[r] = (rank){.j = j, .program = p[r]};
+        assert_ok(weft_comm_local_join(hub, r, 60.0, &k[r].comm));
+    }
+    use_lost_end(k[lost].comm, at, after);
+    for (int r = 0; r < n; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, train_two_thread, &k[r]), 0);
+    for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
+    return hub;
+}
+
+static void close_ranks(rank *k, int n, weft_comm_local *hub)
+{
+    for (int r = 0; r < n; r++) {
+        free(k[r].state);
+        test_exec_destroy(k[r].exec);
+        weft_comm_destroy(k[r].comm);
+    }
+    weft_comm_local_destroy(hub);
+}
+
+/* What a rank computes by itself must be that of the undisturbed run; marks what that is. */
+static void check_own(const rank *k, const char *want, int64_t at)
+{
+    weft_own_run *own;
+    weft_arena   *a;
+    char         *have = save_state(k);
+    int64_t       from = 0;
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_program_find_own(k->program, a, &own));
+    for (int b = 0; b < k->program->n_binding; b++) {
+        const weft_type *t    = &k->program->binding[b].at.type;
+        int64_t          size = weft_dtype_bytes(t->dtype);
+        if (!is_state(&k->program->binding[b])) continue;
+        if (memcmp(have + from + own[b].lo * size, want + from + own[b].lo * size,
+                   (size_t)((own[b].hi - own[b].lo) * size)) != 0)
+            fail_msg("call %lld, rank %d: other bits in %s[%lld..%lld)", (long long)at,
+                     k->program->rank, k->program->binding[b].name, (long long)own[b].lo,
+                     (long long)own[b].hi);
+        from += weft_shape_count(&t->shape) * size;
+    }
+    free(have);
+    weft_arena_destroy(a);
+}
+
+static void count_outcome(rank *k, int64_t committed, int64_t at, test_lost *out)
+{
+    weft_exec_outcome how = k->progress.outcome;
+    if (how == WEFT_EXEC_TORN)
+        fail_msg("call %lld: state is torn: %s", (long long)at, k->text);
+    if (how == WEFT_EXEC_HELD && committed == LOST_STEP) {
+        if (k->progress.arrived != LOST_STEP)
+            fail_msg("call %lld: rank %d is not at the commit point that others passed",
+                     (long long)at, k->program->rank);
+        assert_ok(weft_exec_finish_alone(k->exec));
+        k->progress = weft_exec_get_progress(k->exec);
+        assert_int_equal(k->progress.outcome, WEFT_EXEC_ALONE);
+        assert_int_equal(k->progress.passed, LOST_STEP);
+        out->n_finished++;
+        return;
+    }
+    if (how == WEFT_EXEC_HELD && k->progress.arrived == LOST_STEP) {
+        assert_ok(weft_exec_finish_alone(k->exec));
+        out->n_finished++;
+    } else if (how != WEFT_EXEC_HELD || k->st != WEFT_OK) {
+        assert_int_equal(weft_exec_finish_alone(k->exec), WEFT_ERR_ARG);
+    }
+    out->n_held += how == WEFT_EXEC_HELD;
+    out->n_alone += how == WEFT_EXEC_ALONE;
+    out->n_ran += how == WEFT_EXEC_RAN;
+    k->progress = weft_exec_get_progress(k->exec);
+}
+
+/* A rank's states before and after the step. */
+typedef struct undisturbed {
+    char *before, *after;
+} undisturbed;
+
+/* One trial.  Ranks that are at the commit point which nobody passed are told so by nobody: that
+ * they could make their updates is tried after their state was looked at. */
+static void lose_at(const test_job *j, weft_program **p, int n, int lost, int64_t at,
+                    bool after, const undisturbed *good, test_lost *out)
+{
+    rank             k[TEST_MAX_RANK];
+    weft_comm_local *hub       = run_ranks(j, p, n, lost, at, after, k);
+    int64_t          committed = -1;
+    for (int r = 0; r < n; r++) {
+        if (k[r].st != WEFT_OK && k[r].st != WEFT_ERR_PEER) fail_msg("%s", k[r].text);
+        if (k[r].progress.passed > committed) committed = k[r].progress.passed;
+    }
+    out->n_trial++;
+    for (int r = 0; r < n; r++) {
+        if (!k[r].state) { /* it was still gathering after the step before */
+            assert_int_equal(k[r].progress.outcome, WEFT_EXEC_ALONE);
+            assert_int_equal(k[r].progress.passed, LOST_STEP - 1);
+            assert_int_equal(committed, LOST_STEP - 1);
+            check_own(&k[r], good[r].before, at);
+            continue;
+        }
+        if (committed == LOST_STEP - 1) {
+            char *have = save_state(&k[r]);
+            if (memcmp(have, good[r].before, state_bytes(p[r])) != 0)
+                fail_msg("call %lld, rank %d: state was written", (long long)at, r);
+            free(have);
+        }
+        count_outcome(&k[r], committed, at, out);
+        if (k[r].progress.passed == LOST_STEP) check_own(&k[r], good[r].after, at);
+    }
+    close_ranks(k, n, hub);
+}
+
+void test_job_run_lost(const test_job *j, weft_program **p, int n, int lost, int every,
+                       test_lost *out)
+{
+    rank             k[TEST_MAX_RANK];
+    undisturbed      good[TEST_MAX_RANK];
+    weft_comm_local *hub = run_ranks(j, p, n, lost, -1, false, k);
+    int64_t          n_call;
+    for (int r = 0; r < n; r++) {
+        if (k[r].st != WEFT_OK) fail_msg("rank %d: %s", r, k[r].text);
+        assert_int_equal(k[r].progress.outcome, WEFT_EXEC_RAN);
+        assert_int_equal(k[r].progress.passed, LOST_STEP);
+        good[r]    = (undisturbed){k[r].state, save_state(&k[r])};
+        k[r].state = NULL;
+    }
+    n_call = lost_end.n_call;
+    close_ranks(k, n, hub);
+    assert_true(n_call > 0);
+    for (int64_t at = 0; at < 2 * n_call; at += every)
+        lose_at(j, p, n, lost, at / 2, at % 2, good, out);
+    for (int r = 0; r < n; r++) {
+        free(good[r].before);
+        free(good[r].after);
+    }
 }

@@ -45,4 +45,17 @@ void test_job_close(test_job *j);
  * must have the same loss and norm, and the same bits where two of them hold one tensor. */
 test_result test_job_run(const test_job *j, weft_program **p, int n, int n_thread);
 
+/* How the second step of ranks ended when one of them was lost in it, over all trials. */
+typedef struct test_lost {
+    int n_trial;
+    int n_held, n_alone, n_ran;
+    int n_finished; /* that were lost at the commit point and made their updates afterwards */
+} test_lost;
+/* Trains two steps again and again; in the second one a rank is lost in the middle of a call, every
+ * call in turn (`every`-th).  The step must be committed by all ranks or by none: state is then
+ * that of the undisturbed run after this step or the one before, to the bit, what ranks gather
+ * from each other excepted.  Borrows the programs. */
+void test_job_run_lost(const test_job *j, weft_program **p, int n, int lost, int every,
+                       test_lost *out);
+
 #endif

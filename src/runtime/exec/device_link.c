@@ -135,6 +135,7 @@ void weft_exec__close_device_links(weft_exec *e)
 weft_status weft_exec__run_on_device(const weft_exec__instr *x)
 {
     weft_exec__link *l = x->host->link;
+    if (x->s->e->alone) return weft_exec__keep_own_share(x);
     if (l->step != x->s->step) {
         l->step      = x->s->step;
         l->n_message = 0;

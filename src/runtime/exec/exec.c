@@ -39,7 +39,7 @@ weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     e->p         = p;
     e->o         = *o;
-    e->held_step = -1;
+    e->held_step = e->arrived = e->passed = -1;
     if (!o->device[0]) e->o.device[0] = weft_device_cpu();
     if (e->o.trace < 0) e->o.trace = 0;
     pthread_mutex_init(&e->lock, NULL);
@@ -80,7 +80,8 @@ weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
     }
     e->first_step = step - e->until;
     e->until += n_step;
-    e->n_busy = e->n_issuer - 1;
+    e->arrived = e->passed = step - 1;
+    e->n_busy              = e->n_issuer - 1;
     e->turn++;
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);
@@ -90,7 +91,17 @@ weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
     pthread_mutex_lock(&e->lock);
     while (e->n_busy) pthread_cond_wait(&e->moved, &e->lock);
     pthread_mutex_unlock(&e->lock);
-    return e->stop ? WEFT_FAIL(e->st, "%s", e->text) : WEFT_OK;
+    if (!e->stop) {
+        e->outcome = e->held_step == step + n_step - 1 ? WEFT_EXEC_HELD : WEFT_EXEC_RAN;
+        return WEFT_OK;
+    }
+    weft_exec__end_failed(e);
+    return WEFT_FAIL(e->st, "%s", e->text);
+}
+
+weft_exec_progress weft_exec_get_progress(const weft_exec *e)
+{
+    return (weft_exec_progress){e->outcome, e->arrived, e->passed};
 }
 
 weft_exec_stats weft_exec_get_stats(const weft_exec *e)

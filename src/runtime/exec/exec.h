@@ -13,9 +13,10 @@
  * Slabs are the caller's.  All other memory is there once create returns: scratch, message
  * buffers, and every instruction's operands as views, for each slot it may meet.  Streams whose
  * device works on the caller's thread (cpu) have threads of their own, others share one; the first
- * runs on the caller's.  An error stops all streams (and,
- * through comm, all ranks) and comes back from weft_exec_run with the instruction's name in front;
- * the exec is of no further use then. */
+ * runs on the caller's.  An error stops all streams (and, through comm, all ranks) and comes back
+ * from weft_exec_run with the instruction's name in front.  Such an exec runs no more steps; what
+ * it has done is known exactly (weft_exec_outcome), its memory can be read, and it can be destroyed
+ * while peers are gone. */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 
@@ -93,6 +94,42 @@ void        weft_exec_destroy(weft_exec *e);
 /* Steps step .. step + n_step - 1 of the job, counted from 0, as a window of the steps that this
  * executor runs: what edges hold at the end of one run is there in the next. */
 weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step);
+
+/* What the newest step of the last run has done to the state.  Step N is the one that the run was
+ * in when it ended; a program without a commit point writes no state, and its steps end as RAN or,
+ * with an error, HELD. */
+typedef enum weft_exec_outcome {
+    /* N passed its commit point and is finished: all of the state is of step N. */
+    WEFT_EXEC_RAN,
+    /* N has not passed: not one byte of the state was written, all of it is of step N - 1.  With
+     * WEFT_OK the commit function held it back, and the next run may run N again; with
+     * WEFT_ERR_PEER a peer was lost before; with another error this rank failed. */
+    WEFT_EXEC_HELD,
+    /* N passed, then a peer was lost (WEFT_ERR_PEER): every update was made without peers.  What
+     * this rank computes of the state is of step N, bit by bit as if nobody had been lost; what it
+     * gathers from other ranks after the commit point (ZeRO 1 and 2, tied weights of a pipeline) is
+     * of step N or N - 1 or a mixture, and has to be gathered again from those who compute it. */
+    WEFT_EXEC_ALONE,
+    /* N passed, and this rank failed to make an update, or the device of a lost peer's rank kept a
+     * shard that only a collective puts in its place: the state is of no step. */
+    WEFT_EXEC_TORN,
+} weft_exec_outcome;
+
+/* Steps are the job's, counted from 0; -1: none.  arrived: at whose commit point this rank has been
+ * with everything that its updates need; passed: that went through it, so that state is of it
+ * (unless TORN).  arrived is passed or the step after it. */
+typedef struct weft_exec_progress {
+    weft_exec_outcome outcome;
+    int64_t           arrived, passed;
+} weft_exec_progress;
+/* Of the last run.  Not while one is on. */
+weft_exec_progress weft_exec_get_progress(const weft_exec *e);
+
+/* After WEFT_ERR_PEER with arrived == passed + 1 (the peer was lost in the vote), where another
+ * rank
+ * has passed: makes the updates of step `arrived` without peers, out of what is in memory.  HELD
+ * becomes ALONE, passed moves on.  WEFT_ERR_ARG: there is no such step. */
+weft_status weft_exec_finish_alone(weft_exec *e);
 
 /* Host memory from and to a binding, for a micro-batch (a lane slot for accumulators; 0 where there
  * is one slot): the part r of the binding's own shape, row by row without gaps; NULL: all of it.

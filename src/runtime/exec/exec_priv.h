@@ -119,7 +119,8 @@ struct weft_exec__stream {
     const weft_firing *firing;   /* the running one */
     int64_t            job_step; /* and its step, counted from the job's start */
     int64_t            step; /* of this executor's, from 0: the next firing is of it, */
-    int                at;   /* and has this place in the list */
+    int                at;   /* has this place in the list, */
+    int instr; /* and begins with this instruction: not 0 after a failure in it */
 };
 
 /* A thread and the streams it gives work to. */
@@ -169,6 +170,10 @@ struct weft_exec {
     /* the newest step that was held back; written by the commit point, read only by what is
      * ordered after it: instructions that write state.  -1 none */
     int64_t held_step;
+    /* steps as in weft_exec_progress; written by the commit point */
+    _Atomic int64_t   arrived, passed;
+    weft_exec_outcome outcome;
+    bool alone; /* updates are made without peers: communication is left out */
 
     /* shared by the streams' threads, under lock */
     pthread_mutex_t lock;
@@ -254,6 +259,13 @@ weft_status weft_exec__put_samples(weft_exec__stream *s, const weft_exec__instr 
 int64_t     weft_exec__sample_bytes(const weft_instr *i, int result);
 weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 
+/* alone.c: the end of a step without peers. */
+/* The outcome of a run that has stopped with an error; one that lost a peer after its commit point
+ * is finished. */
+void weft_exec__end_failed(weft_exec *e);
+/* In the place of communication: a gather's own share, where it belongs. */
+weft_status weft_exec__keep_own_share(const weft_exec__instr *x);
+
 /* replay.c: steps as graphs, where a device captures and only reading and the commit point are the
  * host's. */
 bool        weft_exec__can_replay(const weft_exec *e);
@@ -261,6 +273,8 @@ weft_status weft_exec__make_graph(weft_exec *e);
 void        weft_exec__free_graph(weft_exec *e);
 int64_t     weft_exec__graph_bytes(const weft_exec *e);
 weft_status weft_exec__replay_step(weft_exec *e);
+/* The rest of the step that was being replayed, without peers. */
+weft_status weft_exec__replay_alone(weft_exec *e);
 /* Numbers that the step has left in pinned memory, NULL: none.  Operand k of the commit point, at
  * it; an output, after the run and until something is written. */
 const void *weft_exec__find_outcome(const weft_exec *e, int k);
@@ -286,6 +300,8 @@ weft_status weft_exec__find_times(weft_exec__stream *s);
 /* Communication, reading and the commit point (weft_host_fn; arg: the instruction's task). */
 weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s);
 weft_status weft_exec__run_issuer(weft_exec__issuer *u);
+/* The next firing of a stream, or the rest of one that failed, without its waits. */
+weft_status weft_exec__fire(weft_exec__stream *s);
 weft_status weft_exec__start_threads(weft_exec *e);
 void        weft_exec__stop_threads(weft_exec *e);
 /* The first error of a run stops everybody. */

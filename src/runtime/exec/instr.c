@@ -102,12 +102,17 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x)
     double     value[WEFT_MAX_OUTCOME];
     bool       hold = false;
     WEFT_TRY(weft_exec__check_device_comm(e)); /* nothing writes state after an abort */
-    if (!e->o.commit) return WEFT_OK;
+    e->arrived = s->job_step;
+    if (!e->o.commit) {
+        e->passed = s->job_step;
+        return WEFT_OK;
+    }
     if (x->i->n_in > WEFT_MAX_OUTCOME)
         return WEFT_FAIL(WEFT_ERR_ARG, "commit '%s': %d operands, at most %d", x->i->name,
                          x->i->n_in, WEFT_MAX_OUTCOME);
     for (int k = 0; k < x->i->n_in; k++) WEFT_TRY(read_scalar(s, x->i, k, &value[k]));
     WEFT_TRY(e->o.commit(e->o.user, s->job_step, x->i->n_in, value, &hold));
     e->held_step = hold ? s->job_step : -1; /* a step that was held back may run again */
+    if (!hold) e->passed = s->job_step;
     return WEFT_OK;
 }

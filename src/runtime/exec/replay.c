@@ -65,7 +65,9 @@ struct weft_exec__graph {
     step_number  *number; /* the first n_outcome are operands, in order */
     weft_memory   pinned; /* scalars, samples, numbers */
     int64_t       steps;  /* that were run */
-    bool          done;   /* numbers are those of the last step */
+    int           next;   /* the first segment of the running step that was not begun */
+    bool within; /* ... the one before it was not given to the device as a whole */
+    bool done;   /* numbers are those of the last step */
 };
 
 /* ---- before the first step ---- */
@@ -510,6 +512,10 @@ static weft_status issue_item(weft_exec__graph *g, step_item *x, bool held)
 {
     const weft_firing_order *f = &x->s->e->order.firing[x->s->number][x->firing];
     enter_firing(x);
+    if (x->s->e->alone) { /* edges are cancelled; items are in order */
+        WEFT_TRY(issue_work(g, x, false));
+        return x->s->device->finish(&x->s->dev);
+    }
     if (x->enters) WEFT_TRY(weft_exec__wait_for(x->s, f));
     WEFT_TRY(issue_work(g, x, held));
     return x->leaves ? weft_exec__give(x->s, f) : WEFT_OK;
@@ -644,10 +650,12 @@ weft_status weft_exec__replay_step(weft_exec *e)
     }
     put_scalars(g);
     WEFT_TRY(read_samples(g));
-    for (int k = 0; k < g->n_segment; k++) {
-        step_segment *x = &g->segment[k];
+    for (g->next = 0; g->next < g->n_segment;) {
+        step_segment *x = &g->segment[g->next++];
+        g->within       = true;
         WEFT_TRY(is_commit(&g->item[x->first]) ? run_commit(g, &g->item[x->first])
                                                : run_segment(g, x));
+        g->within = false;
     }
     g->steps++;
     g->done = true; /* when the run has ended */
@@ -656,4 +664,15 @@ weft_status weft_exec__replay_step(weft_exec *e)
         e->stream[k].step++;
     }
     return WEFT_OK;
+}
+
+weft_status weft_exec__replay_alone(weft_exec *e)
+{
+    weft_exec__graph *g = e->graph;
+    if (g->within && !is_commit(&g->item[g->segment[g->next - 1].first]))
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: a part of the updates was begun",
+                         e->p->name);
+    for (; g->next < g->n_segment; g->next++)
+        WEFT_TRY(issue_segment(g, &g->segment[g->next], false));
+    return finish_streams(e);
 }

@@ -113,6 +113,7 @@ weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
 {
     const weft_task  *task = arg;
     weft_exec__instr *x    = task->arg;
+    if (x->s->e->alone) return weft_exec__keep_own_share(x);
     if (x->i->kind == WEFT_INSTR_COMMIT) return weft_exec__commit(x->s, x);
     WEFT_TRY(weft_exec__stage_in(x->s->e, x));
     if (x->i->kind == WEFT_INSTR_READ) {
@@ -197,13 +198,27 @@ weft_status weft_exec__find_times(weft_exec__stream *s)
     return WEFT_OK;
 }
 
-static weft_status fire(weft_exec__stream *s)
+static weft_status fire_instr(weft_exec__stream *s, const weft_exec__variant *v, int n,
+                              int n_code, const weft_code *c)
+{
+    int actor = s->firing->actor;
+    if (is_held(s, actor) && weft_instr_writes_state(s->e->p, v->instr[n].i))
+        return WEFT_OK;
+    if (c && s->timed.device) return launch_run(s, v, n_code, &c);
+    WEFT_TRY(c ? s->device->launch(&s->dev, c)
+               : s->device->call(&s->dev, weft_exec__host_work, &v->task[n]));
+    weft_exec__add_slice(s, n, s->dev.start_s, s->dev.done_s);
+    return WEFT_OK;
+}
+
+weft_status weft_exec__fire(weft_exec__stream *s)
 {
     weft_exec          *e    = s->e;
     const weft_firing  *f    = &e->p->stream[s->number].firing[s->at];
     weft_exec__variant *v    = s->variant[s->at];
     const weft_code    *code = v->code;
     const int          *run  = e->actor[f->actor].run;
+    int                 from = s->instr;
     s->firing                = f;
     s->job_step              = e->first_step + s->step;
     WEFT_TRY(weft_exec__write_scalars(s));
@@ -211,16 +226,11 @@ static weft_status fire(weft_exec__stream *s)
         const weft_code *c      = run[n] ? code : NULL;
         int              n_code = !c ? 0 : s->timed.device ? v->n_grouped[n] : 1;
         code += n_code;
-        if (is_held(s, f->actor) && weft_instr_writes_state(e->p, v->instr[n].i))
-            continue;
-        if (c && s->timed.device) {
-            WEFT_TRY(launch_run(s, v, n_code, &c));
-            continue;
-        }
-        WEFT_TRY(c ? s->device->launch(&s->dev, c)
-                   : s->device->call(&s->dev, weft_exec__host_work, &v->task[n]));
-        weft_exec__add_slice(s, n, s->dev.start_s, s->dev.done_s);
+        if (n < from) continue;
+        s->instr = n;
+        WEFT_TRY(fire_instr(s, v, n, n_code, c));
     }
+    s->instr = 0;
     return WEFT_OK;
 }
 
@@ -228,7 +238,7 @@ static weft_status fire_next(weft_exec__stream *s)
 {
     const weft_firing_order *f = &s->e->order.firing[s->number][s->at];
     WEFT_TRY(weft_exec__wait_for(s, f));
-    WEFT_TRY(fire(s));
+    WEFT_TRY(weft_exec__fire(s));
     WEFT_TRY(weft_exec__give(s, f));
     if (++s->at == s->e->p->stream[s->number].n_firing) {
         s->at = 0;

@@ -1,0 +1,19 @@
+/* Which part of its states a rank computes by itself, and which it gathers from other ranks after
+ * the commit point.  A rank that ends a step without its peers has the first, not the second. */
+#ifndef WEFT_PROGRAM_OWN_H
+#define WEFT_PROGRAM_OWN_H
+
+#include "program/program.h"
+
+/* Elements [lo, hi) of a binding, in the order of its memory. */
+typedef struct weft_own_run {
+    int64_t lo, hi;
+} weft_own_run;
+
+/* One for each binding of p, in a: all of it where nothing is gathered, the rank's share where a
+ * collective gathers it, none where another rank sends it.  Of bindings that are no states: all.
+ * p is verified. */
+weft_status weft_program_find_own(const weft_program *p, weft_arena *a,
+                                  weft_own_run **out);
+
+#endif
