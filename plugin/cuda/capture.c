@@ -1,5 +1,6 @@
 /* Work of several streams as one graph of the driver's.  The first stream begins and ends the
- * capture; the others join it by an event at the beginning and are joined to it at the end. */
+ * capture; the others join it by an event at the beginning and are joined to it at the end, and so
+ * are branches that were forked in it. */
 #include <stdlib.h>
 
 #include "gpu.h"
@@ -7,7 +8,8 @@
 enum {
     RELAXED =
         2, /* CU_STREAM_CAPTURE_MODE_RELAXED: other threads may allocate meanwhile */
-    NO_TIMING = 2 /* CU_EVENT_DISABLE_TIMING */
+    NO_TIMING    = 2, /* CU_EVENT_DISABLE_TIMING */
+    NON_BLOCKING = 1  /* CU_STREAM_NON_BLOCKING */
 };
 
 /* Records that one event gets when the segment runs. */
@@ -47,19 +49,71 @@ weft_status weft_cuda_capture_moves(weft_cuda_gpu *g, void *event)
 }
 
 /* Stream `to` waits for what `from` has so far. */
-static weft_status order_streams(weft_stream *from, weft_stream *to)
+static weft_status order_streams(weft_cuda_handle from, weft_cuda_handle to)
 {
     weft_cuda_handle event = NULL;
     CU_TRY(EventCreate, &event, NO_TIMING);
-    weft_status st = weft_cuda_check(
-        weft_cuda_cu.EventRecord(event, weft_cuda_stream_of(from)), "EventRecord");
+    weft_status st =
+        weft_cuda_check(weft_cuda_cu.EventRecord(event, from), "EventRecord");
     if (st == WEFT_OK)
-        st = weft_cuda_check(
-            weft_cuda_cu.StreamWaitEvent(weft_cuda_stream_of(to), event, 0),
-            "StreamWaitEvent");
+        st = weft_cuda_check(weft_cuda_cu.StreamWaitEvent(to, event, 0),
+                             "StreamWaitEvent");
     weft_cuda_cu.EventDestroy(event);
     return st;
 }
+
+/* ---- branches ---- */
+
+weft_status weft_cuda_branch_open(weft_cuda_gpu *g, weft_cuda_branch *b)
+{
+    WEFT_TRY(weft_cuda_use(g));
+    CU_TRY(StreamCreate, &b->stream, NON_BLOCKING);
+    b->next   = g->branch;
+    g->branch = b;
+    return WEFT_OK;
+}
+
+void weft_cuda_branch_close(weft_cuda_gpu *g, weft_cuda_branch *b)
+{
+    if (!b->stream) return;
+    for (weft_cuda_branch **at = &g->branch; *at; at = &(*at)->next)
+        if (*at == b) {
+            *at = b->next;
+            break;
+        }
+    if (weft_cuda_use(g) == WEFT_OK) {
+        weft_cuda_cu.StreamSynchronize(b->stream);
+        weft_cuda_cu.StreamDestroy(b->stream);
+    }
+    *b = (weft_cuda_branch){0};
+}
+
+weft_status weft_cuda_branch_fork(weft_cuda_gpu *g, weft_cuda_branch *b,
+                                  weft_cuda_handle from, weft_cuda_handle event)
+{
+    CU_TRY(EventRecord, event, from);
+    CU_TRY(StreamWaitEvent, b->stream, event, 0);
+    b->capture = g->capture;
+    return WEFT_OK;
+}
+
+/* Slots that a branch has still in use are not known to the graph. */
+static weft_status finish_branches(const weft_cuda_gpu *g)
+{
+    for (const weft_cuda_branch *b = g->branch; b; b = b->next)
+        CU_TRY(StreamSynchronize, b->stream);
+    return WEFT_OK;
+}
+
+static weft_status join_branches(const weft_cuda_gpu *g)
+{
+    for (const weft_cuda_branch *b = g->branch; b; b = b->next)
+        if (b->capture == g->capture)
+            WEFT_TRY(order_streams(b->stream, weft_cuda_stream_of(g->captured[0])));
+    return WEFT_OK;
+}
+
+/* ---- captures ---- */
 
 static void drop_capture(weft_cuda_gpu *g)
 {
@@ -72,12 +126,14 @@ weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n
 {
     weft_cuda_gpu *g = weft_cuda_gpu_of(d);
     WEFT_TRY(weft_cuda_use(g));
+    WEFT_TRY(finish_branches(g));
     CU_TRY(StreamBeginCapture, weft_cuda_stream_of(s[0]), RELAXED);
     g->capture     = ++g->last_capture;
     g->n_captured  = n;
     g->captured    = s;
     weft_status st = WEFT_OK;
-    for (int i = 1; i < n && st == WEFT_OK; i++) st = order_streams(s[0], s[i]);
+    for (int i = 1; i < n && st == WEFT_OK; i++)
+        st = order_streams(weft_cuda_stream_of(s[0]), weft_cuda_stream_of(s[i]));
     if (st != WEFT_OK) {
         weft_cuda_handle graph = NULL;
         weft_cuda_cu.StreamEndCapture(weft_cuda_stream_of(s[0]), &graph);
@@ -95,7 +151,9 @@ weft_status weft_cuda_capture_end(weft_device *d, weft_captured *out)
     cuda_graph      *x     = calloc(1, sizeof *x);
     if (!x) st = WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     for (int i = 1; i < g->n_captured && st == WEFT_OK; i++)
-        st = order_streams(g->captured[i], g->captured[0]);
+        st = order_streams(weft_cuda_stream_of(g->captured[i]),
+                           weft_cuda_stream_of(g->captured[0]));
+    if (st == WEFT_OK) st = join_branches(g);
     int code = weft_cuda_cu.StreamEndCapture(weft_cuda_stream_of(g->captured[0]), &graph);
     if (st == WEFT_OK) st = weft_cuda_check(code, "StreamEndCapture");
     if (st == WEFT_OK)

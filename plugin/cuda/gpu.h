@@ -14,6 +14,14 @@ enum {
     WEFT_CUDA_MAX_FATBIN = 128
 };
 
+/* A stream of the plugin's own that takes over work from others: part of a capture from its first
+ * fork in it. */
+typedef struct weft_cuda_branch {
+    struct weft_cuda_branch *next;
+    weft_cuda_handle         stream;
+    int64_t                  capture; /* the last it was forked in; 0: in none */
+} weft_cuda_branch;
+
 struct weft_cuda_gpu {
     weft_device      device;
     char             name[16]; /* "cuda:0" */
@@ -40,6 +48,7 @@ struct weft_cuda_gpu {
     int                 n_captured;
     weft_stream *const *captured;
     void               *moved; /* events it moves on */
+    weft_cuda_branch   *branch;
 };
 
 /* Makes its context the calling thread's. */
@@ -113,6 +122,12 @@ weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n
 weft_status weft_cuda_capture_end(weft_device *d, weft_captured *out);
 weft_status weft_cuda_replay(weft_stream *s, const weft_captured *g);
 void        weft_cuda_captured_free(weft_captured *g);
+weft_status weft_cuda_branch_open(weft_cuda_gpu *g, weft_cuda_branch *b);
+void        weft_cuda_branch_close(weft_cuda_gpu    *g,
+                                   weft_cuda_branch *b); /* all zero: nothing */
+/* What b gets from now on comes after what `from` has so far; event: any that nobody needs. */
+weft_status weft_cuda_branch_fork(weft_cuda_gpu *g, weft_cuda_branch *b,
+                                  weft_cuda_handle from, weft_cuda_handle event);
 /* Event e gets a record in the running capture. */
 weft_status weft_cuda_capture_moves(weft_cuda_gpu *g, void *event);
 

@@ -277,6 +277,7 @@ static void unlink_group(nccl_end *e, weft_device_group *g)
 static void free_group(weft_device_group *g)
 {
     weft_device *d = g->end->device;
+    weft_cuda_nccl_close_channel(g);
     g->end->bytes -= g->stage.bytes;
     if (g->stage.address) d->free(d, &g->stage);
     if (g->flags.address) d->free(d, &g->flags);
@@ -303,6 +304,7 @@ static weft_status open_group(weft_device_comm *dc, const weft_device_group_spec
     weft_status        st = WEFT_OK;
     WEFT_TRY(weft_cuda_use(weft_cuda_gpu_of(dc->device)));
     WEFT_GO(make_group(dc, spec, &g));
+    if (spec->bytes) WEFT_GO(weft_cuda_nccl_open_channel(g, spec));
     WEFT_GO(connect_group(g, spec->meeting));
     link_group(dc->impl, g);
     *out = g;
@@ -405,18 +407,21 @@ static void abort_end(weft_device_comm *dc)
 }
 
 const weft_device_backend weft_cuda_nccl_backend = {
-    .name        = "nccl",
-    .hello       = say_hello,
-    .joins       = can_join,
-    .explain     = explain_apart,
-    .takes       = weft_cuda_nccl_takes,
-    .open        = open_end,
-    .close       = close_end,
-    .open_group  = open_group,
-    .close_group = close_group,
-    .prepare     = weft_cuda_nccl_prepare,
-    .run         = weft_cuda_nccl_run,
-    .release     = weft_cuda_nccl_release,
-    .look        = look,
-    .abort       = abort_end,
+    .name            = "nccl",
+    .hello           = say_hello,
+    .joins           = can_join,
+    .explain         = explain_apart,
+    .takes           = weft_cuda_nccl_takes,
+    .messages        = true,
+    .reads_rows      = true,
+    .open            = open_end,
+    .close           = close_end,
+    .open_group      = open_group,
+    .close_group     = close_group,
+    .prepare         = weft_cuda_nccl_prepare,
+    .prepare_message = weft_cuda_nccl_prepare_message,
+    .run             = weft_cuda_nccl_run,
+    .release         = weft_cuda_nccl_release,
+    .look            = look,
+    .abort           = abort_end,
 };

@@ -33,6 +33,38 @@ struct weft_device_group {
     uint32_t          *aborted;
     uint32_t last_number, seen; /* of calls; what look() saw last, and since when */
     double   seen_s;
+    /* A channel: the sender's slots.  The branch sends what was copied to them, so that n_slot
+     * messages may wait unreceived. */
+    int               n_slot;
+    int64_t           slot_bytes;
+    weft_memory       ring;
+    weft_cuda_branch  branch;
+    weft_cuda_handle  filled;
+    struct nccl_slot *slot;
+};
+
+/* sent: recorded after its last message, in that capture (0: in none). */
+typedef struct nccl_slot {
+    weft_cuda_handle sent;
+    int64_t          capture;
+    bool             used;
+} nccl_slot;
+
+struct weft_device_call {
+    weft_device_group *g;
+    uint32_t           number; /* in its group */
+    /* a message */
+    bool        is_message;
+    weft_memory at;
+    /* a collective */
+    weft_comm_call   call;
+    int              n_part;
+    weft_comm_part  *part;
+    weft_comm_terms *terms; /* of sums */
+    int              first_own, n_own;
+    bool             by_nccl; /* sums by its collectives */
+    int32_t         *table;   /* of rows: pinned memory for it */
+    weft_memory      table_memory;
 };
 
 /* Everything that the communicator was given has been issued.  code: what a call of NCCL returned;
@@ -50,5 +82,17 @@ weft_status weft_cuda_nccl_prepare(weft_device_group *g, const weft_comm_call *c
 weft_status weft_cuda_nccl_run(weft_device_call *call, weft_stream *s, int64_t number);
 void        weft_cuda_nccl_release(weft_device_call *call);
 bool        weft_cuda_nccl_takes(weft_collective kind, weft_dtype t);
+/* Around what a call gives to a stream; the lock is held. */
+weft_status weft_cuda_nccl_write_progress(const weft_device_call *c,
+                                          weft_cuda_handle stream, bool ends);
+
+/* nccl_message.c: channels. */
+weft_status weft_cuda_nccl_open_channel(weft_device_group            *g,
+                                        const weft_device_group_spec *spec);
+void        weft_cuda_nccl_close_channel(weft_device_group *g);
+weft_status weft_cuda_nccl_prepare_message(weft_device_group *g, weft_comm_side side,
+                                           const weft_memory *at, weft_device_call **out);
+weft_status weft_cuda_nccl_run_message(weft_device_call *c, weft_stream *s,
+                                       int64_t number);
 
 #endif

@@ -3,6 +3,7 @@
  *     sums in our order     every term's slices to their owners (grouped sends and receives), which
  *                           add them by the tree in one kernel; all_reduce: and send the sums to all
  *     sums in any order     own terms added here, then ncclAllReduce or ncclReduceScatter
+ *     rows                  their table is read by the host, which then knows all runs
  *     all else              moves bytes
  *
  * Several tensors go in one group of NCCL calls.  Where slices have unlike sizes, which NCCL's
@@ -19,17 +20,6 @@ enum {
     STAGE_ALIGN    = 256
 };
 
-struct weft_device_call {
-    weft_device_group *g;
-    weft_comm_call     call;
-    uint32_t           number; /* in its group */
-    int                n_part;
-    weft_comm_part    *part;
-    weft_comm_terms   *terms; /* of sums */
-    int                first_own, n_own;
-    bool               by_nccl; /* sums by its collectives */
-};
-
 /* What a call is while it is issued. */
 typedef struct issue {
     const weft_device_call *c;
@@ -38,6 +28,7 @@ typedef struct issue {
     weft_kernel_ctx         ctx; /* its queue */
     void                   *stream;
     int64_t                 size; /* of an element */
+    weft_comm_rows          rows; /* with the host's copy of the table */
     int                     code; /* the first that is not fine */
     const char             *what;
 } issue;
@@ -50,9 +41,10 @@ bool weft_cuda_nccl_takes(weft_collective kind, weft_dtype t)
     case WEFT_ALL_GATHER:
     case WEFT_ALL_TO_ALL:
     case WEFT_BROADCAST:
-    case WEFT_SHIFT: return true;
-    default:
-        return false; /* rows: their counts are on the device; barriers are the host's */
+    case WEFT_SHIFT:
+    case WEFT_SEND_ROWS:
+    case WEFT_RETURN_ROWS: return true;
+    default: return false; /* barriers are the host's */
     }
 }
 
@@ -147,6 +139,20 @@ static weft_status reserve_stage(weft_device_group *g, int64_t bytes)
     return WEFT_OK;
 }
 
+static bool has_rows(const weft_device_call *c)
+{
+    return c->call.kind == WEFT_SEND_ROWS || c->call.kind == WEFT_RETURN_ROWS;
+}
+
+static weft_status reserve_table(weft_device_call *c)
+{
+    weft_device *d     = c->g->end->device;
+    int64_t      bytes = c->g->n * (int64_t)(c->call.rows.n_bin + 1) * 4;
+    WEFT_TRY(d->alloc(d, WEFT_SPACE_PINNED, bytes, &c->table_memory));
+    c->table = c->table_memory.address;
+    return WEFT_OK;
+}
+
 static weft_status fill_call(weft_device_call *c, const weft_comm_call *call)
 {
     c->n_part = call->n_part ? call->n_part : 1;
@@ -155,6 +161,7 @@ static weft_status fill_call(weft_device_call *c, const weft_comm_call *call)
     memcpy(c->part, call->n_part ? call->part : &call->tensor,
            (size_t)c->n_part * sizeof *c->part);
     c->number = c->g->last_number++;
+    if (has_rows(c)) return reserve_table(c);
     if (!is_sum(c)) return WEFT_OK;
     WEFT_TRY(find_terms(c));
     c->by_nccl = sums_by_nccl(c);
@@ -178,6 +185,8 @@ weft_status weft_cuda_nccl_prepare(weft_device_group *g, const weft_comm_call *c
 void weft_cuda_nccl_release(weft_device_call *c)
 {
     if (!c) return;
+    weft_device *d = c->g->end->device;
+    if (c->table) d->free(d, &c->table_memory);
     free(c->terms);
     free(c->part);
     free(c);
@@ -429,12 +438,55 @@ static weft_status broadcast(issue *x)
     return weft_cuda_nccl_settle(x->g, x->code, x->what);
 }
 
+/* ---- rows ---- */
+
+/* The host waits for the table, before the lock is taken. */
+static weft_status read_table(issue *x, weft_comm_rows *rows)
+{
+    const weft_device_call *c = x->c;
+    *rows                     = c->call.rows;
+    CU_TRY(MemcpyAsync, (weft_cuda_ptr)(uintptr_t)c->table,
+           (weft_cuda_ptr)(uintptr_t)rows->table, (size_t)c->table_memory.bytes,
+           x->stream);
+    CU_TRY(StreamSynchronize, x->stream);
+    rows->table = c->table;
+    return weft_comm_check_rows(rows, x->g->n, c->call.kind, x->g->me);
+}
+
+static weft_status move_rows(issue *x)
+{
+    const weft_comm_part *p   = x->c->part;
+    int                   me  = x->g->me;
+    weft_comm_row_run     run = {.home = -1};
+    x->size                   = 1; /* of bytes from here on */
+    begin_group(x);
+    while (weft_comm_next_run(&x->rows, x->g->n, &run)) {
+        weft_comm_way w =
+            weft_comm_way_of(&x->rows, x->c->call.kind, x->c->call.dtype, &run);
+        if (w.from == me && w.to != me)
+            send_bytes(x, element(x, p->in, w.in), w.bytes, w.to);
+        if (w.to == me && w.from != me)
+            receive_bytes(x, element(x, p->out, w.out), w.bytes, w.from);
+    }
+    WEFT_TRY(end_group(x));
+    for (run = (weft_comm_row_run){.home = -1};
+         weft_comm_next_run(&x->rows, x->g->n, &run);) {
+        weft_comm_way w =
+            weft_comm_way_of(&x->rows, x->c->call.kind, x->c->call.dtype, &run);
+        if (w.from == me && w.to == me)
+            WEFT_TRY(copy_bytes(x, element(x, p->out, w.out), element(x, p->in, w.in),
+                                w.bytes));
+    }
+    return WEFT_OK;
+}
+
 /* ---- run ---- */
 
-static weft_status write_progress(const issue *x, uint32_t value)
+weft_status weft_cuda_nccl_write_progress(const weft_device_call *c,
+                                          weft_cuda_handle stream, bool ends)
 {
-    CU_TRY(StreamWriteValue, x->stream, (weft_cuda_ptr)(uintptr_t)x->g->progress, value,
-           0);
+    CU_TRY(StreamWriteValue, stream, (weft_cuda_ptr)(uintptr_t)c->g->progress,
+           2 * c->number + 1 + ends, 0);
     return WEFT_OK;
 }
 
@@ -446,6 +498,8 @@ static weft_status issue_call(issue *x)
     case WEFT_ALL_GATHER: return all_gather(x);
     case WEFT_ALL_TO_ALL: return all_to_all(x);
     case WEFT_SHIFT: return shift(x);
+    case WEFT_SEND_ROWS:
+    case WEFT_RETURN_ROWS: return move_rows(x);
     default: return broadcast(x);
     }
 }
@@ -453,20 +507,21 @@ static weft_status issue_call(issue *x)
 static weft_status issue_locked(issue *x)
 {
     if (!x->g->comm || x->g->stop) return weft_cuda_nccl_ended(x->g);
-    WEFT_TRY(write_progress(x, 2 * x->c->number + 1));
+    WEFT_TRY(weft_cuda_nccl_write_progress(x->c, x->stream, false));
     WEFT_TRY(issue_call(x));
-    return write_progress(x, 2 * x->c->number + 2);
+    return weft_cuda_nccl_write_progress(x->c, x->stream, true);
 }
 
 weft_status weft_cuda_nccl_run(weft_device_call *c, weft_stream *s, int64_t number)
 {
-    (void)number;
+    if (c->is_message) return weft_cuda_nccl_run_message(c, s, number);
     issue x = {.c         = c,
                .g         = c->g,
                .l         = weft_cuda_nccl_get(),
                .ctx.queue = s->impl,
                .stream    = weft_cuda_stream_of(s),
                .size      = weft_dtype_bytes(c->call.dtype)};
+    if (has_rows(c)) WEFT_TRY(read_table(&x, &x.rows));
     pthread_mutex_lock(&c->g->lock);
     weft_status st = issue_locked(&x);
     pthread_mutex_unlock(&c->g->lock);

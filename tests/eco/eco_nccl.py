@@ -13,6 +13,10 @@ BUILD = os.path.dirname(WEFT)
 STUB = dict(LD_LIBRARY_PATH=os.path.join(BUILD, "stub_gpu"), WEFT_CUDA_LIBS="none", WEFT_STUB_GPUS="2")
 NCCL = dict(WEFT_CUDA_LIBS=os.path.join(BUILD, "cuda_stub"), WEFT_STUB_GPUS="4", WEFT_GPU_COMM="nccl")
 
+EXPERTS = dict(model_type="mixtral", architectures=["MixtralForCausalLM"], hidden_size=16, intermediate_size=24,
+               num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, vocab_size=33, num_local_experts=4,
+               num_experts_per_tok=2, max_position_embeddings=16)
+
 port = 20000 + os.getpid() % 10000
 
 if os.environ.get("WEFT_TEST_GPU") == "1":
@@ -123,6 +127,44 @@ def check_fixed(base, out, one):
         near(two["loss"], one["loss"], 1e-4, "fixed, zero 2")
 
 
+def check_messages(s, base, out):
+    """Pipelines' messages on the device, by NCCL and by peers' memory: the bits of one rank, in graphs."""
+    model = small_model(s, "deep", n_embd=16, n_layer=4, vocab_size=33, n_positions=16)
+    job = dict(base, model=model, lanes=4, micro_batch=1, reduction="invariant")
+    one = run(dict(job, output=out("deep")), env=NCCL)
+    for name, ranks, keys in (("pp2", 2, dict(pp=2)), ("pp4", 4, dict(pp=4)), ("dp2pp2", 4, dict(dp=2, pp=2)),
+                              ("chunks", 2, dict(pp=2, schedule="interleaved", chunks=2))):
+        for comm in ("nccl", "peer") if name == "pp4" else ("nccl",):
+            env = dict(NCCL, WEFT_GPU_COMM=comm, WEFT_STUB_LOG=s.path("calls-%s-%s" % (name, comm)))
+            r = run(dict(job, output=out(name + "-" + comm), **keys), ranks=ranks, env=env)
+            if not r or not one:
+                continue
+            same(r["weights_xxh64"], one["weights_xxh64"], "%s by %s" % (name, comm))
+            logs = [open("%s.%d" % (env["WEFT_STUB_LOG"], k)).read() for k in range(ranks)]
+            for x in logs:
+                same(x.count("cuGraphLaunch"), 2 * (base["steps"] - 1), "%s by %s: graphs" % (name, comm))
+            if comm == "nccl":
+                check(any("ncclSend" in x for x in logs) and any("ncclRecv" in x for x in logs), "no message by NCCL")
+
+
+def check_experts(s, base, out):
+    """Rows of experts: the same bits staged, by peers' memory and by NCCL."""
+    model = s.write("experts/config.json", json.dumps(EXPERTS))
+    job = dict(base, model=os.path.dirname(model), ep=2)
+    found = {}
+    for comm in ("staged", "peer", "nccl"):
+        env = dict(NCCL, WEFT_GPU_COMM=comm, WEFT_STUB_LOG=s.path("calls-ep-" + comm))
+        r = run(dict(job, output=out("ep-" + comm)), ranks=2, env=env)
+        if r:
+            found[comm] = r
+            calls = open(env["WEFT_STUB_LOG"] + ".0").read()
+            same("ncclGroup" in calls or "ncclSend" in calls, comm == "nccl", "rows by NCCL")
+    one = run(dict(base, model=os.path.dirname(model), output=out("ep-one")), env=NCCL)
+    for comm in found:
+        same(found[comm]["weights_xxh64"], found["staged"]["weights_xxh64"], "experts' rows by " + comm)
+        near(found[comm]["loss"], one["loss"], 1e-5, "experts' rows by " + comm)
+
+
 def error_lines(log):
     return [x for x in log.splitlines() if "error" in x]
 
@@ -191,6 +233,8 @@ with Scratch("nccl", memory=True) as s:
     check_reduction(base, out)
     check_unlike(base, out)
     one = check_bits(base, out)
+    check_messages(s, base, out)
+    check_experts(s, base, out)
     check_fixed(base, out, one)
     check_bad(base, out)
     check_lost(base, out)

@@ -60,6 +60,9 @@ typedef struct weft_device_backend {
     /* Does it carry out calls of this kind and type?  messages: sends and receives. */
     bool (*takes)(weft_collective kind, weft_dtype t);
     bool messages;
+    /* Calls of rows read their table on the host: run waits for what s has so far, and cannot be
+     * captured. */
+    bool reads_rows;
 
     /* Fills in *out, whose first fields are there; backend, device, comm and hello stay valid. */
     weft_status (*open)(weft_device_comm *dc);

@@ -43,6 +43,15 @@ weft_device_comm *weft_exec__find_device_comm(const weft_exec *e, const weft_dev
     return NULL;
 }
 
+bool weft_exec__comm_needs_host(const weft_exec *e, const weft_device *d,
+                                const weft_instr *i)
+{
+    const weft_device_comm *dc   = weft_exec__find_device_comm(e, d, i);
+    bool                    rows = i->kind == WEFT_INSTR_COLLECTIVE &&
+                (i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS);
+    return !dc || (rows && dc->backend->reads_rows);
+}
+
 /* ---- before the first step ---- */
 
 static int compare_links(const weft_exec *e, const weft_exec__link *a,

@@ -216,6 +216,9 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x);
 
 /* device_link.c: communication that the device carries out. */
 /* Of an instruction on a stream of d; NULL: it is host work, or no communication. */
+/* Is it work of a host thread: carried out there, or issued when the stream has come to it? */
+bool              weft_exec__comm_needs_host(const weft_exec *e, const weft_device *d,
+                                             const weft_instr *i);
 weft_device_comm *weft_exec__find_device_comm(const weft_exec *e, const weft_device *d,
                                               const weft_instr *i);
 weft_status       weft_exec__open_device_links(weft_exec *e);

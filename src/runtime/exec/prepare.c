@@ -71,7 +71,7 @@ static weft_device *device_of(const weft_exec *e, int32_t actor)
 
 static bool is_host_work(const weft_exec *e, const weft_device *d, const weft_instr *i)
 {
-    if (weft_instr_is_comm(i)) return !weft_exec__find_device_comm(e, d, i);
+    if (weft_instr_is_comm(i)) return weft_exec__comm_needs_host(e, d, i);
     return !e->o.price && (i->kind == WEFT_INSTR_READ || i->kind == WEFT_INSTR_COMMIT);
 }
 
@@ -87,6 +87,7 @@ static weft_status bind_host_work(weft_exec *e, weft_exec__instr *x)
     x->host = WEFT_ARENA_NEW(e->arena, weft_exec__host);
     if (!x->host) return weft_arena_status(e->arena);
     if (!x->s->device->host_access && !is_copied(e, x) &&
+        !weft_exec__find_device_comm(e, x->s->device, x->i) &&
         is_host_work(e, x->s->device, x->i))
         WEFT_TRY(weft_exec__find_stage(e, x));
     return weft_exec__find_link(e, x->s->device, x->i, &x->host->link);

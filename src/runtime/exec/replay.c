@@ -77,7 +77,7 @@ struct weft_exec__graph {
 static bool can_be_apart(const weft_exec *e, const weft_instr *i)
 {
     if (weft_instr_is_comm(i))
-        return weft_exec__find_device_comm(e, e->stream[0].device, i) != NULL;
+        return !weft_exec__comm_needs_host(e, e->stream[0].device, i);
     for (int k = 0; i->kind == WEFT_INSTR_READ && k < i->n_out; k++)
         if (i->out[k].buffer < 0 ||
             !e->host_slab[e->p->buffer[i->out[k].buffer].slab].address)

@@ -115,6 +115,7 @@ weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
     weft_exec__instr *x    = task->arg;
     if (x->s->e->alone) return weft_exec__keep_own_share(x);
     if (x->i->kind == WEFT_INSTR_COMMIT) return weft_exec__commit(x->s, x);
+    if (x->host->device_call) return weft_exec__blame(x, weft_exec__run_on_device(x));
     WEFT_TRY(weft_exec__stage_in(x->s->e, x));
     if (x->i->kind == WEFT_INSTR_READ) {
         WEFT_TRY(weft_exec__read(x->s, x));

@@ -103,11 +103,12 @@ typedef struct head {
 } head;
 
 typedef struct transfer {
-    int    peer;
-    bool   sends;
-    head   h;
-    char  *p;
-    size_t done; /* head and bytes */
+    int      peer;
+    bool     sends;
+    head     h;
+    char    *p;
+    size_t   done; /* head and bytes */
+    uint64_t end;  /* of the box, once all of it is there */
 } transfer;
 
 /* While a batch runs. */
@@ -295,7 +296,7 @@ static bool move_some(communicator *c, transfer *x)
                              : x->p + (x->done - sizeof x->h);
         if (x->sends) {
             memcpy(b->data + at, mine, n);
-            b->sent += n;
+            x->end = b->sent += n;
         } else {
             if (in_head && memcmp((char *)&x->h + x->done, b->data + at, n)) {
                 fail(c, BAD_USAGE, "calls of two ranks differ");
@@ -310,15 +311,22 @@ static bool move_some(communicator *c, transfer *x)
     return moved;
 }
 
+/* A send ends when the receiver has all of it: the real one may wait for that, too. */
+static bool is_over(const communicator *c, const transfer *x)
+{
+    if (x->done < sizeof x->h + x->h.bytes) return false;
+    return !x->sends || c->w->way[c->me][x->peer].taken >= x->end;
+}
+
 /* The first unfinished transfer of each peer and direction; true: all are over. */
 static bool move_all(communicator *c, batch_state *s)
 {
     bool over = true, busy[2][MAX_RANK] = {{false}};
     for (int i = 0; i < s->n && !c->error; i++) {
         transfer *x = &s->way[i];
-        if (x->done == sizeof x->h + x->h.bytes || busy[x->sends][x->peer]) continue;
+        if (is_over(c, x) || busy[x->sends][x->peer]) continue;
         move_some(c, x);
-        if (x->done == sizeof x->h + x->h.bytes) continue;
+        if (is_over(c, x)) continue;
         busy[x->sends][x->peer] = true;
         over                    = false;
     }

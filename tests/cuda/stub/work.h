@@ -70,19 +70,21 @@ struct operation {
         CALL,
         POLL
     } what;
-    char             *to    = nullptr;
-    const char       *from  = nullptr;
-    size_t            bytes = 0;
-    int               value = 0;
-    bool              word  = false; /* of 32 bits */
-    std::vector<char> data;          /* arguments; memory that was read at once */
-    const kernel     *k       = nullptr;
-    emu_dim           grid    = {0, 0, 0};
-    unsigned          threads = 0, shared = 0;
-    event            *e           = nullptr;
-    stream           *on          = nullptr;
-    long              at          = 0;
-    graph            *g           = nullptr;
+    char               *to    = nullptr;
+    const char         *from  = nullptr;
+    size_t              bytes = 0;
+    int                 value = 0;
+    bool                word  = false; /* of 32 bits */
+    std::vector<char>   data;          /* arguments; memory that was read at once */
+    const kernel       *k       = nullptr;
+    emu_dim             grid    = {0, 0, 0};
+    unsigned            threads = 0, shared = 0;
+    event              *e  = nullptr;
+    stream             *on = nullptr;
+    long                at = 0;
+    graph              *g  = nullptr;
+    std::vector<bool>   ran;   /* of a graph that was launched: which are done */
+    std::vector<size_t> after; /* in a graph: numbers of those it waits for */
     void (*run)(const void *args) = nullptr; /* of a library, with data */
     int (*poll)(void *args)       = nullptr; /* the same, again and again */
 };
@@ -188,6 +190,26 @@ void fill(char *to, int value, size_t n)
     memset((void *)until, 0, (uintptr_t)to + n - until);
 }
 
+bool execute(operation &o);
+
+/* Whatever does not wait goes on, as branches of a graph do on a GPU. */
+bool execute_graph(operation &o)
+{
+    std::vector<operation> &work = o.g->work;
+    o.ran.resize(work.size());
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t i = (size_t)o.at; i < work.size(); i++) {
+            bool ready = !o.ran[i];
+            for (size_t k : work[i].after) ready = ready && o.ran[k];
+            if (!ready || !execute(work[i])) continue;
+            o.ran[i] = moved = true;
+        }
+        while (o.at < (long)work.size() && o.ran[(size_t)o.at]) o.at++;
+    }
+    return o.at == (long)work.size();
+}
+
 /* false: it waits, and is tried again; what it has done so far stays done. */
 bool execute(operation &o)
 {
@@ -208,10 +230,7 @@ bool execute(operation &o)
         if (events.count(o.e)) o.e->time_s = clock_s();
         break;
     case operation::WAIT: return !streams.count(o.on) || o.on->done >= o.at;
-    case operation::GRAPH:
-        for (; o.at < (long)o.g->work.size(); o.at++)
-            if (!execute(o.g->work[(size_t)o.at])) return false;
-        break;
+    case operation::GRAPH: return execute_graph(o);
     case operation::CALL: o.run(o.data.data()); break;
     case operation::POLL: return o.poll(o.data.data()) == 0;
     }
@@ -272,6 +291,8 @@ int give(stream *s, operation &&o)
         return OK;
     }
     if (!s->in->valid) return INVALIDATED;
+    for (auto &seen : s->in->seen[s])
+        if (seen.second) o.after.push_back(seen.second - 1);
     s->in->last[s]    = s->in->work.size() + 1;
     s->in->seen[s][s] = s->in->work.size() + 1;
     s->in->work.push_back(std::move(o));
