@@ -2,7 +2,7 @@
 # test.sh BUILD JOBS: what `make test` does once the packages are there.  Plain, sanitized and fuzz tree are built side
 # by side, and the checks with them; then one ctest runs the tests of all three (plain/<name>, asan/<name>, fuzz/<name>),
 # so that tests that wait for a clock or a peer of one tree run beside tests that compute of another.  At the end: wall
-# and CPU seconds of each phase, then ctest's count.  MAKE: the make that called; TESTS: a regular expression of tests.
+# and CPU seconds of each phase, then ctest's counts.  MAKE: the make that called; TESTS: a regular expression of tests.
 build=$1 jobs=$2 make=${MAKE:-make}
 suite=build-suite
 rm -rf $suite && mkdir -p $suite || exit 1
@@ -40,6 +40,18 @@ run_tests() {
         >$suite/CTestTestfile.cmake || return 1
     # Five slots a core: tests/tests.cmake says how many a test takes.
     ctest --test-dir $suite --output-on-failure -j $((5 * jobs)) ${TESTS:+-R "$TESTS"} | tee $suite/ctest.log
+    [ "${PIPESTATUS[0]}" = 0 ] || run_alone
+}
+
+# Tests that compare with the clock (label clock) and failed run once more, one at a time.  Fails where another test
+# failed or one of these does again.
+run_alone() {
+    local name failed=$suite/Testing/Temporary/LastTestsFailed.log
+    [ -s $failed ] || return 1
+    ctest --test-dir $suite -N -L '^clock$' | sed -n 's/^ *Test *#[0-9]*: //p' >$suite/clock
+    for name in $(cut -d: -f2 $failed); do grep -qx "$name" $suite/clock || return 1; done
+    echo "test.sh: these compare with the clock and failed beside other tests; now alone: $(cut -d: -f2 $failed | xargs)"
+    ctest --test-dir $suite --rerun-failed --output-on-failure -j 1 | tee $suite/alone.log
     return "${PIPESTATUS[0]}"
 }
 
@@ -56,5 +68,7 @@ print_times() {
 phase build-and-check build_and_check && phase tests run_tests
 rc=$?
 print_times
-[ -f $suite/ctest.log ] && sed -n '/tests passed/,$p' $suite/ctest.log
+for log in ctest alone; do
+    [ -f $suite/$log.log ] && sed -n '/tests passed/,$p' $suite/$log.log
+done
 exit $rc
