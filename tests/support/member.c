@@ -32,7 +32,7 @@ const weft_membership_source *test_member_series(test_member *m, int n_fd, const
                        .step   = step,
                        .rank   = rank,
                        .world  = world,
-                       .source = {await_next, has_changed, m}};
+                       .source = {.await = await_next, .changed = has_changed, .arg = m}};
     return &m->source;
 }
 

@@ -166,12 +166,13 @@ static int train_rank(const weft_launch_environment  *e,
     const weft_cli_command *c      = &weft_cli_run;
     weft_launch_member     *member = NULL;
     weft_job               *job    = NULL;
-    weft_status             st     = weft_cli_load_job(q, &job);
-    if (st == WEFT_OK) st = weft_launch_member_create(e, join, &member);
+    weft_status             st     = weft_launch_member_create(e, join, &member);
+    if (st == WEFT_OK) st = weft_cli_load_job(q, &job);
     int code = st == WEFT_OK
                    ? weft_cli_train_job(c, q, job, weft_launch_member_source(member))
                    : weft_cli_fail(c, st);
-    if (!job) refuse_peers(e, join);
+    if (member && code && code != WEFT_LAUNCH_PEER) weft_launch_member_fail(member);
+    if (!job && e->line_fd < 0) refuse_peers(e, join);
     weft_launch_member_destroy(member);
     weft_job_destroy(job);
     return code;
@@ -243,6 +244,20 @@ static int find_rdzv(const run_options *o, char *at, size_t n)
     return -1;
 }
 
+/* What a lost rank means.  A job that cannot be read is the ranks' to report. */
+static weft_launch_policy find_policy(const run_options *o)
+{
+    weft_job *job = NULL;
+    if (o->request.check || weft_cli_load_job(&o->request, &job) != WEFT_OK)
+        return WEFT_LAUNCH_END_ALL;
+    bool on = !strcmp(job->recover, "on"), cpu = !strncmp(job->device, "cpu", 3);
+    weft_job_destroy(job);
+    if (on && (o->n_node > 1 || !cpu))
+        weft_cli_log(true,
+                     "recover: on is for CPUs of one host: a lost rank ends the job");
+    return on && cpu && o->n_node == 1 ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
+}
+
 static int start(const run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
@@ -261,13 +276,14 @@ static int start(const run_options *o)
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    weft_launch_options l  = {.request   = &o->request,
-                              .log_dir   = o->log_dir,
-                              .timeout_s = o->request.timeout_s,
-                              .n_node    = (int)o->n_node,
-                              .node      = o->node < 0 ? 0 : (int)o->node,
-                              .rdzv      = *at ? at : NULL,
-                              .token     = o->token};
+    weft_launch_options l  = {.on_rank_exit = find_policy(o),
+                              .request      = &o->request,
+                              .log_dir      = o->log_dir,
+                              .timeout_s    = o->request.timeout_s,
+                              .n_node       = (int)o->n_node,
+                              .node         = o->node < 0 ? 0 : (int)o->node,
+                              .rdzv         = *at ? at : NULL,
+                              .token        = o->token};
     weft_status         st = weft_launch((int)o->n_rank, o->argv, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }

@@ -38,7 +38,7 @@ struct weft_job {
     weft_arena *arena;
     const char *file; /* for messages */
     const char *model, *data, *data_format, *tokenizer, *reduction, *dtype, *init,
-        *output, *memory, *device;
+        *output, *memory, *device, *recover;
     int64_t seq, batch, micro_batch, lanes, steps, seed, threads;
     bool    given_micro_batch, given_lanes; /* else chosen here, at step 0 */
     bool    shuffle, dropout, labels_shifted, share_gpu;

@@ -1,13 +1,16 @@
 /* A rank finds the others: addresses and key by a rendezvous, memory of its host's ranks. */
 #include "launch/join.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/progress.h"
 #include "comm/net.h"
 #include "comm/rdzv.h"
 #include "comm/shm.h"
+#include "launch/line.h"
 
 struct weft_launch_member {
     weft_launch_environment  e;
@@ -15,7 +18,13 @@ struct weft_launch_member {
     weft_comm_rdzv_table     table; /* of a rendezvous: what the membership borrows */
     int                      shm_fd;
     bool                     given; /* the membership, once */
-    weft_membership_source   source;
+    weft_comm_shm_slot      *slot;  /* this rank's, where the launcher is ours */
+    /* Where an agent replaces ranks; NULL: it does not. */
+    weft_line *line;
+    uint32_t   epoch;     /* of the newest membership that was given */
+    int64_t    committed; /* a step of that epoch: the agent knows; -1: it does not */
+    double     at_s[WEFT_N_LINE_PHASE];
+    weft_membership_source source;
 };
 
 /* The memory of this host's ranks; where the launcher is not ours, they make it themselves. */
@@ -92,13 +101,84 @@ static weft_status meet_hosts(weft_launch_member *m, weft_comm **listener)
 }
 
 /* The launcher, where it is ours, sees the progress of this rank. */
-static void share_progress(const weft_launch_environment *e)
+static void share_progress(weft_launch_member *m)
 {
-    _Atomic uint64_t *word;
-    if (e->shm_fd >= 0 &&
-        weft_comm_shm_progress_word(e->shm_fd, e->local_rank, &word) == WEFT_OK)
-        weft_progress_share(word);
+    if (!m->slot && m->e.shm_fd >= 0 &&
+        weft_comm_shm_map_slot(m->e.shm_fd, m->e.local_rank, &m->slot) == WEFT_OK)
+        weft_progress_share(&m->slot->progress);
 }
+
+/* ---- with an agent ---- */
+
+static weft_status await_view(void *arg, weft_membership *out, weft_comm **listener)
+{
+    weft_launch_member *m = arg;
+    weft_line_view      v;
+    *listener = NULL;
+    share_progress(m);
+    WEFT_TRY(weft_line_await(m->line, m->epoch, &v));
+    m->at_s[WEFT_LINE_AT_VIEW] = weft_clock_s();
+    m->epoch                   = v.epoch;
+    m->committed               = -1;
+    *out                       = (weft_membership){.epoch       = v.epoch,
+                                                   .rank        = m->e.rank,
+                                                   .world       = v.world,
+                                                   .local_rank  = m->e.local_rank,
+                                                   .local_world = v.world,
+                                                   .shm_fd      = v.shm_fd};
+    return WEFT_OK;
+}
+
+static bool has_newer(void *arg)
+{
+    weft_launch_member *m = arg;
+    return weft_line_has_newer(m->line, m->epoch);
+}
+
+static void send_news(weft_launch_member *m, weft_line_kind kind, int64_t step,
+                      const char *text)
+{
+    weft_line_message x = {.kind = (int32_t)kind, .epoch = m->epoch, .step = step};
+    if (text) snprintf(x.text, sizeof x.text, "%s", text);
+    for (int k = 0; k < WEFT_N_LINE_PHASE; k++) x.at_s[k] = m->at_s[k];
+    weft_line_send(m->line, &x);
+}
+
+/* Steps are told by a word in shared memory, the first of an epoch also by a message. */
+static void tell_step(weft_launch_member *m, int64_t step)
+{
+    if (m->slot) atomic_store(&m->slot->step, step);
+    if (m->committed < 0) send_news(m, WEFT_LINE_COMMITTED, step, NULL);
+    m->committed = step;
+}
+
+static void tell_agent(void *arg, weft_membership_news news, int64_t step,
+                       const char *text)
+{
+    weft_launch_member *m     = arg;
+    double              now_s = weft_clock_s();
+    switch (news) {
+    case WEFT_MEMBERSHIP_LEFT:
+        m->at_s[WEFT_LINE_AT_LEFT] = now_s;
+        send_news(m, WEFT_LINE_LEFT, step, NULL);
+        break;
+    case WEFT_MEMBERSHIP_CONNECTED: m->at_s[WEFT_LINE_AT_CONNECTED] = now_s; break;
+    case WEFT_MEMBERSHIP_BUILT: m->at_s[WEFT_LINE_AT_BUILT] = now_s; break;
+    case WEFT_MEMBERSHIP_READY:
+        m->at_s[WEFT_LINE_AT_READY] = now_s;
+        send_news(m, WEFT_LINE_READY, step, text);
+        break;
+    case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step); break;
+    case WEFT_N_MEMBERSHIP_NEWS: break;
+    }
+}
+
+void weft_launch_member_fail(weft_launch_member *m)
+{
+    if (m->line) send_news(m, WEFT_LINE_FAILED, -1, NULL);
+}
+
+/* ---- the membership of an environment ---- */
 
 static weft_status await_membership(void *arg, weft_membership *out, weft_comm **listener)
 {
@@ -107,7 +187,7 @@ static weft_status await_membership(void *arg, weft_membership *out, weft_comm *
     if (m->given)
         return WEFT_FAIL(WEFT_ERR_PEER, "%s gives a rank one membership only", e->by);
     *listener = NULL;
-    share_progress(e);
+    share_progress(m);
     WEFT_TRY(e->local_world < e->world ? meet_hosts(m, listener) : find_memory(m));
     m->given = true;
     *out     = (weft_membership){.rank          = e->rank,
@@ -131,13 +211,23 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
     m->o      = *o;
     m->shm_fd = -1;
     m->source = (weft_membership_source){.await = await_membership, .arg = m};
-    *out      = m;
+    if (e->line_fd >= 0) {
+        weft_status st = weft_line_open(e->line_fd, &m->line);
+        m->source      = (weft_membership_source){
+                 .await = await_view, .changed = has_newer, .tell = tell_agent, .arg = m};
+        if (st != WEFT_OK) {
+            free(m);
+            return st;
+        }
+    }
+    *out = m;
     return WEFT_OK;
 }
 
 void weft_launch_member_destroy(weft_launch_member *m)
 {
     if (!m) return;
+    weft_line_close(m->line);
     if (m->shm_fd >= 0 && m->shm_fd != m->e.shm_fd) close(m->shm_fd);
     weft_comm_rdzv_table_fini(&m->table);
     free(m);

@@ -22,13 +22,17 @@ typedef struct weft_launch_join_options {
     void (*log)(bool warning, const char *text);
 } weft_launch_join_options;
 
-/* The membership that a launcher has given this process: the only one of its life. */
+/* The membership that a launcher has given this process: the only one of its life, unless an agent
+ * replaces ranks (launch.h: REPLACE). */
 typedef struct weft_launch_member weft_launch_member;
 
 weft_status weft_launch_member_create(const weft_launch_environment  *e,
                                       const weft_launch_join_options *o,
                                       weft_launch_member            **out);
 void        weft_launch_member_destroy(weft_launch_member *m); /* accepts NULL */
+/* To the agent, where there is one: this rank ends with an error of its own, which a replacement
+ * would have, too. */
+void weft_launch_member_fail(weft_launch_member *m);
 /* await: addresses and key by a rendezvous where there are several hosts, the memory of this host's
  * ranks where there are several of them. */
 const weft_membership_source *weft_launch_member_source(const weft_launch_member *m);

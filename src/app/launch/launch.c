@@ -11,46 +11,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/text.h"
-#include "comm/shm.h"
-
-typedef struct child {
-    pid_t     pid;      /* 0: ended */
-    int       out, err; /* pipes, or -1 */
-    weft_text line[2];  /* what came without a newline yet */
-    weft_text error;    /* lines with errors, kept for the end */
-    bool      told;     /* another rank said the same */
-    FILE     *log;
-    int       code;  /* once ended */
-    int       order; /* the how-many-th to fail, from 1; 0: it did not */
-    /* its progress, once somebody is to end */
-    uint64_t word;     /* its own, in shared memory */
-    double   moved_s;  /* when that last moved */
-    double   cpu_s;    /* that it has used */
-    char     state;    /* as in /proc: T is stopped */
-    double   killed_s; /* when the launcher killed it; 0: it did not */
-} child;
-
-typedef struct launch {
-    int                        n, first;                    /* first: rank of c[0] */
-    int                        n_running, n_failed, n_done; /* done: ended with 0 */
-    child                     *c;
-    const weft_launch_options *o;
-    weft_comm_shm             *shm;
-    int                        request; /* descriptor of what ranks are to do, or -1 */
-    int                        signals; /* signalfd */
-    sigset_t                   old_mask;
-    int                        stopped_by; /* signal that we passed on */
-    double                     kill_at_s;  /* 0: not yet */
-    bool                       at_once;    /* a second signal: nobody is spared */
-    double                     looked_s;   /* when ranks were last looked at */
-    double                     moved_s;    /* of the last progress of one of them */
-} launch;
+#include "launch/launch_priv.h"
 
 enum {
     FAIL_GRACE_S = 2,  /* after a failure, for a rank that makes no progress with files */
@@ -106,8 +73,17 @@ static void pass_request(int fd)
     set_number("WEFT_REQUEST_FD", fd);
 }
 
-static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int out,
-                    int err)
+/* The rank's end of its control connection, where there is one. */
+static void pass_line(int fd)
+{
+    unsetenv("WEFT_LINE_FD");
+    if (fd < 0) return;
+    fcntl(fd, F_SETFD, 0);
+    set_number("WEFT_LINE_FD", fd);
+}
+
+static void be_rank(const weft_launch__run *l, int r, pid_t parent, int out, int err,
+                    int line)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); /* it was gone before we asked */
@@ -126,30 +102,45 @@ static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int
     set_number("WEFT_NODE_RANK", l->o->node);
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     pass_request(l->request);
+    pass_line(line);
     set_number("OMP_NUM_THREADS", pin(r, l->n));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
-    execv("/proc/self/exe", argv);
+    execv("/proc/self/exe", l->argv);
     fprintf(stderr, "weft: error: cannot start rank %d: %s\n", l->first + r,
             strerror(errno));
     _exit(127);
 }
 
-static weft_status start_one(launch *l, int r, char *const *argv)
+/* Two pipes, and a control connection where there is an agent: ours first. */
+static weft_status open_pipes(const weft_launch__run *l, int out[2], int err[2],
+                              int line[2])
 {
-    int    out[2], err[2];
-    pid_t  parent = getpid();
-    child *c      = &l->c[r];
-    if (pipe2(out, O_CLOEXEC)) return WEFT_FAIL(WEFT_ERR_IO, "pipe: %s", strerror(errno));
-    if (pipe2(err, O_CLOEXEC)) {
-        close(out[0]), close(out[1]);
-        return WEFT_FAIL(WEFT_ERR_IO, "pipe: %s", strerror(errno));
+    line[0] = line[1] = out[0] = out[1] = -1;
+    if (pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0) {
+        if (!l->agent ||
+            !socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, line))
+            return WEFT_OK;
+        close(err[0]), close(err[1]);
     }
+    int why = errno;
+    if (out[0] >= 0) close(out[0]), close(out[1]);
+    return WEFT_FAIL(WEFT_ERR_IO, "pipe: %s", strerror(why));
+}
+
+weft_status weft_launch__start(weft_launch__run *l, int r)
+{
+    int                 out[2], err[2], line[2];
+    pid_t               parent = getpid();
+    weft_launch__child *c      = &l->c[r];
+    WEFT_TRY(open_pipes(l, out, err, line));
     c->pid = fork();
-    if (!c->pid) be_rank(l, r, argv, parent, out[1], err[1]);
+    if (!c->pid) be_rank(l, r, parent, out[1], err[1], line[1]);
     close(out[1]), close(err[1]);
-    c->out = out[0];
-    c->err = err[0];
+    if (line[1] >= 0) close(line[1]);
+    c->out  = out[0];
+    c->err  = err[0];
+    c->line = line[0];
     if (c->pid < 0) {
         c->pid = 0;
         return WEFT_FAIL(WEFT_ERR_MEM, "fork: %s", strerror(errno));
@@ -158,7 +149,7 @@ static weft_status start_one(launch *l, int r, char *const *argv)
     return WEFT_OK;
 }
 
-static weft_status open_logs(launch *l)
+static weft_status open_logs(weft_launch__run *l)
 {
     if (!l->o->log_dir) return WEFT_OK;
     if (mkdir(l->o->log_dir, 0777) && errno != EEXIST)
@@ -176,9 +167,9 @@ static weft_status open_logs(launch *l)
 
 /* ---- what ranks say ---- */
 
-static void say_line(launch *l, int r, int which, const char *s, size_t n)
+static void say_line(weft_launch__run *l, int r, int which, const char *s, size_t n)
 {
-    child *c = &l->c[r];
+    weft_launch__child *c = &l->c[r];
     if (c->log) fprintf(c->log, "%.*s\n", (int)n, s), fflush(c->log);
     if (which == 0 && l->first + r == 0) {
         fwrite(s, 1, n, stdout);
@@ -193,12 +184,12 @@ static void say_line(launch *l, int r, int which, const char *s, size_t n)
 }
 
 /* What a rank said before on its other pipe comes first: results behind the log. */
-static void listen_to(launch *l, int r, int which)
+static void listen_to(weft_launch__run *l, int r, int which)
 {
-    child     *c  = &l->c[r];
-    int       *fd = which ? &c->err : &c->out;
-    weft_text *t  = &c->line[which];
-    char       buf[65536];
+    weft_launch__child *c  = &l->c[r];
+    int                *fd = which ? &c->err : &c->out;
+    weft_text          *t  = &c->partial[which];
+    char                buf[65536];
     if (!which) {
         struct pollfd p = {.fd = c->err, .events = POLLIN};
         while (c->err >= 0 && poll(&p, 1, 0) > 0) {
@@ -225,15 +216,28 @@ static void listen_to(launch *l, int r, int which)
     memmove(t->s, from, t->n);
 }
 
+void weft_launch__close_pipes(weft_launch__run *l, int r)
+{
+    weft_launch__child *c = &l->c[r];
+    for (int w = 1; w >= 0; w--) {
+        int          *fd = w ? &c->err : &c->out;
+        struct pollfd p  = {.fd = *fd, .events = POLLIN};
+        while (*fd >= 0 && poll(&p, 1, 0) > 0) listen_to(l, r, w);
+        if (*fd >= 0) close(*fd);
+        *fd             = -1;
+        c->partial[w].n = 0;
+    }
+}
+
 /* ---- how they end ---- */
 
-static void signal_all(launch *l, int sig)
+static void signal_all(weft_launch__run *l, int sig)
 {
     for (int r = 0; r < l->n; r++)
         if (l->c[r].pid) kill(l->c[r].pid, sig);
 }
 
-static void set_kill(launch *l, double s)
+static void set_kill(weft_launch__run *l, double s)
 {
     double at = weft_clock_s() + s;
     if (l->kill_at_s <= 0 || at < l->kill_at_s) l->kill_at_s = at;
@@ -246,7 +250,7 @@ static bool ended_by_request(int how)
            (WEXITSTATUS(how) == 128 + SIGTERM || WEXITSTATUS(how) == 128 + SIGINT);
 }
 
-static void describe_exit(int how, char *why, size_t n)
+void weft_launch__describe_exit(int how, char *why, size_t n)
 {
     if (WIFSIGNALED(how))
         snprintf(why, n, "killed by signal %d (SIG%s)", WTERMSIG(how),
@@ -255,7 +259,7 @@ static void describe_exit(int how, char *why, size_t n)
         snprintf(why, n, "exit code %d", WEXITSTATUS(how));
 }
 
-static void report_exit(const launch *l, int r, int how)
+static void report_exit(const weft_launch__run *l, int r, int how)
 {
     if (!l->o->report) return;
     l->o->report(l->o->arg,
@@ -266,35 +270,41 @@ static void report_exit(const launch *l, int r, int how)
 }
 
 /* A rank that failed: peers see it in shared memory; what follows is the policy's. */
-static void note_failure(launch *l, int r, int how)
+static void note_failure(weft_launch__run *l, int r, int how)
 {
-    child *c = &l->c[r];
-    char   why[64];
-    describe_exit(how, why, sizeof why);
+    weft_launch__child *c = &l->c[r];
+    char                why[64];
+    weft_launch__describe_exit(how, why, sizeof why);
     weft_comm_shm_report(l->shm, r, why);
     if (WIFSIGNALED(how) && c->killed_s > 0) return; /* our own doing */
     c->order = ++l->n_failed;
     if (WIFSIGNALED(how))
         weft_text_add(&c->error, "rank %d: error: %s\n", l->first + r, why);
     if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT) return;
-    if (!l->stopped_by || !ended_by_request(how))
-        set_kill(l, l->o->grace_s > 0 ? l->o->grace_s : FAIL_GRACE_S);
+    if (!l->stopped_by || !ended_by_request(how)) weft_launch__end_all(l, l->o->grace_s);
 }
 
-static void note_end(launch *l, int r, int how)
+void weft_launch__end_all(weft_launch__run *l, double grace_s)
 {
-    child *c = &l->c[r];
-    c->pid   = 0;
-    c->code  = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    set_kill(l, grace_s > 0 ? grace_s : FAIL_GRACE_S);
+}
+
+static void note_end(weft_launch__run *l, int r, int how)
+{
+    weft_launch__child *c   = &l->c[r];
+    int                 pid = (int)c->pid;
+    c->pid                  = 0;
+    c->code                 = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
     l->n_running--;
+    report_exit(l, r, how);
+    if (weft_launch__agent_lost(l, r, pid, how)) return;
     if (c->code)
         note_failure(l, r, how);
     else
         l->n_done++;
-    report_exit(l, r, how);
 }
 
-static void reap(launch *l)
+static void reap(weft_launch__run *l)
 {
     int   how;
     pid_t p;
@@ -309,14 +319,18 @@ static int passed_on(int sig)
     return sig == SIGHUP ? SIGTERM : sig;
 }
 
-static void on_signal(launch *l)
+static void on_signal(weft_launch__run *l)
 {
     struct signalfd_siginfo s;
     while (read(l->signals, &s, sizeof s) == (ssize_t)sizeof s) {
         int sig = (int)s.ssi_signo;
         if (sig == SIGCHLD) continue;
         if (l->stopped_by) set_kill(l, 0), l->at_once = true;
-        if (!l->stopped_by) signal_all(l, passed_on(sig)), l->moved_s = weft_clock_s();
+        if (!l->stopped_by) {
+            weft_launch__agent_stop(l);
+            signal_all(l, passed_on(sig));
+            l->moved_s = weft_clock_s();
+        }
         l->stopped_by = sig;
     }
     reap(l);
@@ -342,7 +356,7 @@ static void read_stat(pid_t pid, double *cpu_s, char *state)
 
 /* A rank makes progress when its word moves (it reads or writes files, or hears that another one
  * does), or when it computes. */
-static void look_at_ranks(launch *l)
+static void look_at_ranks(weft_launch__run *l)
 {
     double now = weft_clock_s(), since = now - l->looked_s;
     bool   first = l->looked_s <= 0;
@@ -350,9 +364,9 @@ static void look_at_ranks(launch *l)
     l->looked_s = now;
     if (first && l->moved_s <= 0) l->moved_s = now;
     for (int r = 0; r < l->n; r++) {
-        child   *c    = &l->c[r];
-        uint64_t word = weft_comm_shm_progress(l->shm, r);
-        double   cpu  = c->cpu_s;
+        weft_launch__child *c = &l->c[r];
+        uint64_t word         = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress);
+        double   cpu          = c->cpu_s;
         if (!c->pid || c->killed_s > 0) continue; /* keep the state it was killed in */
         read_stat(c->pid, &cpu, &c->state);
         if (!first && word != c->word) c->moved_s = l->moved_s = now;
@@ -362,17 +376,17 @@ static void look_at_ranks(launch *l)
     }
 }
 
-static double stop_grace_s(const launch *l)
+static double stop_grace_s(const weft_launch__run *l)
 {
     return (l->o->timeout_s > 0 ? l->o->timeout_s : 60) + STOP_GRACE_S;
 }
 
 /* The job is over: who writes files may finish, the others are killed. */
-static void kill_ranks(launch *l)
+static void kill_ranks(weft_launch__run *l)
 {
     double now = weft_clock_s();
     for (int r = 0; r < l->n; r++) {
-        child *c = &l->c[r];
+        weft_launch__child *c = &l->c[r];
         if (!c->pid || c->killed_s > 0) continue;
         if (!l->at_once && now - c->moved_s < FAIL_GRACE_S) continue;
         read_stat(c->pid, &c->cpu_s, &c->state);
@@ -382,11 +396,11 @@ static void kill_ranks(launch *l)
 }
 
 /* A killed rank that does not go waits in the kernel, for a device: nobody can end it. */
-static bool all_left_are_lost(const launch *l)
+static bool all_left_are_lost(const weft_launch__run *l)
 {
     double now = weft_clock_s();
     for (int r = 0; r < l->n; r++) {
-        const child *c = &l->c[r];
+        const weft_launch__child *c = &l->c[r];
         if (c->pid && !(c->killed_s > 0 && now - c->killed_s > REAP_S)) return false;
     }
     return l->n_running > 0;
@@ -396,27 +410,29 @@ static bool all_left_are_lost(const launch *l)
 
 /* On several hosts a rank that is stopped has lost its peers after their timeout; without another
  * rank here that fails, only the launcher can see that. */
-static bool is_watched(const launch *l)
+static bool is_watched(const weft_launch__run *l)
 {
     return l->stopped_by || l->kill_at_s > 0 || l->o->n_node > 1;
 }
 
-static bool all_are_stopped(const launch *l)
+static bool all_are_stopped(const weft_launch__run *l)
 {
     for (int r = 0; r < l->n; r++)
         if (l->c[r].pid && l->c[r].state != 'T') return false;
     return l->n_running > 0;
 }
 
-static int time_left_ms(const launch *l)
+static int time_left_ms(const weft_launch__run *l)
 {
     double now = weft_clock_s(), s = LOOK_S;
-    if (!is_watched(l)) return -1;
+    int    agent_ms = weft_launch__agent_wait_ms(l);
+    if (!is_watched(l)) return agent_ms;
     if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
-    return (int)(s * 1e3) + 1;
+    int ms = (int)(s * 1e3) + 1;
+    return agent_ms >= 0 && agent_ms < ms ? agent_ms : ms;
 }
 
-static void end_ranks(launch *l)
+static void end_ranks(weft_launch__run *l)
 {
     if (!is_watched(l)) return;
     look_at_ranks(l);
@@ -426,43 +442,49 @@ static void end_ranks(launch *l)
     if (l->kill_at_s > 0 && now >= l->kill_at_s) kill_ranks(l);
 }
 
-static bool any_open(const launch *l)
+static bool any_open(const weft_launch__run *l)
 {
     for (int r = 0; r < l->n; r++)
         if (l->c[r].out >= 0 || l->c[r].err >= 0) return true;
     return false;
 }
 
-static weft_status attend(launch *l)
+static weft_status attend(weft_launch__run *l)
 {
-    struct pollfd *p = calloc((size_t)(1 + 2 * l->n), sizeof *p);
+    struct pollfd *p  = calloc((size_t)(1 + 3 * l->n), sizeof *p);
+    weft_status    st = WEFT_OK;
     if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    while (l->n_running || any_open(l)) {
+    while (st == WEFT_OK && (l->n_running || any_open(l))) {
         p[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
         for (int r = 0; r < l->n; r++) {
-            p[1 + 2 * r] = (struct pollfd){.fd = l->c[r].out, .events = POLLIN};
-            p[2 + 2 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
+            p[1 + 3 * r] = (struct pollfd){.fd = l->c[r].out, .events = POLLIN};
+            p[2 + 3 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
+            p[3 + 3 * r] = (struct pollfd){.fd = l->c[r].line, .events = POLLIN};
         }
-        if (poll(p, (nfds_t)(1 + 2 * l->n), time_left_ms(l)) < 0 && errno != EINTR) break;
-        for (int r = 0; r < l->n; r++)
+        if (poll(p, (nfds_t)(1 + 3 * l->n), time_left_ms(l)) < 0 && errno != EINTR) break;
+        for (int r = 0; r < l->n; r++) {
             for (int w = 0; w < 2; w++)
-                if (p[1 + 2 * r + w].revents) listen_to(l, r, w);
+                if (p[1 + 3 * r + w].revents) listen_to(l, r, w);
+            if (p[3 + 3 * r].revents) weft_launch__agent_hear(l, r);
+        }
         on_signal(l);
+        weft_launch__agent_tick(l);
+        st = weft_launch__agent_act(l);
         end_ranks(l);
         if (all_left_are_lost(l)) break;
     }
     free(p);
-    return WEFT_OK;
+    return st;
 }
 
 /* Who failed of itself comes before who failed because of others, and the earlier before the
  * later. */
-static int next_error(const launch *l, int after)
+static int next_error(const weft_launch__run *l, int after)
 {
     int best = -1, at = 0;
     for (int r = 0; r < l->n; r++) {
-        const child *c    = &l->c[r];
-        int          rank = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
+        const weft_launch__child *c = &l->c[r];
+        int rank                    = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
         if (!c->order || rank <= after) continue;
         if (best < 0 || rank < at) best = r, at = rank;
     }
@@ -470,12 +492,12 @@ static int next_error(const launch *l, int after)
 }
 
 /* Ranks that made of themselves the same mistake as r: told once, with r's. */
-static int tell_same(launch *l, int r)
+static int tell_same(weft_launch__run *l, int r)
 {
-    const child *c = &l->c[r];
-    int          n = 0;
+    const weft_launch__child *c = &l->c[r];
+    int                       n = 0;
     for (int i = 0; i < l->n; i++) {
-        child *x = &l->c[i];
+        weft_launch__child *x = &l->c[i];
         if (i == r || !x->order || x->told || !x->error.n || x->code != c->code) continue;
         if (c->code == WEFT_LAUNCH_PEER || x->error.n != c->error.n) continue;
         x->told = !memcmp(x->error.s, c->error.s, c->error.n);
@@ -485,10 +507,10 @@ static int tell_same(launch *l, int r)
 }
 
 /* Ranks that had to be killed: all of them after a signal, else those that were stopped. */
-static void report_killed(const launch *l)
+static void report_killed(const weft_launch__run *l)
 {
     for (int r = 0; r < l->n; r++) {
-        const child *c = &l->c[r];
+        const weft_launch__child *c = &l->c[r];
         if (c->killed_s <= 0 || l->at_once || (!l->stopped_by && c->state != 'T'))
             continue;
         fprintf(stderr, "[rank %d] error: %s, and was killed%s\n", l->first + r,
@@ -499,12 +521,15 @@ static void report_killed(const launch *l)
     }
 }
 
-static int report(launch *l)
+static int report(weft_launch__run *l)
 {
     int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
+    if (weft_launch__agent_is_done(l)) return code;
+    const char *why = weft_launch__agent_reason(l);
+    if (why && *why) fprintf(stderr, "weft run: error: %s\n", why);
     while ((r = next_error(l, after)) >= 0) {
-        child *c = &l->c[r];
-        after    = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
+        weft_launch__child *c = &l->c[r];
+        after                 = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
         if (!code) code = c->code == WEFT_LAUNCH_PEER ? 1 : c->code;
         char *s = c->error.s, *save = NULL, more[32] = "";
         if (c->told) continue;
@@ -520,7 +545,7 @@ static int report(launch *l)
     }
     report_killed(l);
     for (r = 0; r < l->n && !code; r++)
-        if (l->c[r].killed_s > 0) code = 1;
+        if (l->c[r].killed_s > 0 || why) code = 1;
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)
             fprintf(stderr, "[rank %d] %s", l->first + r, l->c[r].error.s);
@@ -528,18 +553,20 @@ static int report(launch *l)
     return code;
 }
 
-static void fini(launch *l)
+static void fini(weft_launch__run *l)
 {
     signal_all(l, SIGKILL);
     for (int r = 0; l->c && r < l->n; r++) {
-        child *c = &l->c[r];
+        weft_launch__child *c = &l->c[r];
         if (c->pid) waitpid(c->pid, NULL, c->killed_s > 0 ? WNOHANG : 0);
         if (c->out >= 0) close(c->out);
         if (c->err >= 0) close(c->err);
+        if (c->line >= 0) close(c->line);
         if (c->log) fclose(c->log);
-        for (int w = 0; w < 2; w++) weft_text_fini(&c->line[w]);
+        for (int w = 0; w < 2; w++) weft_text_fini(&c->partial[w]);
         weft_text_fini(&c->error);
     }
+    weft_launch__agent_close(l);
     free(l->c);
     weft_comm_shm_destroy(l->shm);
     if (l->signals >= 0) close(l->signals);
@@ -549,7 +576,8 @@ static void fini(launch *l)
 
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
 {
-    launch      l  = {.n = n, .first = o->node * n, .o = o, .request = -1, .signals = -1};
+    weft_launch__run l = {
+        .n = n, .first = o->node * n, .o = o, .argv = argv, .request = -1, .signals = -1};
     weft_status st = WEFT_OK;
     sigset_t    mask;
     sigemptyset(&mask);
@@ -560,14 +588,17 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
     l.c = calloc((size_t)n, sizeof *l.c);
     if (!l.c) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    for (int r = 0; r < n; r++) l.c[r].out = l.c[r].err = -1;
+    for (int r = 0; r < n; r++) l.c[r].out = l.c[r].err = l.c[r].line = -1;
     l.signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l.signals < 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "signalfd: %s", strerror(errno)));
     WEFT_GO(open_logs(&l));
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
     if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);
-    for (int r = 0; r < n; r++) WEFT_GO(start_one(&l, r, argv));
+    if (o->on_rank_exit == WEFT_LAUNCH_REPLACE)
+        WEFT_GO(weft_launch__agent_open(&l));
+    else
+        for (int r = 0; r < n; r++) WEFT_GO(weft_launch__start(&l, r));
     WEFT_GO(attend(&l));
     *code = report(&l);
 out:

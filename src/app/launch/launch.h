@@ -10,6 +10,7 @@
  * (1) on_rank_exit says what a rank that fails means.  END_ALL: the others see it in shared memory,
  *     have grace_s to leave, and are killed; who is writing files may finish as long as that makes
  *     progress.  REPORT: the others see it in shared memory, and go on for as long as they like.
+ *     REPLACE: see below; after a signal, or when losses go on, as END_ALL.
  * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that
  *     failed by itself, 128 + N if signal N ended it, or if N stopped the launcher; with REPORT, 0
  *     where a rank ended with 0.
@@ -29,6 +30,9 @@
 typedef enum weft_launch_policy {
     WEFT_LAUNCH_END_ALL, /* a rank that fails ends all */
     WEFT_LAUNCH_REPORT,  /* report is called, the others go on */
+    /* One host: another process takes its place, all ranks get the next membership; a rank whose
+     * error is its own ends all (weft_launch_member_fail). */
+    WEFT_LAUNCH_REPLACE,
 } weft_launch_policy;
 
 /* How a rank ended. */

@@ -63,6 +63,8 @@ weft_status weft_session__agree_step(weft_session *s, double loss, double norm,
                 : is_same(count + NORM, world) ? WEFT_SESSION__NO_FAULT
                                                : WEFT_SESSION__DIFFERS;
     *hold     = s->fault != WEFT_SESSION__NO_FAULT;
+
+    s->committed = !*hold;
     return WEFT_OK;
 }
 

@@ -490,9 +490,10 @@ static void set_bucket(const weft_session *s, weft_plan *p)
         p->strategy.bucket_bytes = WEFT_PLAN_BUCKET;
 }
 
-/* Once per job: plans, programs and evaluation of all generations are of it. */
-static weft_status read_model(weft_session *s)
+/* Plans, programs and evaluation of all generations are of it. */
+weft_status weft_session__read_model(weft_session *s)
 {
+    if (s->model_source) return WEFT_OK;
     WEFT_TRY(weft_model_source_open(s->job.model, &s->model_source));
     s->job.source = s->model_source;
     return WEFT_OK;
@@ -504,7 +505,7 @@ weft_status weft_session__decide(weft_session *s)
     weft_status st   = WEFT_OK;
     bool        open = weft_job_is_open(&s->job);
     WEFT_TRY(weft_session__find_seq(&s->job));
-    if (!s->model_source) WEFT_TRY(weft_session__outcome(s, read_model(s)));
+    if (!s->model_source) WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
     if (open && s->now->group) WEFT_TRY(weft_session__count_cores(s, &s->now->n_core));
     if (!open || !s->now->group || weft_session__writes(s)) st = decide(s, &d);
     st = open && s->now->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);

@@ -32,10 +32,10 @@ weft_status weft_session__read_loads(weft_session *s, weft_metrics_row *row)
     weft_generation *g = s->now;
     int              n = g->made.model->n_load;
     if (!n || row->skipped) return WEFT_OK;
-    if (!g->load) g->load = WEFT_ARENA_ARRAY(g->arena, float, n);
-    WEFT_TRY(weft_arena_status(g->arena));
-    for (int i = 0; i < n; i++) WEFT_TRY(read_load(s, i, &g->load[i]));
+    if (!s->load) s->load = WEFT_ARENA_ARRAY(s->arena, float, n);
+    WEFT_TRY(weft_arena_status(s->arena));
+    for (int i = 0; i < n; i++) WEFT_TRY(read_load(s, i, &s->load[i]));
     row->n_load = n;
-    row->load   = g->load;
+    row->load   = s->load;
     return WEFT_OK;
 }

@@ -40,7 +40,11 @@ static weft_status connect_ranks(weft_session *s)
     weft_comm                    *listener = NULL;
     weft_membership               m        = {.world = 1, .local_world = 1};
     double timeout_s = s->o->timeout_s > 0 ? s->o->timeout_s : TIMEOUT_S;
-    if (source) WEFT_TRY(source->await(source->arg, &m, &listener));
+    if (source) {
+        s->over = true; /* if nothing comes */
+        WEFT_TRY(source->await(source->arg, &m, &listener));
+        s->over = false;
+    }
     g->n_rank      = m.world;
     g->local       = m.local_world;
     weft_status st = WEFT_OK;
@@ -53,13 +57,19 @@ static weft_status connect_ranks(weft_session *s)
     WEFT_TRY(weft_session__open_group(s));
     WEFT_TRY(weft_session__outcome(s, open_device(s, &m)));
     WEFT_TRY(weft_session__compare_jobs(s));
-    return weft_session__gather_devices(s);
+    WEFT_TRY(weft_session__gather_devices(s));
+    return weft_session__catch_up(s);
 }
 
 /* ---- decide and compile ---- */
 
 static weft_status decide(weft_session *s)
 {
+    if (s->now->continues) {
+        weft_session__resolve_reduction(s);
+        WEFT_TRY(weft_session__compare_kernels(s));
+        return weft_session__take_plan(s);
+    }
     if (!s->started) {
         WEFT_TRY(weft_session__place(s));
         WEFT_TRY(weft_session__eval_check(s));
@@ -74,6 +84,11 @@ static weft_status make_program(weft_session *s)
 {
     weft_compile_spec spec  = weft_job_spec(&s->job);
     bool              ranks = s->now->comm && s->now->plan;
+    if (s->now->continues && s->kept.made.program) {
+        s->now->made = s->kept.made;
+        s->kept.made = (weft_compiled){0};
+        return WEFT_OK;
+    }
     if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
         weft_training_fini(&s->training);
         WEFT_TRY(weft_compile_training(&spec, &s->training));
@@ -103,7 +118,6 @@ static weft_status compile(weft_session *s)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "model: %s takes no tokens; weft train reads tokens only",
                          s->job.model);
-    if (s->data) return WEFT_OK;
     return weft_session__open_data(s, s->job.data, s->job.shuffle, &s->data);
 }
 
@@ -219,7 +233,10 @@ static weft_status open_state(weft_session *s)
     if (!fits) WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
     weft_state *to = fits ? s->state : made;
     if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
-    if (s->state && (g->comm || !fits)) WEFT_GO(move_state(s, to));
+    if (g->continues)
+        WEFT_GO(weft_session__find_state(s, to));
+    else if (s->state && (g->comm || !fits))
+        WEFT_GO(move_state(s, to));
     if (!fits) {
         weft_state_destroy(s->state);
         s->state = made;
@@ -278,12 +295,15 @@ static weft_status prepare(weft_session *s)
     WEFT_TRY(weft_session__compare_programs(s, &g->made, s->data));
     if (s->state)
         WEFT_TRY(weft_program_state_fits(&g->made, g->comm, s->state, &g->keeps_state));
-    WEFT_TRY(weft_session__check_memory(s));
+    if (!g->continues)
+        WEFT_TRY(weft_session__check_memory(s)); /* else much of it is there */
     weft_status st = take_memory(s);
     if (st != WEFT_OK) return weft_session__explain_memory(s, st);
-    say_conflicts(s);
-    weft_sharding_destroy(g->made.sharding); /* states have it now */
-    g->made.sharding = NULL;
+    if (!g->continues) say_conflicts(s);
+    if (!weft_session__has_agent(s)) {           /* else the next generation needs it */
+        weft_sharding_destroy(g->made.sharding); /* states have it now */
+        g->made.sharding = NULL;
+    }
     return plan_memory(s);
 }
 
@@ -314,15 +334,20 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     WEFT_TRY(decide(s));
     WEFT_TRY(compile(s));
     WEFT_TRY(prepare(s));
-    if (first) WEFT_TRY(start(s));
+    if (g->continues)
+        WEFT_TRY(weft_session__continue(s));
+    else if (first)
+        WEFT_TRY(start(s));
 #ifdef __GLIBC__
     malloc_trim(0); /* what compiling held */
 #endif
-    if (first) weft_session__log_start(s); /* what was named wrongly has failed by now */
+    if (first && !g->continues) /* what was named wrongly has failed by now */
+        weft_session__log_start(s);
+    weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
     return WEFT_OK;
 }
 
-static bool is_state_shared(const weft_session *s)
+bool weft_generation_is_state_shared(const weft_session *s)
 {
     return s->state && weft_state_memory(s->state)->space == WEFT_SPACE_SHARED;
 }
@@ -330,7 +355,7 @@ static bool is_state_shared(const weft_session *s)
 weft_status weft_generation_keep_state(weft_session *s)
 {
     weft_state *own;
-    if (!is_state_shared(s)) return WEFT_OK;
+    if (!weft_generation_is_state_shared(s)) return WEFT_OK;
     WEFT_TRY(weft_state_clone(s->state, &own));
     weft_state_destroy(s->state);
     s->state = own;
@@ -343,10 +368,11 @@ void weft_generation_close(weft_session *s, weft_generation *g)
     weft_runner_destroy(g->runner);
     weft_gather_close(g->gather);
     weft_holders_destroy(g->holders);
-    if (is_state_shared(s)) { /* it goes with the communicator */
+    if (weft_generation_is_state_shared(s)) { /* it goes with the communicator */
         weft_state_destroy(s->state);
         s->state = NULL;
     }
+    weft_session__keep_program(s);
     weft_compiled_fini(&g->made);
     weft_plan_destroy(g->plan);
     weft_session__close_gpu_comm(g);

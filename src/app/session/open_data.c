@@ -123,7 +123,7 @@ static weft_status open_data(const weft_session *s, const char *path, bool shuff
 weft_status weft_session__open_data(weft_session *s, const char *path, bool shuffle,
                                     weft_data **out)
 {
-    return weft_session__outcome(s, open_data(s, path, shuffle, out));
+    return weft_session__outcome(s, *out ? WEFT_OK : open_data(s, path, shuffle, out));
 }
 
 void weft_session__say_data(weft_session *s, const char *path, const weft_data *d)

@@ -115,6 +115,30 @@ out:
     return st;
 }
 
+static weft_status open_step(weft_session *s, int64_t step)
+{
+    WEFT_TRY(weft_ckpt_open(s->out.checkpoints, step, &s->out.found, &s->resume));
+    weft_session__show_findings(s);
+    weft_ckpt_state_fini(&s->checkpoint);
+    s->checkpoint = (weft_ckpt_state){0};
+    return check_job(s);
+}
+
+/* Rank 0 looks, for another one may be finished in the meantime. */
+weft_status weft_session__open_newest(weft_session *s)
+{
+    int64_t     step  = -1; /* none */
+    weft_status st    = WEFT_OK;
+    bool        any   = weft_session__writes(s) && weft_ckpt_any(s->out.checkpoints);
+    s->out.saved_step = -1;
+    if (any) st = open_step(s, WEFT_CKPT_NEWEST);
+    if (any && st == WEFT_OK) step = s->checkpoint.step;
+    WEFT_TRY(weft_session__outcome(s, st));
+    WEFT_TRY(weft_session__share(s, &step, sizeof step));
+    if (!weft_session__writes(s) && step >= 0) st = open_step(s, step);
+    return weft_session__outcome(s, st);
+}
+
 weft_status weft_session__place(weft_session *s)
 {
     s->out.folder = s->job.output;

@@ -27,6 +27,10 @@ static const reaction reactions[WEFT_N_ENDING] = {
     [WEFT_ENDING_STOP]       = {.save = true},
     [WEFT_ENDING_MEMBERSHIP] = {.next = true},
     [WEFT_ENDING_PEER_LOST]  = {0}, /* the others know; the checkpoints so far stay */
+
+    [WEFT_ENDING_LOST_REPLACED] =
+        {.next = true}, /* state is kept by weft_session__keep_for_next */
+
     [WEFT_ENDING_NOT_FINITE] = {.abort = true},
     [WEFT_ENDING_REFUSED]    = {0},
     [WEFT_ENDING_FAILED]     = {.abort = true},
@@ -36,6 +40,8 @@ static const reaction reactions[WEFT_N_ENDING] = {
 static weft_ending find_ending(const weft_session *s, weft_status st, weft_ending ran)
 {
     if (st == WEFT_OK) return ran;
+    if (st == WEFT_ERR_PEER && weft_session__has_agent(s) && !s->over)
+        return WEFT_ENDING_LOST_REPLACED;
     if (st == WEFT_ERR_PEER) return WEFT_ENDING_PEER_LOST;
     if (s->now->refused) return WEFT_ENDING_REFUSED;
     return st == WEFT_ERR_NUMERIC ? WEFT_ENDING_NOT_FINITE : WEFT_ENDING_FAILED;
@@ -96,7 +102,10 @@ static weft_status react(weft_session *s, weft_status st, weft_ending ran, bool 
 {
     if (st == WEFT_OK) st = finish(s, &reactions[ran]);
     if (st == WEFT_OK && reactions[ran].next) st = weft_generation_keep_state(s);
-    const reaction *r = &reactions[find_ending(s, st, ran)];
+    weft_ending ending = find_ending(s, st, ran);
+    if (ending == WEFT_ENDING_LOST_REPLACED) st = weft_session__keep_for_next(s);
+    if (st != WEFT_OK) ending = find_ending(s, st, ran);
+    const reaction *r = &reactions[ending];
     if (r->abort && s->now->comm) weft_comm_abort(s->now->comm, weft_error_text());
     *next = r->next;
     return st;
@@ -110,6 +119,7 @@ static weft_status run_generation(weft_session *s, bool *next)
     if (st == WEFT_OK) st = weft_generation_run(s, &ran);
     st = react(s, st, ran, next);
     weft_generation_close(s, &g);
+    if (*next) weft_session__tell_agent(s, WEFT_MEMBERSHIP_LEFT);
     return st;
 }
 
@@ -133,6 +143,7 @@ weft_status weft_session__close(weft_session *s)
     weft_ckpt_state_fini(&s->checkpoint);
     weft_ckpt_findings_fini(&s->out.found);
     weft_state_destroy(s->state);
+    weft_session__forget_program(s);
     weft_training_fini(&s->training);
     weft_model_source_destroy(s->model_source);
     weft_store_dir_close(s->source);

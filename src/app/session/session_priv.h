@@ -6,6 +6,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/state.h"
 #include "comm/comm.h"
+#include "comm/membership.h"
 #include "data/data.h"
 #include "job/job.h"
 #include "session/device.h"
@@ -49,14 +50,18 @@ typedef struct weft_generation {
     /* how this rank's GPU communicates, the preferred backend first; NULL: through the host */
     weft_device_comm *gpu_comm[WEFT_EXEC_MAX_BACKEND];
     bool              refused; /* by all ranks, with the same message: no abort is sent */
-    weft_plan        *plan;    /* NULL: one rank */
-    weft_compiled     made;    /* this rank's program, of the training */
-    weft_runner      *runner;
-    bool              keeps_state; /* the state stays where the session has it */
-    weft_holders     *holders;     /* who holds what of the state; NULL: all is here */
-    weft_gather      *gather;      /* all of it at rank 0, for files */
-    weft_weights      weights;
-    float            *load; /* of each layer with experts, for metrics; NULL: not yet */
+    /* After a lost rank (recover.c): */
+    bool       continues; /* some rank had started: this generation goes on from there */
+    bool       restores;  /* nobody holds all of the state: from a checkpoint */
+    int        leader;    /* a rank that had started and has the newest state */
+    int64_t    step;      /* of that state; -1: it has none */
+    weft_plan *plan;      /* NULL: one rank */
+    weft_compiled        made; /* this rank's program, of the training */
+    weft_runner         *runner;
+    bool                 keeps_state; /* the state stays where the session has it */
+    weft_holders        *holders;     /* who holds what of the state; NULL: all is here */
+    weft_gather         *gather;      /* all of it at rank 0, for files */
+    weft_weights         weights;
     weft_generation_eval eval;
 } weft_generation;
 
@@ -77,6 +82,12 @@ typedef struct weft_session__output {
     weft_events       *events;
 } weft_session__output;
 
+/* What a rank keeps of the generation before, for one of the same plan and rank. */
+typedef struct weft_session__kept {
+    weft_plan    *plan; /* NULL: nothing is kept */
+    weft_compiled made;
+} weft_session__kept;
+
 /* How long the steps of this run took. */
 typedef struct weft_session__times {
     double *step_s; /* of the last steps, a ring */
@@ -91,6 +102,7 @@ typedef enum weft_ending {
     WEFT_ENDING_STOP,       /* a signal: all ranks have agreed on it */
     WEFT_ENDING_MEMBERSHIP, /* there is a newer membership: all ranks have agreed on it */
     WEFT_ENDING_PEER_LOST,
+    WEFT_ENDING_LOST_REPLACED, /* a peer, and the agent replaces it */
     WEFT_ENDING_NOT_FINITE,
     WEFT_ENDING_REFUSED, /* by all ranks, in the same words */
     WEFT_ENDING_FAILED,  /* of this rank */
@@ -127,7 +139,13 @@ typedef struct weft_session {
     weft_model_source *model_source; /* read once; job.source */
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
+    weft_session__kept  kept;
     weft_session__times times;
+    weft_metrics_row    row;  /* of the last step; step 0: there is none in this run */
+    float              *load; /* of each layer with experts, for the row; NULL: not yet */
+    bool                row_written; /* by this rank */
+    bool committed; /* ranks have passed the commit point of the running step */
+    bool over;      /* there is no further membership */
     weft_session__fault fault; /* of the newest step */
     weft_ending ending;        /* after it: done (where none is left), stop, membership */
     weft_session_result r;     /* with the step it has got to */
@@ -141,6 +159,7 @@ enum {
     WEFT_SESSION__TAG_TRACE  = WEFT_SESSION__TAG + 3, /* and the one behind it */
     WEFT_SESSION__TAG_EVAL   = WEFT_SESSION__TAG + 5,
     WEFT_SESSION__TAG_STATE  = WEFT_SESSION__TAG + 6,
+    WEFT_SESSION__TAG_LEADER = WEFT_SESSION__TAG + 7,
 };
 
 /* session.c: a session without generations, and its end. */
@@ -156,10 +175,27 @@ void        weft_generation_close(weft_session *s, weft_generation *g);
 /* Before it is closed, where another generation follows: state in memory that ranks share belongs
  * to the communicator, and is copied.  The runner is not used any more. */
 weft_status weft_generation_keep_state(weft_session *s);
+bool        weft_generation_is_state_shared(const weft_session *s);
 /* The program that the decision means, into s->now->made. */
 weft_status weft_generation__compile(weft_session *s);
 
+/* recover.c: where an agent replaces lost ranks; elsewhere a lost rank is the end. */
+bool weft_session__has_agent(const weft_session *s);
+void weft_session__tell_agent(const weft_session *s, weft_membership_news news);
+/* When ranks are connected: does this generation go on, and from where? */
+weft_status weft_session__catch_up(weft_session *s);
+/* Of one that goes on: the plan, in the place of a decision; the state; the rest, when the program
+ * has its memory. */
+weft_status weft_session__take_plan(weft_session *s);
+weft_status weft_session__find_state(weft_session *s, weft_state *to);
+weft_status weft_session__continue(weft_session *s);
+/* Before a generation is closed that has lost a rank. */
+weft_status weft_session__keep_for_next(weft_session *s);
+void        weft_session__keep_program(weft_session *s);
+void        weft_session__forget_program(weft_session *s);
+
 /* start.c: once per job, in its first generation, when the program has its memory. */
+weft_status weft_session__open_source(weft_session *s);
 weft_status weft_session__fill_state(weft_session *s);
 weft_status weft_session__open_outputs(weft_session *s);
 void        weft_session__log_start(weft_session *s);
@@ -248,6 +284,7 @@ weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);
 /* decide.c: micro_batch, lanes and the plan, at all ranks.  WEFT_ERR_ARG: not with these ranks or
  * this checkpoint, and what works instead. */
 weft_status weft_session__decide(weft_session *s);
+weft_status weft_session__read_model(weft_session *s); /* once per job */
 /* j with the micro_batch and lanes of the checkpoint that a run would resume from. */
 weft_status weft_session__kept_job(const weft_job *j, const weft_session_options *o,
                                    weft_job *out);
@@ -311,6 +348,9 @@ void weft_session__gpu_remedies(const weft_session *s, int64_t have,
 weft_status weft_session__find_start(weft_session *s);
 /* ... with the folder locked, if it is there. */
 weft_status weft_session__place(weft_session *s);
+/* The newest checkpoint of the job, the same at all ranks; s->resume stays NULL where there is
+ * none. */
+weft_status weft_session__open_newest(weft_session *s);
 /* The folder is made and locked; when all ranks have decided. */
 weft_status weft_session__take_place(weft_session *s);
 /* The checkpoint against this model. */

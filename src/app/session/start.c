@@ -7,12 +7,12 @@
 #include "session/session_priv.h"
 
 /* The model's own weights, unless the job says to draw new ones. */
-static weft_status open_source(weft_session *s)
+weft_status weft_session__open_source(weft_session *s)
 {
     static const char *const other[] = {"pytorch_model.bin",
                                         "pytorch_model.bin.index.json"};
     const char              *dir     = s->now->made.model->dir;
-    if (strcmp(s->job.init, "random") == 0 || !dir) return WEFT_OK;
+    if (strcmp(s->job.init, "random") == 0 || !dir || s->source) return WEFT_OK;
     if (weft_store_dir_has_weights(dir)) return weft_store_dir_open(dir, &s->source);
     for (size_t i = 0; i < WEFT_COUNT(other); i++) {
         char path[4352];
@@ -28,7 +28,7 @@ static weft_status open_source(weft_session *s)
 
 weft_status weft_session__fill_state(weft_session *s)
 {
-    WEFT_TRY(open_source(s));
+    WEFT_TRY(weft_session__open_source(s));
     WEFT_TRY(weft_session__compare_weights(s));
     if (s->resume) {
         WEFT_TRY(weft_session__restore(s));

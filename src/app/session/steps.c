@@ -12,6 +12,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
     bool    hold  = false;
     int64_t first = (row->step - 1) * s->job.batch;
     double  begin = weft_clock_s();
+    s->committed  = false;
     WEFT_TRY(weft_data_count_labels(s->data, first, s->job.batch, &row->labels));
     row->lr      = weft_job_lr(&s->job, row->step);
     row->skipped = row->labels == 0;
@@ -20,7 +21,10 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
         weft_runner_put(s->now->runner, "lr", row->lr);
         weft_runner_put(s->now->runner, "step", (double)row->step);
         weft_runner_put(s->now->runner, "inv_n", 1 / (double)row->labels);
-        WEFT_TRY(weft_runner_step(s->now->runner, row->step - 1));
+        weft_status st = weft_runner_step(s->now->runner, row->step - 1);
+        /* an update that was broken off: some of the state is of this step, some is not */
+        if (st != WEFT_OK && s->committed) weft_state_set_step(s->state, -1);
+        WEFT_TRY(st);
         row->loss = weft_runner_get(s->now->runner, "step.loss") / (double)row->labels;
         row->grad_norm = weft_runner_get(s->now->runner, "step.grad_norm");
     } else {
@@ -36,7 +40,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
 
 static weft_status write_row(weft_session *s, const weft_metrics_row *r)
 {
-    if (!weft_session__writes(s)) return WEFT_OK;
+    if (!weft_session__writes(s) || s->row_written) return WEFT_OK;
     WEFT_TRY(weft_metrics_add(s->out.metrics, r));
     WEFT_TRY(weft_events_add(s->out.events, r->step, "loss", r->loss));
     WEFT_TRY(weft_events_add(s->out.events, r->step, "grad_norm", r->grad_norm));
@@ -78,26 +82,41 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
+/* What follows a step, whose row is s->row: after a lost rank it is done once more. */
+static weft_status finish_step(weft_session *s)
+{
+    weft_metrics_row *row = &s->row;
+    if (s->now->eval.runner && due(row->step, s->job.eval.every, s->job.steps)) {
+        WEFT_TRY(weft_session__eval_run(s, &row->eval_loss));
+        s->r.eval_loss = row->eval_loss;
+    }
+    WEFT_TRY(write_row(s, row));
+    if (!s->row_written) say_step(s, row);
+    s->row_written = true;
+    if (due(row->step, s->job.checkpoint.every, s->job.steps))
+        WEFT_TRY(weft_session__save(s));
+    return WEFT_OK;
+}
+
 weft_status weft_generation_run(weft_session *s, weft_ending *ending)
 {
-    *ending = WEFT_ENDING_DONE;
+    *ending   = WEFT_ENDING_DONE;
+    s->ending = WEFT_ENDING_DONE;
+    if (s->now->continues && s->row.step && s->row.step == s->r.steps)
+        WEFT_TRY(finish_step(s));
     for (int64_t step = s->r.steps + 1; step <= s->job.steps; step++) {
         weft_metrics_row row = {.step = step, .eval_loss = NAN};
         WEFT_TRY(run_step(s, &row));
         WEFT_TRY(weft_session__check_step(s, &row));
+        WEFT_TRY(weft_session__read_loads(s, &row));
         weft_state_set_step(s->state, step);
         s->r.steps     = step;
         s->r.loss      = row.loss;
         s->r.grad_norm = row.grad_norm;
-        WEFT_TRY(weft_session__read_loads(s, &row));
-        if (s->now->eval.runner && due(step, s->job.eval.every, s->job.steps)) {
-            WEFT_TRY(weft_session__eval_run(s, &row.eval_loss));
-            s->r.eval_loss = row.eval_loss;
-        }
-        WEFT_TRY(write_row(s, &row));
-        say_step(s, &row);
-        if (due(step, s->job.checkpoint.every, s->job.steps))
-            WEFT_TRY(weft_session__save(s));
+        s->row         = row;
+        s->row_written = false;
+        weft_session__tell_agent(s, WEFT_MEMBERSHIP_COMMITTED);
+        WEFT_TRY(finish_step(s));
         if (s->ending == WEFT_ENDING_MEMBERSHIP && step == s->job.steps) break;
         *ending = s->ending;
         if (*ending != WEFT_ENDING_DONE) break;

@@ -26,13 +26,27 @@ typedef struct weft_membership {
     const int64_t     *address_bytes;
 } weft_membership;
 
-/* What gives a rank its memberships, one after another: the environment of a launcher gives one. */
+/* What a rank tells its agent (the `weft run` of its host). */
+typedef enum weft_membership_news {
+    WEFT_MEMBERSHIP_LEFT, /* it lost a peer, has left the epoch and awaits the next one */
+    WEFT_MEMBERSHIP_CONNECTED, /* all ranks of the epoch are there */
+    WEFT_MEMBERSHIP_BUILT,     /* its program and its memory are there */
+    WEFT_MEMBERSHIP_READY,     /* it has its state: steps follow */
+    WEFT_MEMBERSHIP_COMMITTED, /* a step is done */
+    WEFT_N_MEMBERSHIP_NEWS
+} weft_membership_news;
+
+/* What gives a rank its memberships, one after another: the environment of a launcher gives one,
+ * an agent another one each time that a rank was lost. */
 typedef struct weft_membership_source {
     /* Waits for the next membership.  *out borrows from the source until the next call; *listener
      * is for weft_comm_create(), which the caller calls.  WEFT_ERR_PEER: there is no other. */
     weft_status (*await)(void *arg, weft_membership *out, weft_comm **listener);
     /* Asked between steps: is there a newer one?  NULL: never. */
     bool (*changed)(void *arg);
+    /* To the agent; step: the last one that was committed; text: with READY, the folder of the
+     * job's output, else NULL.  NULL: there is no agent, and a lost peer is the end. */
+    void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);
     void *arg;
 } weft_membership_source;
 

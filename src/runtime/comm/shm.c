@@ -18,7 +18,7 @@
 #define MOST_VM (INT64_C(1) << 45)           /* of 2^47 that a process can map */
 
 enum {
-    VERSION = 3
+    VERSION = 4
 };
 
 struct weft_comm_shm {
@@ -100,6 +100,12 @@ void weft_comm_shm_destroy(weft_comm_shm *w)
     if (w->head) munmap(w->head, w->mapped);
     if (w->fd >= 0) close(w->fd);
     free(w);
+}
+
+void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch)
+{
+    w->head->epoch = epoch;
+    for (uint32_t r = 0; r < w->head->world; r++) atomic_store(&w->rank[r].epoch, epoch);
 }
 
 int weft_comm_shm_fd(const weft_comm_shm *w)
@@ -246,6 +252,7 @@ static weft_status wait_for_all(shm_end *e)
         while (atomic_load(&w->v) == SHM_ABSENT) {
             uint32_t alarm = atomic_load(&e->head->alarm.v);
             if (atomic_load(&w->v) != SHM_ABSENT) break;
+            if (e->head->epoch) WEFT_TRY(weft_comm__shm_check(e));
             if (weft_comm__shm_sleep(e, w, SHM_ABSENT, SHM_ALL, alarm, &deadline) ==
                 SHM_LATE)
                 return WEFT_FAIL(WEFT_ERR_PEER,
@@ -267,6 +274,7 @@ static weft_status join(shm_end *e, int fd, int rank)
     e->fd      = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (e->fd < 0) return fail_errno("dup");
     WEFT_TRY(map_all(e, h.file_bytes));
+    e->c.epoch = h.epoch;
     tell_processors(e);
     e->cache_bytes = last_cache();
     WEFT_TRY(weft_comm__shm_watch(e));
@@ -275,12 +283,12 @@ static weft_status join(shm_end *e, int fd, int rank)
     return WEFT_OK;
 }
 
-uint64_t weft_comm_shm_progress(const weft_comm_shm *w, int rank)
+weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank)
 {
-    return atomic_load(&w->rank[rank].progress);
+    return &w->rank[rank].slot;
 }
 
-weft_status weft_comm_shm_progress_word(int fd, int rank, _Atomic uint64_t **out)
+weft_status weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out)
 {
     shm_head h;
     WEFT_TRY(read_head(fd, &h));
@@ -288,7 +296,7 @@ weft_status weft_comm_shm_progress_word(int fd, int rank, _Atomic uint64_t **out
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.world);
     char *p = mmap(NULL, h.heap_at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return fail_errno("mmap");
-    *out = &((shm_rank *)(void *)(p + ranks_at()))[rank].progress;
+    *out = &((shm_rank *)(void *)(p + ranks_at()))[rank].slot;
     return WEFT_OK;
 }
 

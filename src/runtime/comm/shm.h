@@ -27,15 +27,23 @@ typedef struct weft_comm_shm weft_comm_shm;
 weft_status weft_comm_shm_create(int world, weft_comm_shm **out);
 void        weft_comm_shm_destroy(weft_comm_shm *w);  /* accepts NULL */
 int         weft_comm_shm_fd(const weft_comm_shm *w); /* close-on-exec; borrowed */
+/* Before a rank joins: this memory is for one epoch, and a rank that is lost before it came is lost
+ * in it. */
+void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch);
 /* The launcher's word that a rank is no more ("killed by signal 9"): ends all that waits in its
  * epoch. */
 void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
 
-/* A number that moves while a rank makes progress (base/progress.h): the launcher's view, and the
- * word itself in the rank, which stays mapped as long as the process lives.  WEFT_ERR_ARG: fd is
- * no such memory. */
-uint64_t    weft_comm_shm_progress(const weft_comm_shm *w, int rank);
-weft_status weft_comm_shm_progress_word(int fd, int rank, _Atomic uint64_t **out);
+/* What a rank tells its launcher without a message; it outlives the rank. */
+typedef struct weft_comm_shm_slot {
+    _Atomic uint64_t progress; /* moves while the rank makes progress (base/progress.h) */
+    _Atomic int64_t  step;     /* the last one that its ranks have committed */
+} weft_comm_shm_slot;
+
+/* The launcher's view, and the same in the rank, which stays mapped as long as the process lives.
+ * WEFT_ERR_ARG: fd is no such memory. */
+weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank);
+weft_status         weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out);
 
 /* Joins and waits for the others to do so.  fd is copied.  WEFT_ERR_ARG: fd is no such memory. */
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out);

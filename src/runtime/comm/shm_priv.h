@@ -40,15 +40,16 @@ typedef enum shm_state {
 typedef struct shm_rank {
     _Alignas(SHM_LINE) pthread_mutex_t alive; /* robust; held by the rank's watcher */
     _Alignas(SHM_LINE) shm_word state;        /* shm_state */
-    _Atomic uint32_t epoch;
-    _Atomic uint64_t progress; /* moves while the rank makes progress; for the launcher */
-    uint64_t         cpu[SHM_CPU_WORD];
-    char             why[256]; /* what this rank says in a verdict that it gave */
+    _Atomic uint32_t   epoch;
+    weft_comm_shm_slot slot; /* for the launcher */
+    uint64_t           cpu[SHM_CPU_WORD];
+    char               why[256]; /* what this rank says in a verdict that it gave */
 } shm_rank;
 
 typedef struct shm_head {
     uint64_t magic;
     uint32_t version, world;
+    uint32_t epoch; /* that all of it is for; 0: epochs follow each other in it */
     uint64_t file_bytes, heap_at, slab_at, slab_bytes;
     /* who is to blame, for all operations up to an epoch: epoch + 1 : 32 | about (or SHM_TOLD) :
      * 16 | by : 16 */

@@ -158,6 +158,17 @@ static weft_status copy_region(const weft_state *s, int tensor, const weft_regio
     return weft_part_walk(t->part, r, 0, weft_region_count(r), copy_run, &c);
 }
 
+weft_status weft_state_zero(weft_state *s)
+{
+    static const char zero[1 << 16];
+    for (int64_t at = 0; at < s->memory.bytes; at += (int64_t)sizeof zero) {
+        int64_t left = s->memory.bytes - at;
+        if (left > (int64_t)sizeof zero) left = (int64_t)sizeof zero;
+        WEFT_TRY(weft_device_write(&s->memory, at, zero, left));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_state_read(const weft_state *s, int tensor, const weft_region *r,
                             void *host)
 {

@@ -50,6 +50,9 @@ const weft_state_tensor *weft_state_at(const weft_state *s, int tensor);
 int                      weft_state_find(const weft_state *s, const char *name);
 const weft_memory       *weft_state_memory(const weft_state *s);
 
+/* All of its memory is 0, as after create. */
+weft_status weft_state_zero(weft_state *s);
+
 /* The step after which the tensors have these values; -1 until it is set. */
 int64_t weft_state_step(const weft_state *s);
 void    weft_state_set_step(weft_state *s, int64_t step);

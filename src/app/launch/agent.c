@@ -1,0 +1,326 @@
+/* The agent: `weft run` where ranks are replaced.  Decisions are member's; here they are carried
+ * out: processes, the memory of each epoch, control connections, incidents. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "launch/incident.h"
+#include "launch/launch_priv.h"
+#include "member/member.h"
+
+enum {
+    MAX_INCIDENT = 64 /* that wait for their outcome */
+};
+
+struct weft_launch__agent {
+    weft_member   *member;
+    weft_comm_shm *epoch; /* the memory of the newest view */
+    bool           done;  /* rank 0 has ended with all written */
+    bool           over;  /* the job was ended, why: */
+    char           why[200];
+    bool          *failed; /* of each slot: its process reported an error of its own */
+    bool          *begun;  /* of each slot: it had a process before */
+    uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
+    char           folder[1024]; /* the job's output, once a rank has said so */
+    int            n_incident;
+    weft_incident  incident[MAX_INCIDENT];
+    weft_incident_outcome outcome; /* of the newest view, so far */
+};
+
+/* ---- incidents ---- */
+
+static void write_incidents(weft_launch__agent *a, const char *decided, const char *why)
+{
+    char      path[1100];
+    weft_text t = {0};
+    int       fd;
+    a->outcome.decided = decided;
+    a->outcome.why     = why;
+    for (int k = 0; k < a->n_incident; k++)
+        weft_incident_print(&a->incident[k], &a->outcome, &t);
+    if (t.n && *a->folder) {
+        snprintf(path, sizeof path, "%s/incidents.jsonl", a->folder);
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (fd < 0 || weft_io_write(fd, path, t.s, t.n) != WEFT_OK)
+            fprintf(stderr, "weft run: warning: %s: %s\n", path, strerror(errno));
+        if (fd >= 0) close(fd);
+    }
+    weft_text_fini(&t);
+    a->n_incident = 0;
+}
+
+static void add_incident(weft_launch__run *l, int r, int pid, const char *what,
+                         const char *noticed, int64_t step)
+{
+    weft_launch__agent *a = l->agent;
+    if (a->n_incident == MAX_INCIDENT) return;
+    weft_incident *i = &a->incident[a->n_incident++];
+    *i               = (weft_incident){.rank      = r,
+                                       .pid       = pid,
+                                       .epoch     = weft_member_epoch(a->member),
+                                       .step      = step,
+                                       .noticed   = noticed,
+                                       .wall_s    = weft_clock_wall_s(),
+                                       .noticed_s = weft_clock_s()};
+    snprintf(i->what, sizeof i->what, "%s", what);
+}
+
+/* ---- what ranks say ---- */
+
+static void note_phases(weft_launch__agent *a, const weft_line_message *m)
+{
+    for (int k = 0; k < WEFT_N_LINE_PHASE; k++)
+        if (m->at_s[k] > a->outcome.at_s[k]) a->outcome.at_s[k] = m->at_s[k];
+}
+
+static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
+{
+    weft_launch__agent *a = l->agent;
+    weft_member_event   e = {
+          .slot = r, .epoch = m->epoch, .step = m->step, .now_s = weft_clock_s()};
+    bool current = m->epoch == weft_member_epoch(a->member);
+    switch ((weft_line_kind)m->kind) {
+    case WEFT_LINE_LEFT:
+        e.kind = WEFT_MEMBER_LEFT;
+        weft_member_tell(a->member, &e);
+        break;
+    case WEFT_LINE_READY:
+        e.kind = WEFT_MEMBER_READY;
+        weft_member_tell(a->member, &e);
+        if (current) note_phases(a, m);
+        if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
+        break;
+    case WEFT_LINE_COMMITTED:
+        if (!current || a->outcome.committed_s > 0) break;
+        a->outcome.committed_s = e.now_s;
+        a->outcome.step        = m->step;
+        write_incidents(a, "replace", "");
+        break;
+    case WEFT_LINE_FAILED: a->failed[r] = true; break;
+    default: break;
+    }
+}
+
+void weft_launch__agent_hear(weft_launch__run *l, int r)
+{
+    weft_line_message m;
+    int               fd;
+    bool              closed = false;
+    if (!l->agent || l->c[r].line < 0) return;
+    while (weft_line_take(l->c[r].line, &m, &fd, &closed)) {
+        if (fd >= 0) close(fd);
+        hear_message(l, r, &m);
+    }
+    if (!closed) return;
+    close(l->c[r].line);
+    l->c[r].line = -1;
+}
+
+/* ---- how ranks end ---- */
+
+static bool is_crash(int how)
+{
+    static const int list[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    for (size_t k = 0; WIFSIGNALED(how) && k < WEFT_COUNT(list); k++)
+        if (WTERMSIG(how) == list[k]) return true;
+    return false;
+}
+
+static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
+{
+    if (l->agent->failed[r]) return WEFT_MEMBER_FAILED;
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return WEFT_MEMBER_DONE;
+    return is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
+}
+
+bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
+{
+    weft_launch__agent *a = l->agent;
+    char                what[64];
+    if (!a) return false;
+    weft_launch__agent_hear(l, r); /* its last words */
+    weft_member_cause cause = find_cause(l, r, how);
+    int64_t           step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
+    weft_launch__describe_exit(how, what, sizeof what);
+    if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
+    if (r == 0) a->done = cause == WEFT_MEMBER_DONE;
+    if (a->done && a->n_incident) { /* no step was left after the last one of them */
+        a->outcome.step        = step;
+        a->outcome.committed_s = weft_clock_s();
+        write_incidents(a, "replace", "");
+    }
+    bool lost = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
+    bool kept = lost && !l->stopped_by && !a->over && !a->done;
+    if (kept)
+        add_incident(l, r, pid, what, l->c[r].killed_s > 0 ? "no answer" : "waitpid",
+                     step);
+    weft_member_tell(a->member, &(weft_member_event){.kind  = WEFT_MEMBER_ENDED,
+                                                     .slot  = r,
+                                                     .cause = cause,
+                                                     .step  = step,
+                                                     .now_s = weft_clock_s()});
+    if (kept && !weft_member_is_over(a->member))
+        fprintf(stderr, "weft run: rank %d: %s after step %lld; it is replaced\n", r,
+                what, (long long)step);
+    /* what is left to account for: errors, a signal, the end */
+    return lost && (a->done || (kept && !weft_member_is_over(a->member)));
+}
+
+/* ---- actions ---- */
+
+static weft_status start_slot(weft_launch__run *l, int r)
+{
+    weft_launch__child *c = &l->c[r];
+    if (l->agent->begun[r]) weft_launch__close_pipes(l, r);
+    if (c->line >= 0) close(c->line);
+    if (c->error.n) fprintf(stderr, "[rank %d] %s", r, c->error.s);
+    c->line    = -1;
+    c->error.n = 0;
+    c->code = c->order  = 0;
+    c->told             = false;
+    c->killed_s         = 0;
+    l->agent->begun[r]  = true;
+    l->agent->failed[r] = false;
+    if (r == 0) l->agent->done = false;
+    return weft_launch__start(l, r);
+}
+
+/* New memory for the epoch; ranks let the old one go when they leave it. */
+static weft_status send_view(weft_launch__run *l, uint32_t epoch)
+{
+    weft_launch__agent *a = l->agent;
+    weft_line_message   m = {.kind = WEFT_LINE_VIEW, .epoch = epoch, .world = l->n};
+    weft_comm_shm_destroy(a->epoch);
+    a->epoch = NULL;
+    WEFT_TRY(weft_comm_shm_create(l->n, &a->epoch));
+    weft_comm_shm_set_epoch(a->epoch, epoch);
+    a->outcome = (weft_incident_outcome){.epoch = epoch, .decided_s = weft_clock_s()};
+    for (int r = 0; r < l->n; r++) /* who cannot be told is gone, or will not answer */
+        if (l->c[r].line >= 0)
+            (void)weft_line_put(l->c[r].line, &m, weft_comm_shm_fd(a->epoch));
+    return WEFT_OK;
+}
+
+static void kill_slot(weft_launch__run *l, int r)
+{
+    if (!l->c[r].pid || l->c[r].killed_s > 0) return;
+    l->c[r].killed_s = weft_clock_s();
+    kill(l->c[r].pid, SIGKILL);
+}
+
+static void end_job(weft_launch__run *l, const char *why)
+{
+    weft_launch__agent *a = l->agent;
+    weft_line_message   m = {.kind = WEFT_LINE_END};
+    a->over               = true;
+    snprintf(a->why, sizeof a->why, "%s", why);
+    snprintf(m.text, sizeof m.text, "%s", *why ? why : "all is done");
+    write_incidents(a, "end", why);
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].line >= 0) (void)weft_line_put(l->c[r].line, &m, -1);
+    weft_launch__end_all(l, l->o->grace_s);
+}
+
+weft_status weft_launch__agent_act(weft_launch__run *l)
+{
+    weft_member_action x;
+    while (l->agent && weft_member_next(l->agent->member, &x)) {
+        switch (x.kind) {
+        case WEFT_MEMBER_START: WEFT_TRY(start_slot(l, x.slot)); break;
+        case WEFT_MEMBER_VIEW: WEFT_TRY(send_view(l, x.epoch)); break;
+        case WEFT_MEMBER_KILL: kill_slot(l, x.slot); break;
+        case WEFT_MEMBER_END: end_job(l, x.why); break;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- time ---- */
+
+void weft_launch__agent_stop(weft_launch__run *l)
+{
+    if (l->agent)
+        weft_member_tell(l->agent->member, &(weft_member_event){.kind  = WEFT_MEMBER_STOP,
+                                                                .now_s = weft_clock_s()});
+}
+
+/* Who is waited for and works on files is not late. */
+static void look_for_progress(weft_launch__run *l, double now_s)
+{
+    weft_launch__agent *a = l->agent;
+    for (int r = 0; r < l->n; r++) {
+        uint64_t word = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress);
+        if (word == a->word[r]) continue;
+        a->word[r] = word;
+        weft_member_tell(
+            a->member,
+            &(weft_member_event){.kind = WEFT_MEMBER_ALIVE, .slot = r, .now_s = now_s});
+    }
+}
+
+void weft_launch__agent_tick(weft_launch__run *l)
+{
+    double now_s = weft_clock_s();
+    if (!l->agent || weft_member_deadline_s(l->agent->member) <= 0) return;
+    look_for_progress(l, now_s);
+    weft_member_tell(l->agent->member,
+                     &(weft_member_event){.kind = WEFT_MEMBER_TICK, .now_s = now_s});
+}
+
+int weft_launch__agent_wait_ms(const weft_launch__run *l)
+{
+    double at = l->agent ? weft_member_deadline_s(l->agent->member) : 0;
+    if (at <= 0) return -1;
+    double left = at - weft_clock_s();
+    return left <= 0 ? 0 : (int)(1e3 * (left < 1 ? left : 1)) + 1;
+}
+
+/* ---- the whole ---- */
+
+bool weft_launch__agent_is_done(const weft_launch__run *l)
+{
+    return l->agent && l->agent->done && !l->stopped_by;
+}
+
+const char *weft_launch__agent_reason(const weft_launch__run *l)
+{
+    if (!l->agent || !l->agent->over) return NULL;
+    for (int r = 0; r < l->n; r++)
+        if (l->agent->failed[r]) return NULL; /* its error says it */
+    return l->agent->why;
+}
+
+weft_status weft_launch__agent_open(weft_launch__run *l)
+{
+    weft_member_limits  limits = weft_member_default_limits();
+    weft_launch__agent *a      = calloc(1, sizeof *a);
+    if (!a) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    l->agent  = a;
+    a->failed = calloc((size_t)l->n, sizeof *a->failed);
+    a->begun  = calloc((size_t)l->n, sizeof *a->begun);
+    a->word   = calloc((size_t)l->n, sizeof *a->word);
+    if (!a->failed || !a->begun || !a->word)
+        return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    WEFT_TRY(weft_member_create(l->n, &limits, &a->member));
+    return weft_launch__agent_act(l);
+}
+
+void weft_launch__agent_close(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    if (!a) return;
+    if (a->n_incident) write_incidents(a, "end", "the job has ended");
+    weft_member_destroy(a->member);
+    weft_comm_shm_destroy(a->epoch);
+    free(a->failed);
+    free(a->begun);
+    free(a->word);
+    free(a);
+    l->agent = NULL;
+}

@@ -1,0 +1,66 @@
+#include "launch/incident.h"
+
+/* Milliseconds from one moment to another, where both are known. */
+static void put_ms(weft_text *t, const char *key, double from_s, double to_s)
+{
+    if (from_s <= 0 || to_s < from_s) return;
+    if (t->s[t->n - 1] != '{') weft_text_add(t, ", ");
+    weft_text_add(t, "\"%s\": %.3f", key, 1e3 * (to_s - from_s));
+}
+
+static double later_of(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Phases follow each other: each begins where the one before ended. */
+static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
+                       weft_text *t)
+{
+    static const struct {
+        weft_line_phase phase;
+        const char     *name;
+    } list[]    = {{WEFT_LINE_AT_LEFT, "leave"},
+                   {WEFT_LINE_AT_VIEW, "start"},
+                   {WEFT_LINE_AT_CONNECTED, "connect"},
+                   {WEFT_LINE_AT_BUILT, "build"},
+                   {WEFT_LINE_AT_READY, "move"}};
+    double from = i->noticed_s;
+    weft_text_add(t, "\"ms\": {");
+    put_ms(t, "decide", from, o->decided_s);
+    from = later_of(from, o->decided_s);
+    for (size_t k = 0; o->committed_s > 0 && k < WEFT_COUNT(list); k++) {
+        double at = later_of(from, o->at_s[list[k].phase]);
+        put_ms(t, list[k].name, from, at);
+        from = at;
+    }
+    if (o->committed_s > 0) {
+        put_ms(t, "step", from, later_of(from, o->committed_s));
+        put_ms(t, "total", i->noticed_s, o->committed_s);
+    }
+    weft_text_add(t, "}");
+}
+
+void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
+                         weft_text *t)
+{
+    weft_text_add(t,
+                  "{\"time\": %.3f, \"rank\": %d, \"pid\": %d, \"epoch\": %u, \"step\": "
+                  "%lld, \"what\": ",
+                  i->wall_s, i->rank, i->pid, i->epoch, (long long)i->step);
+    weft_text_put_quoted(t, i->what);
+    weft_text_add(t, ", \"noticed\": ");
+    weft_text_put_quoted(t, i->noticed);
+    weft_text_add(t, ", \"decided\": ");
+    weft_text_put_quoted(t, o->decided);
+    if (*o->why) {
+        weft_text_add(t, ", \"why\": ");
+        weft_text_put_quoted(t, o->why);
+    } else {
+        weft_text_add(t, ", \"next_epoch\": %u, \"next_step\": %lld", o->epoch,
+                      (long long)o->step);
+    }
+    weft_text_add(t, ", ");
+    put_phases(i, o, t);
+    weft_text_add(t, "}\n");
+}

@@ -1,0 +1,38 @@
+/* output/incidents.jsonl: one line for each rank that was lost, written when the job goes on (a
+ * step was committed in a later view) or ends. */
+#ifndef WEFT_LAUNCH_INCIDENT_H
+#define WEFT_LAUNCH_INCIDENT_H
+
+#include <stdint.h>
+
+#include "base/text.h"
+#include "launch/line.h"
+
+typedef struct weft_incident {
+    int         rank;
+    int         pid;
+    uint32_t    epoch;     /* in which it was lost */
+    int64_t     step;      /* the last that was committed before */
+    char        what[64];  /* "killed by signal 9 (SIGKILL)" */
+    const char *noticed;   /* "waitpid" */
+    double      wall_s;    /* when, in seconds since 1970, */
+    double      noticed_s; /* and on the monotonic clock */
+} weft_incident;
+
+/* How the job went on. */
+typedef struct weft_incident_outcome {
+    const char *decided;   /* "replace", "end" */
+    const char *why;       /* of the end; "": it went on */
+    uint32_t    epoch;     /* that went on */
+    int64_t     step;      /* its first committed one */
+    double      decided_s; /* when the view was sent */
+    /* when the last rank was there; 0: nobody said */
+    double at_s[WEFT_N_LINE_PHASE];
+    double committed_s; /* 0: it did not go on */
+} weft_incident_outcome;
+
+/* One line of JSON with its newline. */
+void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
+                         weft_text *t);
+
+#endif

@@ -1,0 +1,81 @@
+/* Inside the launcher: its ranks, and the agent that replaces them. */
+#ifndef WEFT_LAUNCH_PRIV_H
+#define WEFT_LAUNCH_PRIV_H
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/text.h"
+#include "comm/shm.h"
+#include "launch/launch.h"
+
+typedef struct weft_launch__agent weft_launch__agent;
+
+typedef struct weft_launch__child {
+    pid_t     pid;        /* 0: ended */
+    int       out, err;   /* pipes, or -1 */
+    int       line;       /* control connection, or -1 */
+    weft_text partial[2]; /* what came without a newline yet */
+    weft_text error;      /* lines with errors, kept for the end */
+    bool      told;       /* another rank said the same */
+    FILE     *log;
+    int       code;  /* once ended */
+    int       order; /* the how-many-th to fail, from 1; 0: it did not */
+    /* its progress, once somebody is to end */
+    uint64_t word;     /* its own, in shared memory */
+    double   moved_s;  /* when that last moved */
+    double   cpu_s;    /* that it has used */
+    char     state;    /* as in /proc: T is stopped */
+    double   killed_s; /* when the launcher killed it; 0: it did not */
+} weft_launch__child;
+
+typedef struct weft_launch__run {
+    int                        n, first;                    /* first: rank of c[0] */
+    int                        n_running, n_failed, n_done; /* done: ended with 0 */
+    weft_launch__child        *c;
+    const weft_launch_options *o;
+    char *const               *argv;
+    weft_launch__agent        *agent; /* NULL: a rank that ends is not replaced */
+    weft_comm_shm             *shm;
+    int                        request; /* descriptor of what ranks are to do, or -1 */
+    int                        signals; /* signalfd */
+    sigset_t                   old_mask;
+    int                        stopped_by; /* signal that we passed on */
+    double                     kill_at_s;  /* 0: not yet */
+    bool                       at_once;    /* a second signal: nobody is spared */
+    double                     looked_s;   /* when ranks were last looked at */
+    double                     moved_s;    /* of the last progress of one of them */
+} weft_launch__run;
+
+/* ---- launch.c ---- */
+
+/* A process for slot r, which has none. */
+weft_status weft_launch__start(weft_launch__run *l, int r);
+/* What its last process said is read to its end, and its pipes are closed. */
+void weft_launch__close_pipes(weft_launch__run *l, int r);
+/* Why a process ended, as text. */
+void weft_launch__describe_exit(int how, char *why, size_t n);
+/* Those that are left are killed after grace_s. */
+void weft_launch__end_all(weft_launch__run *l, double grace_s);
+
+/* ---- agent.c: nothing happens in any of these where there is no agent ---- */
+
+weft_status weft_launch__agent_open(weft_launch__run *l);
+void        weft_launch__agent_close(weft_launch__run *l);
+/* Carries out what was decided. */
+weft_status weft_launch__agent_act(weft_launch__run *l);
+/* The rank's end is the agent's: it is replaced, or the job is over. */
+bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how);
+void weft_launch__agent_hear(weft_launch__run *l, int r); /* its line can be read */
+void weft_launch__agent_stop(weft_launch__run *l);        /* a signal: save and end */
+void weft_launch__agent_tick(weft_launch__run *l);
+/* Milliseconds until the next tick; -1: none is due. */
+int weft_launch__agent_wait_ms(const weft_launch__run *l);
+/* All is done, whatever became of ranks that had nothing left to do. */
+bool weft_launch__agent_is_done(const weft_launch__run *l);
+/* Why the job was ended; NULL: it was not, by the agent. */
+const char *weft_launch__agent_reason(const weft_launch__run *l);
+
+#endif

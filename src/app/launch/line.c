@@ -1,0 +1,217 @@
+#include "launch/line.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    MAGIC = 0x314e4c57 /* "WLN1" */
+};
+
+struct weft_line {
+    int             fd;
+    int             quit[2]; /* a pipe: its end wakes the thread */
+    pthread_t       thread;
+    bool            reading;
+    pthread_mutex_t lock;
+    pthread_cond_t  moved;
+    /* under lock */
+    weft_line_view view;  /* the newest; epoch 0: none yet */
+    bool           ended; /* by the agent */
+    char           why[1024];
+    int            used_fd; /* what await gave last; -1: nothing */
+};
+
+/* ---- messages ---- */
+
+weft_status weft_line_put(int line, const weft_line_message *m, int fd)
+{
+    weft_line_message out = *m;
+    out.magic             = MAGIC;
+    union {
+        struct cmsghdr head;
+        char           room[CMSG_SPACE(sizeof(int))];
+    } control       = {0};
+    struct iovec  v = {&out, sizeof out};
+    struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
+    if (fd >= 0) {
+        h.msg_control     = &control;
+        h.msg_controllen  = sizeof control.room;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level     = SOL_SOCKET;
+        c->cmsg_type      = SCM_RIGHTS;
+        c->cmsg_len       = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    ssize_t n;
+    do n = sendmsg(line, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof out)
+        return WEFT_FAIL(WEFT_ERR_IO, "control connection: %s",
+                         n < 0 ? strerror(errno) : "a message was cut off");
+    return WEFT_OK;
+}
+
+static int take_descriptor(struct msghdr *h)
+{
+    int fd = -1;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+            c->cmsg_len == CMSG_LEN(sizeof fd))
+            memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    return fd;
+}
+
+bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed)
+{
+    union {
+        struct cmsghdr head;
+        char           room[CMSG_SPACE(sizeof(int))];
+    } control       = {0};
+    struct iovec  v = {out, sizeof *out};
+    struct msghdr h = {.msg_iov        = &v,
+                       .msg_iovlen     = 1,
+                       .msg_control    = &control,
+                       .msg_controllen = sizeof control.room};
+    ssize_t       n;
+    *fd     = -1;
+    *closed = false;
+    do n = recvmsg(line, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n > 0) *fd = take_descriptor(&h);
+    if (n == (ssize_t)sizeof *out && out->magic == MAGIC && out->kind >= 0 &&
+        out->kind < WEFT_N_LINE_KIND) {
+        out->text[sizeof out->text - 1] = 0;
+        return true;
+    }
+    if (*fd >= 0) close(*fd);
+    *fd     = -1;
+    *closed = true;
+    return false;
+}
+
+/* ---- a rank's end ---- */
+
+static void keep_view(weft_line *l, const weft_line_message *m, int fd)
+{
+    if (fd < 0 || m->epoch <= l->view.epoch || m->world < 1) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    if (l->view.shm_fd >= 0 && l->view.shm_fd != l->used_fd) close(l->view.shm_fd);
+    l->view = (weft_line_view){m->epoch, m->world, fd};
+}
+
+static void end_line(weft_line *l, const char *why)
+{
+    if (!l->ended) memcpy(l->why, why, strnlen(why, sizeof l->why - 1));
+    l->ended = true;
+}
+
+/* false: there will be no further message. */
+static bool read_messages(weft_line *l)
+{
+    weft_line_message m;
+    int               fd;
+    bool              closed;
+    pthread_mutex_lock(&l->lock);
+    while (weft_line_take(l->fd, &m, &fd, &closed)) {
+        if (m.kind == WEFT_LINE_VIEW)
+            keep_view(l, &m, fd);
+        else if (fd >= 0)
+            close(fd);
+        if (m.kind == WEFT_LINE_END) end_line(l, m.text);
+    }
+    if (closed) end_line(l, "weft run is gone");
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+    return !closed;
+}
+
+static void *read_line(void *arg)
+{
+    weft_line    *l    = arg;
+    struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN},
+                          {.fd = l->quit[0], .events = POLLIN}};
+    bool          open = true;
+    while (open && !p[1].revents) {
+        if (poll(p, 2, -1) < 0 && errno != EINTR) break;
+        if (p[0].revents) open = read_messages(l);
+    }
+    return NULL;
+}
+
+weft_status weft_line_open(int fd, weft_line **out)
+{
+    weft_line *l = calloc(1, sizeof *l);
+    if (!l) {
+        close(fd);
+        return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    }
+    l->fd          = fd;
+    l->view.shm_fd = l->used_fd = l->quit[0] = l->quit[1] = -1;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->moved, NULL);
+    weft_status st = WEFT_OK;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    if (pipe2(l->quit, O_CLOEXEC))
+        st = WEFT_FAIL(WEFT_ERR_IO, "pipe: %s", strerror(errno));
+    else if (pthread_create(&l->thread, NULL, read_line, l))
+        st = WEFT_FAIL(WEFT_ERR_MEM, "no thread to hear weft run with");
+    else
+        l->reading = true;
+    if (st != WEFT_OK)
+        weft_line_close(l);
+    else
+        *out = l;
+    return st;
+}
+
+void weft_line_close(weft_line *l)
+{
+    if (!l) return;
+    if (l->quit[1] >= 0) close(l->quit[1]);
+    if (l->reading) pthread_join(l->thread, NULL);
+    if (l->quit[0] >= 0) close(l->quit[0]);
+    if (l->view.shm_fd >= 0 && l->view.shm_fd != l->used_fd) close(l->view.shm_fd);
+    if (l->used_fd >= 0) close(l->used_fd);
+    close(l->fd);
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->moved);
+    free(l);
+}
+
+weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out)
+{
+    pthread_mutex_lock(&l->lock);
+    while (!l->ended && l->view.epoch <= after) pthread_cond_wait(&l->moved, &l->lock);
+    bool ended = l->ended;
+    if (!ended) {
+        *out = l->view;
+        if (l->used_fd >= 0 && l->used_fd != l->view.shm_fd) close(l->used_fd);
+        l->used_fd = l->view.shm_fd;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (ended) return WEFT_FAIL(WEFT_ERR_PEER, "the job ends: %s", l->why);
+    return WEFT_OK;
+}
+
+bool weft_line_has_newer(weft_line *l, uint32_t epoch)
+{
+    pthread_mutex_lock(&l->lock);
+    bool newer = l->view.epoch > epoch;
+    pthread_mutex_unlock(&l->lock);
+    return newer;
+}
+
+void weft_line_send(weft_line *l, const weft_line_message *m)
+{
+    (void)weft_line_put(l->fd, m,
+                        -1); /* an agent that is gone is noticed by the thread */
+}

@@ -1,0 +1,72 @@
+/* The control connection between the agent (`weft run`) and one of its ranks: a socket pair, and in
+ * the rank a thread that reads it.
+ *
+ *     weft_line *l;
+ *     WEFT_TRY(weft_line_open(fd, &l));                    in a rank; takes fd
+ *     WEFT_TRY(weft_line_await(l, 0, &view));              the newest view after epoch 0
+ *     weft_line_send(l, &(weft_line_message){..});         to the agent
+ *     weft_line_close(l);
+ *
+ * (1) A view comes with the memory of its epoch; only the newest view is kept.
+ * (2) The end of the agent, or its word that the job ends, ends every wait. */
+#ifndef WEFT_LAUNCH_LINE_H
+#define WEFT_LAUNCH_LINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum weft_line_kind {
+    WEFT_LINE_VIEW,      /* agent: epoch, world, with a descriptor */
+    WEFT_LINE_END,       /* agent: text says why */
+    WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others */
+    WEFT_LINE_READY,     /* rank: at_s of all phases */
+    WEFT_LINE_COMMITTED, /* rank: the first step of an epoch */
+    WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
+    WEFT_N_LINE_KIND
+} weft_line_kind;
+
+/* When a rank was where, on the monotonic clock. */
+typedef enum weft_line_phase {
+    WEFT_LINE_AT_LEFT,      /* out of the epoch before; 0: it is new */
+    WEFT_LINE_AT_VIEW,      /* has the view */
+    WEFT_LINE_AT_CONNECTED, /* all are there */
+    WEFT_LINE_AT_BUILT,
+    WEFT_LINE_AT_READY,
+    WEFT_N_LINE_PHASE
+} weft_line_phase;
+
+typedef struct weft_line_message {
+    uint32_t magic; /* filled in when it is sent */
+    int32_t  kind;  /* weft_line_kind */
+    uint32_t epoch;
+    int32_t  world;
+    int64_t  step;
+    double   at_s[WEFT_N_LINE_PHASE];
+    char     text[1024];
+} weft_line_message;
+
+/* Both ends.  Never waits: WEFT_ERR_IO, the other end is gone or does not read.  fd -1: none. */
+weft_status weft_line_put(int line, const weft_line_message *m, int fd);
+/* false: there is none now, or *closed.  What is no message closes the line.  *fd: -1 or the
+ * caller's. */
+bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed);
+
+typedef struct weft_line weft_line;
+
+typedef struct weft_line_view {
+    uint32_t epoch;
+    int      world;
+    int      shm_fd; /* the line's, until the next call of await */
+} weft_line_view;
+
+weft_status weft_line_open(int fd, weft_line **out);
+void        weft_line_close(weft_line *l); /* accepts NULL */
+/* Waits for a view later than `after`.  WEFT_ERR_PEER: the job ends. */
+weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out);
+/* Is there a later one? */
+bool weft_line_has_newer(weft_line *l, uint32_t epoch);
+void weft_line_send(weft_line *l, const weft_line_message *m);
+
+#endif

@@ -1,0 +1,266 @@
+#include "member/member.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "member/register.h"
+
+enum {
+    MAX_LOSS   = 8,                       /* that are remembered of a slot */
+    MAX_ACTION = WEFT_MEMBER_MAX_SLOT + 4 /* of one event */
+};
+
+typedef enum slot_state {
+    ABSENT,  /* no process */
+    INVITED, /* the newest view was sent, and it has not said that it runs */
+    RUNNING,
+    WAITING, /* it has left the newest epoch */
+} slot_state;
+
+typedef struct member_slot {
+    slot_state state;
+    uint32_t   process;        /* the how-many-th */
+    bool       done;           /* its process has done its work */
+    int        n_loss;         /* so far */
+    int64_t    lost[MAX_LOSS]; /* steps of the last losses, a ring */
+} member_slot;
+
+struct weft_member {
+    int                  n_slot;
+    weft_member_limits   limits;
+    weft_member_register views;
+    member_slot         *slot;
+    bool                 stopping, over;
+    int64_t              step;       /* the last that is known to be committed */
+    int                  n_view;     /* since a step was committed */
+    int64_t              crash_step; /* of the last process that crashed, and its slot */
+    int                  crash_slot; /* -1: none crashed */
+    double late_s; /* who has not left by then is killed; 0: nobody is waited for */
+    int    n_action, first; /* in the queue */
+    weft_member_action *action;
+};
+
+weft_member_limits weft_member_default_limits(void)
+{
+    return (weft_member_limits){
+        .max_loss = 3, .within_step = 10, .max_view = 16, .late_s = 5};
+}
+
+uint32_t weft_member_epoch(const weft_member *m)
+{
+    return m->views.newest.epoch;
+}
+
+bool weft_member_is_over(const weft_member *m)
+{
+    return m->over;
+}
+
+bool weft_member_is_ready(const weft_member *m)
+{
+    for (int k = 0; k < m->n_slot; k++)
+        if (m->slot[k].state != RUNNING) return false;
+    return true;
+}
+
+double weft_member_deadline_s(const weft_member *m)
+{
+    return m->over ? 0 : m->late_s;
+}
+
+/* ---- actions ---- */
+
+/* The agent empties the queue after each event, which adds one action a slot and two at most. */
+static weft_member_action *add_action(weft_member *m, weft_member_action_kind kind)
+{
+    if (m->first == m->n_action) m->first = m->n_action = 0;
+    if (m->n_action == MAX_ACTION) m->n_action--;
+    weft_member_action *a = &m->action[m->n_action++];
+    *a = (weft_member_action){.kind = kind, .epoch = weft_member_epoch(m)};
+    return a;
+}
+
+bool weft_member_next(weft_member *m, weft_member_action *out)
+{
+    if (m->first == m->n_action) return false;
+    *out = m->action[m->first++];
+    return true;
+}
+
+static void end_job(weft_member *m, const char *why)
+{
+    if (m->over) return;
+    m->over = true;
+    snprintf(add_action(m, WEFT_MEMBER_END)->why, sizeof m->action->why, "%s", why);
+}
+
+/* A process for every slot without one, then the next view. */
+static void decide_view(weft_member *m)
+{
+    weft_member_view v = {.epoch = weft_member_epoch(m) + 1, .n_slot = m->n_slot};
+    char             why[200];
+    if (++m->n_view > m->limits.max_view) {
+        snprintf(why, sizeof why,
+                 "%d views one after another have committed no step after step %lld",
+                 m->limits.max_view, (long long)m->step);
+        end_job(m, why);
+        return;
+    }
+    for (int k = 0; k < m->n_slot; k++) {
+        member_slot *s = &m->slot[k];
+        if (s->state == ABSENT) {
+            s->process++;
+            s->done                                = false;
+            add_action(m, WEFT_MEMBER_START)->slot = k;
+        }
+        s->state     = INVITED;
+        v.process[k] = s->process;
+    }
+    m->late_s = 0;
+    weft_member_propose(&m->views, &v);
+    add_action(m, WEFT_MEMBER_VIEW);
+}
+
+weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
+                               weft_member **out)
+{
+    if (n_slot < 1 || n_slot > WEFT_MEMBER_MAX_SLOT)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d slots: 1 to %d are possible", n_slot,
+                         WEFT_MEMBER_MAX_SLOT);
+    weft_member *m = calloc(1, sizeof *m);
+    if (m) m->slot = calloc((size_t)n_slot, sizeof *m->slot);
+    if (m) m->action = calloc(MAX_ACTION, sizeof *m->action);
+    if (!m || !m->slot || !m->action) {
+        weft_member_destroy(m);
+        return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    }
+    m->n_slot     = n_slot;
+    m->limits     = *limits;
+    m->crash_slot = -1;
+    decide_view(m);
+    *out = m;
+    return WEFT_OK;
+}
+
+void weft_member_destroy(weft_member *m)
+{
+    if (!m) return;
+    free(m->slot);
+    free(m->action);
+    free(m);
+}
+
+/* ---- losses ---- */
+
+static bool is_lost_too_often(const weft_member *m, const member_slot *s)
+{
+    if (s->n_loss < m->limits.max_loss) return false;
+    int64_t since = s->lost[(s->n_loss - m->limits.max_loss) % MAX_LOSS];
+    return m->step - since < m->limits.within_step;
+}
+
+static bool has_crashed_elsewhere(weft_member *m, int slot)
+{
+    bool twice = m->crash_slot >= 0 && m->crash_slot != slot && m->crash_step == m->step;
+    m->crash_slot = slot;
+    m->crash_step = m->step;
+    return twice;
+}
+
+static void note_step(weft_member *m, int64_t step)
+{
+    if (step <= m->step) return;
+    m->step   = step;
+    m->n_view = 0;
+}
+
+static void lose_slot(weft_member *m, int k, weft_member_cause cause)
+{
+    member_slot *s = &m->slot[k];
+    char         why[200];
+    s->lost[s->n_loss++ % MAX_LOSS] = m->step;
+    if (m->stopping || m->slot[0].done) return;
+    if (cause == WEFT_MEMBER_CRASHED && has_crashed_elsewhere(m, k)) {
+        snprintf(why, sizeof why, "step %lld crashes whoever runs it: now rank %d",
+                 (long long)m->step + 1, k);
+        end_job(m, why);
+    } else if (is_lost_too_often(m, s)) {
+        snprintf(why, sizeof why, "rank %d was lost %d times within %lld steps", k,
+                 m->limits.max_loss, (long long)m->limits.within_step);
+        end_job(m, why);
+    } else {
+        decide_view(m);
+    }
+}
+
+static void end_slot(weft_member *m, const weft_member_event *e)
+{
+    member_slot *s = &m->slot[e->slot];
+    if (s->state == ABSENT) return;
+    s->state = ABSENT;
+    note_step(m, e->step);
+    if (m->over) return;
+    s->done = e->cause == WEFT_MEMBER_DONE;
+    if (e->cause == WEFT_MEMBER_FAILED)
+        end_job(m, "a rank failed");
+    else if (!s->done)
+        lose_slot(m, e->slot, e->cause);
+}
+
+/* ---- leaving ---- */
+
+/* Rank 0 ends when everything is written: who is left has nothing to wait for. */
+static void check_waiting(weft_member *m, double now_s)
+{
+    int waiting = 0, busy = 0;
+    for (int k = 0; k < m->n_slot; k++) {
+        waiting += m->slot[k].state == WAITING;
+        busy += m->slot[k].state == INVITED || m->slot[k].state == RUNNING;
+    }
+    if (!waiting || m->over) return;
+    if (m->slot[0].done)
+        end_job(m, "");
+    else if (m->stopping)
+        end_job(m, "a rank was lost while the job was to end");
+    else if (!busy)
+        decide_view(m);
+    else if (m->late_s <= 0)
+        m->late_s = now_s + m->limits.late_s;
+}
+
+static void leave_epoch(weft_member *m, const weft_member_event *e)
+{
+    member_slot *s = &m->slot[e->slot];
+    note_step(m, e->step);
+    if (e->epoch != weft_member_epoch(m) || s->state == ABSENT) return; /* overtaken */
+    s->state = WAITING;
+}
+
+static void kill_late(weft_member *m, double now_s)
+{
+    if (m->over || m->late_s <= 0 || now_s < m->late_s) return;
+    m->late_s = now_s + m->limits.late_s;
+    for (int k = 0; k < m->n_slot; k++)
+        if (m->slot[k].state == INVITED || m->slot[k].state == RUNNING)
+            add_action(m, WEFT_MEMBER_KILL)->slot = k;
+}
+
+void weft_member_tell(weft_member *m, const weft_member_event *e)
+{
+    if (e->slot < 0 || e->slot >= m->n_slot) return;
+    member_slot *s = &m->slot[e->slot];
+    switch (e->kind) {
+    case WEFT_MEMBER_ENDED: end_slot(m, e); break;
+    case WEFT_MEMBER_LEFT: leave_epoch(m, e); break;
+    case WEFT_MEMBER_READY:
+        if (e->epoch == weft_member_epoch(m) && s->state == INVITED) s->state = RUNNING;
+        break;
+    case WEFT_MEMBER_ALIVE:
+        if (m->late_s > 0 && s->state != ABSENT && s->state != WAITING)
+            m->late_s = e->now_s + m->limits.late_s;
+        break;
+    case WEFT_MEMBER_STOP: m->stopping = true; break;
+    case WEFT_MEMBER_TICK: kill_late(m, e->now_s); break;
+    }
+    check_waiting(m, e->now_s);
+}

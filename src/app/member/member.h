@@ -1,0 +1,95 @@
+/* Who is in a job on one host: its agent's decisions.  Pure: events in, actions out; no clock, no
+ * process, no socket (tests/member/test_member.c runs it under a seeded simulator).
+ *
+ *     weft_member *m;
+ *     WEFT_TRY(weft_member_create(4, &limits, &m));       the first view is decided
+ *     weft_member_tell(m, &event);                        a rank ended, left, is ready; a tick
+ *     while (weft_member_next(m, &action)) ..             what the agent has to do, in order
+ *     weft_member_destroy(m);
+ *
+ * A slot is the place of one rank; its number is the rank.  A slot whose process was lost gets
+ * another process, and all slots get the next view at once: survivors leave the old epoch when they
+ * notice, and whoever comes late is waited for by the others, who connect.
+ *
+ *     slot   ABSENT -START-> INVITED -ready-> RUNNING -left-> WAITING -VIEW-> INVITED
+ *            any of them -ended-> ABSENT
+ *
+ * (1) One view for each epoch, decided once by a write-once register; epochs rise by one.
+ * (2) Every slot of a view has a process when the view is decided.
+ * (3) It comes to an end: a slot that is lost too often, a step that crashes two slots and views
+ *     that commit no step end the job.  After END nothing is started. */
+#ifndef WEFT_MEMBER_MEMBER_H
+#define WEFT_MEMBER_MEMBER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct weft_member weft_member;
+
+typedef struct weft_member_limits {
+    int     max_loss;    /* of one slot ... */
+    int64_t within_step; /* ... in so many steps: it is not replaced any more */
+    int     max_view;    /* one after another without a committed step */
+    double  late_s;      /* for the others to leave an epoch that one rank has left */
+} weft_member_limits;
+
+/* 3 losses in 10 steps, 16 views, 5 s. */
+weft_member_limits weft_member_default_limits(void);
+
+/* Why the process of a slot is gone. */
+typedef enum weft_member_cause {
+    WEFT_MEMBER_DONE, /* it has done its work */
+    WEFT_MEMBER_FAILED, /* an error of its own, which it has reported: another one has it, too */
+    WEFT_MEMBER_LOST,    /* killed, or ended without a word */
+    WEFT_MEMBER_CRASHED, /* SIGSEGV and the like: by its own fault */
+} weft_member_cause;
+
+typedef enum weft_member_event_kind {
+    WEFT_MEMBER_ENDED, /* slot, cause, step */
+    WEFT_MEMBER_LEFT,  /* slot, epoch: it waits for the next view */
+    WEFT_MEMBER_READY, /* slot, epoch */
+    WEFT_MEMBER_ALIVE, /* slot: it works on files */
+    WEFT_MEMBER_STOP,  /* the job is to end: nobody is replaced any more */
+    WEFT_MEMBER_TICK,  /* time has passed */
+} weft_member_event_kind;
+
+typedef struct weft_member_event {
+    weft_member_event_kind kind;
+    int                    slot;
+    uint32_t               epoch;
+    weft_member_cause      cause;
+    int64_t step; /* the last one that is known to be committed; ENDED, LEFT */
+    double  now_s;
+} weft_member_event;
+
+typedef enum weft_member_action_kind {
+    WEFT_MEMBER_START, /* a process for the slot */
+    WEFT_MEMBER_VIEW,  /* epoch: to all slots */
+    WEFT_MEMBER_KILL,  /* the process of the slot does not answer */
+    WEFT_MEMBER_END,   /* the job, why: "" where all is done */
+} weft_member_action_kind;
+
+typedef struct weft_member_action {
+    weft_member_action_kind kind;
+    int                     slot;
+    uint32_t                epoch;
+    char                    why[200];
+} weft_member_action;
+
+/* Actions of the first view are there at once. */
+weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
+                               weft_member **out);
+void        weft_member_destroy(weft_member *m); /* accepts NULL */
+void        weft_member_tell(weft_member *m, const weft_member_event *e);
+/* false: nothing is to be done. */
+bool weft_member_next(weft_member *m, weft_member_action *out);
+
+uint32_t weft_member_epoch(const weft_member *m);    /* of the newest view */
+bool     weft_member_is_ready(const weft_member *m); /* all slots run in it */
+bool     weft_member_is_over(const weft_member *m);  /* END was decided */
+/* When a TICK is due; 0: never. */
+double weft_member_deadline_s(const weft_member *m);
+
+#endif

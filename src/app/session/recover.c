@@ -1,0 +1,401 @@
+/* A generation after one that lost a rank: some ranks were there before (survivors), some are new.
+ *
+ *     catch up     every rank says how far it is; new ones take over what the job has decided
+ *     plan         from a survivor to all; survivors keep their programs
+ *     state        from who holds it after the newest step; where nobody does, all go back to the
+ *                  newest checkpoint
+ *     outputs      of a new rank 0
+ *
+ * Nothing happens in any of these where there is no agent (membership.h: tell), or before the job
+ * has started on any rank. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/membership.h"
+#include "session/session_priv.h"
+
+enum {
+    MAX_LOAD = 256, /* layers with experts whose loads a new rank 0 writes again */
+    MAX_PLAN = 64 << 20
+};
+
+/* How far a rank is. */
+typedef struct progress_card {
+    int32_t          started, has_state; /* has_state: whole, after state_step */
+    int64_t          state_step, first_step, steps, saved_step;
+    int64_t          micro_batch, lanes;
+    char             reduction[16], folder[1024];
+    weft_metrics_row row; /* of step `steps`; step 0: there is none */
+    float            load[MAX_LOAD];
+} progress_card;
+
+static const weft_membership_source *agent_of(const weft_session *s)
+{
+    const weft_membership_source *m = s->o->member;
+    return m && m->tell ? m : NULL;
+}
+
+bool weft_session__has_agent(const weft_session *s)
+{
+    return agent_of(s) != NULL;
+}
+
+void weft_session__tell_agent(const weft_session *s, weft_membership_news news)
+{
+    const weft_membership_source *m = agent_of(s);
+    if (m)
+        m->tell(m->arg, news, s->r.steps,
+                news == WEFT_MEMBERSHIP_READY ? s->out.folder : NULL);
+}
+
+/* ---- catching up ---- */
+
+static void fill_card(const weft_session *s, progress_card *c)
+{
+    *c = (progress_card){.started = s->started, .state_step = -1};
+    if (!s->started) return;
+    c->state_step  = s->state ? weft_state_step(s->state) : -1;
+    c->has_state   = c->state_step >= 0;
+    c->first_step  = s->r.first_step;
+    c->steps       = s->r.steps;
+    c->saved_step  = s->out.saved_step;
+    c->micro_batch = s->job.micro_batch;
+    c->lanes       = s->job.lanes;
+    c->row         = s->row;
+    c->row.load    = NULL;
+    if (c->row.n_load > MAX_LOAD) c->row.n_load = 0;
+    for (int i = 0; i < c->row.n_load; i++) c->load[i] = s->row.load[i];
+    snprintf(c->reduction, sizeof c->reduction, "%s", s->job.reduction);
+    snprintf(c->folder, sizeof c->folder, "%s", s->out.folder);
+}
+
+/* What peers say is checked like the bytes of a file. */
+static weft_status check_card(const progress_card *c, int rank)
+{
+    if (memchr(c->folder, 0, sizeof c->folder) &&
+        memchr(c->reduction, 0, sizeof c->reduction) && c->row.n_load >= 0 &&
+        c->row.n_load <= MAX_LOAD && c->first_step >= 0 && c->steps >= c->first_step &&
+        (!c->started || (c->micro_batch > 0 && c->lanes > 0)))
+        return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d says nothing of itself that can be", rank);
+}
+
+/* The row of the newest step, with its loads, in memory of the session. */
+static weft_status take_row(weft_session *s, const progress_card *c)
+{
+    s->row      = c->row;
+    s->row.load = NULL;
+    if (!c->row.n_load) return WEFT_OK;
+    float *load = WEFT_ARENA_ARRAY(s->arena, float, c->row.n_load);
+    WEFT_TRY(weft_arena_status(s->arena));
+    memcpy(load, c->load, sizeof *load * (size_t)c->row.n_load);
+    s->row.load = load;
+    return WEFT_OK;
+}
+
+static weft_status take_over(weft_session *s, const progress_card *c)
+{
+    s->r.first_step          = c->first_step;
+    s->job.micro_batch       = c->micro_batch;
+    s->job.lanes             = c->lanes;
+    s->job.given_micro_batch = s->job.given_lanes = true;
+    s->job.reduction   = weft_arena_strdup(s->arena, c->reduction);
+    s->out.folder      = weft_arena_strdup(s->arena, c->folder);
+    s->out.checkpoints = weft_arena_printf(s->arena, "%s/checkpoints", c->folder);
+    WEFT_TRY(weft_arena_status(s->arena));
+    snprintf(s->r.output, sizeof s->r.output, "%s", c->folder);
+    return WEFT_OK;
+}
+
+/* A survivor whose state is the newest, if one has any; else any survivor.  -1: all ranks are
+ * new. */
+static int find_leader(const progress_card *card, int n)
+{
+    int best = -1;
+    for (int r = 0; r < n; r++)
+        if (card[r].started && (best < 0 || card[r].state_step > card[best].state_step))
+            best = r;
+    return best;
+}
+
+static weft_status compare_cards(weft_session *s, const progress_card *card)
+{
+    weft_generation *g = s->now;
+    int              n = g->comm->world;
+    for (int r = 0; r < n; r++) WEFT_TRY(check_card(&card[r], r));
+    g->leader = find_leader(card, n);
+    if (g->leader < 0) return WEFT_OK;
+    const progress_card *c = &card[g->leader];
+    g->continues           = true;
+    g->step                = c->state_step;
+    for (int r = 0; r < n; r++)
+        if (card[r].saved_step > s->out.saved_step)
+            s->out.saved_step = card[r].saved_step;
+    if (!s->started) WEFT_TRY(take_over(s, c));
+    bool same      = s->row.step == c->row.step && s->r.steps == c->steps;
+    s->r.steps     = c->steps;
+    s->r.loss      = c->row.step ? c->row.loss : s->r.loss;
+    s->r.grad_norm = c->row.step ? c->row.grad_norm : s->r.grad_norm;
+    s->r.stopped   = 0;
+    if (same) return WEFT_OK;
+    s->row_written = false;
+    return take_row(s, c);
+}
+
+weft_status weft_session__catch_up(weft_session *s)
+{
+    weft_generation *g = s->now;
+    progress_card    own, *all;
+    if (!agent_of(s) || !g->comm) return WEFT_OK;
+    fill_card(s, &own);
+    all = WEFT_ARENA_ARRAY(g->arena, progress_card, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
+    WEFT_TRY(compare_cards(s, all));
+    weft_session__tell_agent(s, WEFT_MEMBERSHIP_CONNECTED);
+    return WEFT_OK;
+}
+
+/* ---- the plan ---- */
+
+/* All ranks, the leader first: it is the root of broadcasts. */
+static weft_status open_leader_group(weft_session *s, weft_comm_group **out)
+{
+    int32_t rank[WEFT_SESSION__MAX_RANK];
+    int     n = s->now->comm->world;
+    for (int r = 0; r < n; r++) rank[r] = (s->now->leader + r) % n;
+    return weft_comm_open_group(s->now->comm, n, rank, WEFT_SESSION__TAG_LEADER, out);
+}
+
+static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_text *t)
+{
+    weft_comm *comm = s->now->comm;
+    int64_t    n    = (int64_t)t->n;
+    WEFT_TRY(weft_comm_broadcast_bytes(comm, group, &n, sizeof n));
+    if (n < 1 || n > MAX_PLAN)
+        return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sends a plan of %lld bytes",
+                         s->now->leader, (long long)n);
+    char *text = malloc((size_t)n + 1);
+    if (!text) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
+    if (comm->rank == s->now->leader) memcpy(text, t->s, (size_t)n);
+    weft_status st = weft_comm_broadcast_bytes(comm, group, text, n);
+    t->n           = 0;
+    if (st == WEFT_OK) weft_text_put(t, text, (size_t)n);
+    free(text);
+    return st == WEFT_OK ? weft_text_status(t) : st;
+}
+
+static weft_status read_plan(weft_session *s, const weft_text *t)
+{
+    weft_generation *g = s->now;
+    if (s->kept.plan) {
+        g->plan      = s->kept.plan;
+        s->kept.plan = NULL;
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_plan_parse("the plan of this job", t->s, t->n, &g->plan));
+    return weft_session__take_cut(&s->job, g->plan);
+}
+
+weft_status weft_session__take_plan(weft_session *s)
+{
+    weft_generation *g     = s->now;
+    weft_comm_group *group = NULL;
+    weft_text        t     = {0};
+    weft_status      st    = WEFT_OK;
+    WEFT_TRY(weft_session__find_seq(&s->job));
+    WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
+    if (g->comm->rank == g->leader && s->kept.plan)
+        WEFT_GO(weft_plan_print(s->kept.plan, &t));
+    WEFT_GO(open_leader_group(s, &group));
+    WEFT_GO(broadcast_plan(s, group, &t));
+    WEFT_GO(weft_session__outcome(s, read_plan(s, &t)));
+out:
+    weft_text_fini(&t);
+    return st;
+}
+
+/* ---- the state ---- */
+
+/* The same tensors, and nothing of them is here. */
+static weft_status make_empty(const weft_state *like, weft_state **out)
+{
+    weft_state *e;
+    WEFT_TRY(weft_state_create(NULL, 0, &e));
+    weft_status st = WEFT_OK;
+    for (int i = 0; st == WEFT_OK && i < weft_state_count(like); i++) {
+        weft_state_tensor t = *weft_state_at(like, i);
+        t.part              = NULL;
+        st                  = weft_state_add(e, &t);
+    }
+    if (st == WEFT_OK)
+        *out = e;
+    else
+        weft_state_destroy(e);
+    return st;
+}
+
+/* Can everything be had from ranks?  The same answer at all of them. */
+static bool is_complete(const weft_holders *from, const weft_holders *to)
+{
+    weft_move_list l        = {0};
+    bool           complete = weft_move_plan(from, to, -1, &l) == WEFT_OK;
+    weft_move_list_fini(&l);
+    return complete;
+}
+
+static weft_status run_move(weft_session *s, weft_state *have, const weft_holders *from,
+                            weft_state *to)
+{
+    weft_generation *g = s->now;
+    weft_mover      *m = NULL;
+    WEFT_TRY(weft_mover_open(&(weft_mover_side){have, from},
+                             &(weft_mover_side){to, g->holders}, g->comm,
+                             WEFT_SESSION__TAG_STATE, &m));
+    weft_status st = weft_mover_run(m);
+    weft_mover_close(m);
+    return st;
+}
+
+weft_status weft_session__find_state(weft_session *s, weft_state *to)
+{
+    weft_generation *g     = s->now;
+    weft_state      *empty = NULL, *have = s->state;
+    weft_holders    *from = NULL;
+    weft_status      st   = WEFT_OK;
+    weft_session__tell_agent(s, WEFT_MEMBERSHIP_BUILT);
+    if (!have || g->step < 0 || weft_state_step(have) != g->step) {
+        WEFT_GO(make_empty(to, &empty));
+        have = empty;
+    }
+    WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
+    g->restores = !is_complete(from, g->holders);
+    if (g->restores) {
+        weft_state_set_step(to, -1);
+        WEFT_GO(weft_state_zero(to)); /* optimizer states begin so */
+    } else {
+        WEFT_GO(run_move(s, have, from, to));
+        weft_state_set_step(to, g->step);
+    }
+out:
+    weft_holders_destroy(from);
+    weft_state_destroy(empty);
+    return st;
+}
+
+/* ---- going back ---- */
+
+static void close_outputs(weft_session *s)
+{
+    (void)weft_metrics_close(s->out.metrics);
+    (void)weft_events_close(s->out.events);
+    s->out.metrics = NULL;
+    s->out.events  = NULL;
+}
+
+/* To the newest checkpoint; where there is none, to the beginning. */
+static weft_status restore(weft_session *s)
+{
+    int64_t was = s->r.steps, first = s->r.first_step;
+    s->r.steps = s->r.first_step = 0;
+    s->row                       = (weft_metrics_row){.step = 0};
+    WEFT_TRY(weft_session__open_newest(s));
+    WEFT_TRY(weft_session__fill_state(s));
+    close_outputs(s);
+    s->r.steps      = s->r.first_step;
+    s->r.first_step = first < s->r.steps ? first : s->r.steps;
+    weft_say_warn(&s->say,
+                  "no rank that is left holds all of the state after step %lld: back to "
+                  "step %lld",
+                  (long long)was, (long long)s->r.steps);
+    return WEFT_OK;
+}
+
+/* Rank 0, where it is new or all went back. */
+static weft_status take_over_outputs(weft_session *s)
+{
+    int64_t done = s->row.step == s->r.steps && s->row.step ? s->r.steps - 1 : s->r.steps;
+    if (s->out.metrics) return WEFT_OK;
+    s->row_written = false;
+    WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, &s->out.found));
+    weft_session__show_findings(s);
+    WEFT_TRY(weft_metrics_open(s->out.folder, done, &s->out.metrics));
+    return weft_events_open(s->out.folder, done, &s->out.events);
+}
+
+weft_status weft_session__continue(weft_session *s)
+{
+    bool is_new = !s->started;
+    if (is_new) {
+        WEFT_TRY(weft_session__take_place(s));
+        s->times.step_s = WEFT_ARENA_ARRAY(s->arena, double, WEFT_SESSION__MAX_TIMED);
+        WEFT_TRY(weft_arena_status(s->arena));
+    } else {
+        WEFT_TRY(weft_session__meet(s)); /* with new ranks, in take_place */
+    }
+    if (s->now->restores)
+        WEFT_TRY(restore(s));
+    else if (is_new)
+        WEFT_TRY(weft_session__open_source(s));
+    s->started = true;
+    return weft_session__lead(s, take_over_outputs);
+}
+
+/* ---- after a lost rank ---- */
+
+/* What was begun on the way to the first step begins anew. */
+static void forget_start(weft_session *s)
+{
+    weft_ckpt_close(s->resume);
+    s->resume = NULL;
+    weft_ckpt_state_fini(&s->checkpoint);
+    s->checkpoint = (weft_ckpt_state){0};
+    weft_state_destroy(s->state);
+    s->state = NULL;
+    weft_store_dir_close(s->source);
+    s->source = NULL;
+    close_outputs(s);
+    s->r.steps = s->r.first_step = 0;
+    s->out.saved_step            = -1;
+}
+
+weft_status weft_session__keep_for_next(weft_session *s)
+{
+    weft_generation *g = s->now;
+    if (g->comm && weft_error_text()[0])
+        weft_say_info(&s->say, "after step %lld: %s; the job goes on with the next view",
+                      (long long)s->r.steps, weft_error_text());
+    weft_ckpt_close(s->resume); /* of a restore that was broken off */
+    s->resume = NULL;
+    if (!s->started) {
+        if (weft_generation_is_state_shared(s))
+            weft_state_destroy(s->state), s->state = NULL;
+        forget_start(s);
+        return WEFT_OK;
+    }
+    if (s->state && weft_state_step(s->state) < 0 && weft_generation_is_state_shared(s)) {
+        weft_state_destroy(s->state);
+        s->state = NULL;
+    }
+    return weft_generation_keep_state(s);
+}
+
+void weft_session__keep_program(weft_session *s)
+{
+    weft_generation *g = s->now;
+    if (!agent_of(s) || !g->plan || !g->made.program) return;
+    weft_compiled_fini(&s->kept.made);
+    weft_plan_destroy(s->kept.plan);
+    s->kept.made = g->made;
+    s->kept.plan = g->plan;
+    g->made      = (weft_compiled){0};
+    g->plan      = NULL;
+}
+
+void weft_session__forget_program(weft_session *s)
+{
+    weft_compiled_fini(&s->kept.made);
+    weft_plan_destroy(s->kept.plan);
+    s->kept.plan = NULL;
+}

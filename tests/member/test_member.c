@@ -1,0 +1,376 @@
+/* Who is in a job: decisions of the agent, one by one and under a seeded simulator. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "member/member.h"
+
+static void tell(weft_member *m, weft_member_event_kind kind, int slot, uint32_t epoch)
+{
+    weft_member_tell(m, &(weft_member_event){.kind = kind, .slot = slot, .epoch = epoch});
+}
+
+static void end_slot(weft_member *m, int slot, weft_member_cause cause, int64_t step)
+{
+    weft_member_tell(
+        m, &(weft_member_event){
+               .kind = WEFT_MEMBER_ENDED, .slot = slot, .cause = cause, .step = step});
+}
+
+static void expect(weft_member *m, weft_member_action_kind kind, int slot)
+{
+    weft_member_action a;
+    assert_true(weft_member_next(m, &a));
+    assert_int_equal(a.kind, kind);
+    if (slot >= 0) assert_int_equal(a.slot, slot);
+}
+
+static void expect_nothing(weft_member *m)
+{
+    weft_member_action a;
+    assert_false(weft_member_next(m, &a));
+}
+
+static weft_member *make_running(int n)
+{
+    weft_member_limits limits = weft_member_default_limits();
+    weft_member       *m;
+    assert_int_equal(weft_member_create(n, &limits, &m), WEFT_OK);
+    for (int k = 0; k < n; k++) expect(m, WEFT_MEMBER_START, k);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_nothing(m);
+    assert_int_equal(weft_member_epoch(m), 1);
+    for (int k = 0; k < n; k++) tell(m, WEFT_MEMBER_READY, k, 1);
+    assert_true(weft_member_is_ready(m));
+    return m;
+}
+
+static void expect_end(weft_member *m, const char *word)
+{
+    weft_member_action a;
+    assert_true(weft_member_next(m, &a));
+    assert_int_equal(a.kind, WEFT_MEMBER_END);
+    assert_non_null(strstr(a.why, word));
+    assert_true(weft_member_is_over(m));
+    end_slot(m, 0, WEFT_MEMBER_LOST, 99); /* nothing follows */
+    expect_nothing(m);
+}
+
+static void a_lost_rank_is_replaced(void **state)
+{
+    (void)state;
+    weft_member *m = make_running(3);
+    end_slot(m, 1, WEFT_MEMBER_LOST, 7);
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_nothing(m);
+    assert_int_equal(weft_member_epoch(m), 2);
+    assert_false(weft_member_is_ready(m));
+    tell(m, WEFT_MEMBER_LEFT, 0,
+         1); /* of the epoch before: the view is on its way to it */
+    tell(m, WEFT_MEMBER_READY, 2, 1);
+    expect_nothing(m);
+    for (int k = 0; k < 3; k++) tell(m, WEFT_MEMBER_READY, k, 2);
+    assert_true(weft_member_is_ready(m));
+    weft_member_destroy(m);
+}
+
+static void ranks_that_all_leave_get_a_view(void **state)
+{
+    (void)state;
+    weft_member *m = make_running(2);
+    tell(m, WEFT_MEMBER_LEFT, 0, 1);
+    expect_nothing(m);
+    assert_true(weft_member_deadline_s(m) > 0);
+    tell(m, WEFT_MEMBER_LEFT, 1, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_nothing(m);
+    assert_true(weft_member_deadline_s(m) <= 0);
+    weft_member_destroy(m);
+}
+
+static void who_does_not_leave_is_killed(void **state)
+{
+    (void)state;
+    weft_member      *m = make_running(2);
+    weft_member_event e = {.kind = WEFT_MEMBER_TICK, .now_s = 4.9};
+    tell(m, WEFT_MEMBER_LEFT, 0, 1);
+    weft_member_tell(m, &e);
+    expect_nothing(m);
+    e = (weft_member_event){.kind = WEFT_MEMBER_ALIVE, .slot = 1, .now_s = 4.9};
+    weft_member_tell(m, &e); /* it writes a file */
+    e = (weft_member_event){.kind = WEFT_MEMBER_TICK, .now_s = 9.8};
+    weft_member_tell(m, &e);
+    expect_nothing(m);
+    e.now_s = 10;
+    weft_member_tell(m, &e);
+    expect(m, WEFT_MEMBER_KILL, 1);
+    expect_nothing(m);
+    end_slot(m, 1, WEFT_MEMBER_LOST, 3);
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    weft_member_destroy(m);
+}
+
+static void three_losses_in_ten_steps_are_the_end(void **state)
+{
+    (void)state;
+    static const int64_t far[] = {5, 15, 25, 35}, near[] = {5, 9, 14};
+    weft_member_action   a;
+    weft_member         *m = make_running(2);
+    for (int k = 0; k < 4; k++) {
+        end_slot(m, 1, WEFT_MEMBER_LOST, far[k]);
+        assert_false(weft_member_is_over(m));
+        while (weft_member_next(m, &a)) continue;
+    }
+    weft_member_destroy(m);
+    m = make_running(2);
+    for (int k = 0; k < 2; k++) {
+        end_slot(m, 1, WEFT_MEMBER_LOST, near[k]);
+        end_slot(m, 0, WEFT_MEMBER_LOST,
+                 near[k] - 1); /* another slot's are not counted */
+        while (weft_member_next(m, &a)) continue;
+        assert_false(weft_member_is_over(m));
+    }
+    end_slot(m, 1, WEFT_MEMBER_LOST, near[2]);
+    expect_end(m, "3 times within 10 steps");
+    weft_member_destroy(m);
+}
+
+static void a_step_that_crashes_two_slots_is_the_end(void **state)
+{
+    (void)state;
+    weft_member_action a;
+    weft_member       *m = make_running(3);
+    end_slot(m, 1, WEFT_MEMBER_CRASHED, 7);
+    end_slot(m, 2, WEFT_MEMBER_CRASHED, 8); /* another step */
+    end_slot(m, 0, WEFT_MEMBER_LOST, 8);    /* killed from outside */
+    while (weft_member_next(m, &a)) continue;
+    assert_false(weft_member_is_over(m));
+    end_slot(m, 1, WEFT_MEMBER_CRASHED, 8);
+    expect_end(m, "step 9 crashes");
+    weft_member_destroy(m);
+}
+
+static void errors_and_signals_end_the_job(void **state)
+{
+    (void)state;
+    weft_member_action a;
+    weft_member       *m = make_running(2);
+    end_slot(m, 1, WEFT_MEMBER_FAILED, 7);
+    expect_end(m, "failed");
+    weft_member_destroy(m);
+    m = make_running(2);
+    tell(m, WEFT_MEMBER_STOP, 0, 0);
+    end_slot(m, 1, WEFT_MEMBER_LOST, 7);
+    expect_nothing(m);
+    tell(m, WEFT_MEMBER_LEFT, 0, 1);
+    assert_true(weft_member_next(m, &a));
+    assert_int_equal(a.kind, WEFT_MEMBER_END);
+    weft_member_destroy(m);
+}
+
+static void what_is_done_is_not_done_again(void **state)
+{
+    (void)state;
+    weft_member_action a;
+    weft_member       *m = make_running(3);
+    end_slot(m, 0, WEFT_MEMBER_DONE, 9); /* rank 0 has written everything */
+    end_slot(m, 1, WEFT_MEMBER_LOST, 9);
+    expect_nothing(m);
+    tell(m, WEFT_MEMBER_LEFT, 2, 1);
+    assert_true(weft_member_next(m, &a));
+    assert_int_equal(a.kind, WEFT_MEMBER_END);
+    assert_string_equal(a.why, "");
+    weft_member_destroy(m);
+    m = make_running(2);
+    end_slot(m, 1, WEFT_MEMBER_DONE, 9); /* it has, and rank 0 has not */
+    end_slot(m, 0, WEFT_MEMBER_LOST, 9);
+    expect(m, WEFT_MEMBER_START, 0);
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    weft_member_destroy(m);
+}
+
+/* ---- the simulator ---- */
+
+enum {
+    MAX_SLOT    = 8,
+    N_SCHEDULE  = 10000,
+    MAX_EVENT   = 4000, /* of a schedule that does not end */
+    LAST_STEP   = 60,
+    MAX_MESSAGE = 8
+};
+
+/* A rank as the agent sees it: it learns of views and of lost peers late, and what it says arrives
+ * late.  One that is stuck is noticed by others that wait for it, so not all are. */
+typedef struct sim_rank {
+    bool     alive, ready, left, stuck, doomed; /* doomed: it was sent SIGKILL */
+    uint32_t sent,
+        epoch; /* the newest view that is on its way to it, and the one it is in */
+    int               n_message;
+    weft_member_event message[MAX_MESSAGE];
+} sim_rank;
+
+typedef struct sim_run {
+    weft_member *m;
+    int          n;
+    uint32_t     random, views, epoch;
+    bool         ended;
+    int64_t      step;
+    double       now_s;
+    int          faults; /* that are left */
+    sim_rank     rank[MAX_SLOT];
+} sim_run;
+
+static uint32_t draw(sim_run *x, uint32_t below)
+{
+    x->random = x->random * 1664525u + 1013904223u;
+    return (x->random >> 8) % below;
+}
+
+static void kill_rank(sim_run *x, int k)
+{
+    x->rank[k].alive     = false;
+    x->rank[k].n_message = 0;
+    end_slot(x->m, k, WEFT_MEMBER_LOST, x->step);
+}
+
+static void act(sim_run *x)
+{
+    weft_member_action a;
+    while (weft_member_next(x->m, &a)) {
+        assert_false(x->ended); /* nothing after END */
+        if (a.kind == WEFT_MEMBER_START) {
+            assert_false(x->rank[a.slot].alive);
+            x->rank[a.slot] = (sim_rank){.alive = true};
+        } else if (a.kind == WEFT_MEMBER_VIEW) {
+            assert_int_equal(a.epoch, x->views + 1); /* each epoch once, in order */
+            x->views = a.epoch;
+            for (int k = 0; k < x->n; k++) {
+                assert_true(x->rank[k].alive);
+                x->rank[k].sent = a.epoch;
+            }
+        } else if (a.kind == WEFT_MEMBER_KILL) {
+            x->rank[a.slot].doomed = true;
+        } else {
+            x->ended = true;
+        }
+    }
+}
+
+static void say(sim_run *x, int k, weft_member_event_kind kind)
+{
+    sim_rank *r = &x->rank[k];
+    if (r->n_message == MAX_MESSAGE) return;
+    r->message[r->n_message++] =
+        (weft_member_event){.kind = kind, .slot = k, .epoch = r->epoch, .step = x->step};
+}
+
+static void hear(sim_run *x, int k)
+{
+    sim_rank *r = &x->rank[k];
+    if (!r->n_message) return;
+    weft_member_event e = r->message[0];
+    e.now_s             = x->now_s;
+    memmove(r->message, r->message + 1, sizeof e * (size_t)--r->n_message);
+    weft_member_tell(x->m, &e);
+}
+
+/* Are all ranks in one epoch, and alive? */
+static bool is_whole(const sim_run *x, uint32_t epoch)
+{
+    for (int k = 0; k < x->n; k++)
+        if (!x->rank[k].alive || x->rank[k].epoch != epoch || x->rank[k].stuck ||
+            x->rank[k].left)
+            return false;
+    return true;
+}
+
+static void move_rank(sim_run *x, int k)
+{
+    sim_rank *r = &x->rank[k];
+    if (!r->alive || r->stuck) return;
+    if (r->sent > r->epoch) { /* it leaves the old epoch on the way */
+        if (r->epoch && !r->left) say(x, k, WEFT_MEMBER_LEFT);
+        r->epoch = r->sent;
+        r->ready = r->left = false;
+    } else if (r->left) {
+        return; /* it waits */
+    } else if (!r->ready && is_whole(x, r->epoch)) {
+        r->ready = true;
+        say(x, k, WEFT_MEMBER_READY);
+    } else if (r->ready && is_whole(x, r->epoch)) {
+        x->step += draw(x, 3) == 0;
+    } else if (draw(x, 40) == 0) {
+        r->left = true; /* its timeout */
+        say(x, k, WEFT_MEMBER_LEFT);
+    }
+}
+
+static void reap(sim_run *x)
+{
+    for (int k = 0; k < x->n; k++)
+        if (x->rank[k].alive && x->rank[k].doomed) {
+            kill_rank(x, k);
+            act(x);
+        }
+}
+
+static void run_schedule(uint32_t seed)
+{
+    weft_member_limits limits = weft_member_default_limits();
+    sim_run            x      = {.random = seed * 2654435761u + 1};
+    x.n                       = 1 + (int)draw(&x, MAX_SLOT);
+    x.faults                  = (int)draw(&x, 12);
+    limits.late_s             = 10;
+    assert_int_equal(weft_member_create(x.n, &limits, &x.m), WEFT_OK);
+    act(&x);
+    for (int i = 0; i < MAX_EVENT && !x.ended && x.step < LAST_STEP; i++) {
+        int k = (int)draw(&x, (uint32_t)x.n);
+        x.now_s += 0.01 * draw(&x, 100);
+        if (x.faults && draw(&x, 20) == 0) {
+            x.faults--;
+            if (draw(&x, 4) == 0 && !x.rank[(k + 1) % x.n].stuck && x.n > 1)
+                x.rank[k].stuck = true;
+            else if (x.rank[k].alive)
+                kill_rank(&x, k);
+        }
+        move_rank(&x, k);
+        if (draw(&x, 3)) hear(&x, (int)draw(&x, (uint32_t)x.n));
+        if (draw(&x, 10) == 0)
+            weft_member_tell(
+                x.m, &(weft_member_event){.kind = WEFT_MEMBER_TICK, .now_s = x.now_s});
+        act(&x);
+        reap(&x);
+    }
+    if (!x.ended && x.step < LAST_STEP) print_message("seed %u hangs\n", seed);
+    assert_true(x.ended || x.step >= LAST_STEP); /* always an end */
+    weft_member_destroy(x.m);
+}
+
+static void every_schedule_ends(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= N_SCHEDULE; seed++) run_schedule(seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_rank_is_replaced),
+        cmocka_unit_test(ranks_that_all_leave_get_a_view),
+        cmocka_unit_test(who_does_not_leave_is_killed),
+        cmocka_unit_test(three_losses_in_ten_steps_are_the_end),
+        cmocka_unit_test(a_step_that_crashes_two_slots_is_the_end),
+        cmocka_unit_test(errors_and_signals_end_the_job),
+        cmocka_unit_test(what_is_done_is_not_done_again),
+        cmocka_unit_test(every_schedule_ends),
+    };
+    return cmocka_run_group_tests_name("member", tests, NULL, NULL);
+}
