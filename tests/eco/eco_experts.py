@@ -92,6 +92,26 @@ def check_device(base, out, one):
     check(one is not None, "the CPU's run")
 
 
+def check_losses(s, base, out):
+    """Losses of routers on the GPU: near the CPU's, and with the bits of one rank on two."""
+    model = write_model(s, "losses", output_router_logits=True, router_aux_loss_coef=0.3, router_z_loss_coef=0.2)
+    for dtype, tol in (("fp32", 1e-5), ("bf16", 2e-2)):
+        job = dict(base, model=model, dtype=dtype)
+        name = "losses-%s-" % dtype
+        run(dict(job, output=out(name + "cpu")))
+        g = run(dict(job, device="cuda", output=out(name + "cuda")))
+        for a, b in zip(metrics(out(name + "cuda")), metrics(out(name + "cpu"))):
+            near(a["loss"], b["loss"], tol, "%s: loss of step %d with routers' losses on cuda" % (dtype, a["step"]))
+            near(a["grad_norm"], b["grad_norm"], 10 * tol, "%s: norm of step %d with routers' losses on cuda" % (dtype, a["step"]))
+        for plan, keys in (("dp2", dict(dp=2)), ("pp2", dict(pp=2))):
+            r = run(dict(job, device="cuda", output=out(name + plan), share_gpu=True, **keys), 2) if dtype == "fp32" else None
+            if g and r:
+                same(r["weights_xxh64"], g["weights_xxh64"], "%s on cuda with routers' losses" % plan)
+    plain = write_model(s, "no-losses")
+    run(dict(base, model=plain, output=out("no-losses")))
+    check(abs(metrics(out("no-losses"))[-1]["grad_norm"] - metrics(out("losses-fp32-cpu"))[-1]["grad_norm"]) > 1e-3, "losses change gradients")
+
+
 def check_bad(s, base, out):
     r = weft("train", *words(dict(base, model=write_model(s, "wrong", router_bias_update_rate=-1), output=out("wrong"))), "--quiet")
     check(r.code == 2 and "router_bias_update_rate" in r.err, str(r))
@@ -108,4 +128,5 @@ with Scratch("experts", memory=True) as s:
     check_bad(s, base, out)
     if STUB is not None:
         check_device(base, out, one)
+        check_losses(s, base, out)
 end()

@@ -280,6 +280,35 @@ static void rings_cut_within_layers(void **state)
     test_job_close(&j);
 }
 
+/* Losses of routers with stages cut within layers: a gradient may take values of both stages, some
+ * of them recomputed; every cut has programs, and they train like one rank. */
+static void routers_cut_anywhere(void **state)
+{
+    test_plan x = {"cp=2 ep=2 pp=2", 2, 1, "1f1b"};
+    test_job  j;
+    int       n_run = 0;
+    (void)state;
+    test_job_open(
+        &j, FAMILY("mixtral-balanced"),
+        (test_job_options){
+            .seq = 8, .n_micro = 2, .rows = 2, .recompute = WEFT_STRATEGY_SELECTIVE});
+    test_result one = test_plan_one(&j, 2);
+    for (int c = 1; j.training.graph->node[c].phase == WEFT_PHASE_FORWARD;
+         c += TEST_STRIDE(4)) {
+        weft_program *p[TEST_MAX_RANK];
+        int           n = test_plan_programs(&j, x, &(test_plan_how){.cut = &c}, p);
+        if (c % 16 == 1) {
+            test_result many = test_job_run(&j, p, n, 1);
+            n_run++;
+            if (test_plan_apart(many.loss[2], one.loss[2]) > 1e-5)
+                fail_msg("%s, cut before node %d", x.words, c);
+        } else
+            for (int r = 0; r < n; r++) weft_program_destroy(p[r]);
+    }
+    assert_true(n_run > 3);
+    test_job_close(&j);
+}
+
 /* Two stages a rank, cut within layers: what one chunk makes a later one of the same rank adds to
  * what came from outside. */
 static void chunks_cut_anywhere(void **state)
@@ -537,6 +566,7 @@ int main(void)
         cmocka_unit_test(cuts_anywhere),
         cmocka_unit_test(chunks_cut_anywhere),
         cmocka_unit_test(rings_cut_within_layers),
+        cmocka_unit_test(routers_cut_anywhere),
         cmocka_unit_test(zero_saves),
         cmocka_unit_test(programs_are_text),
         cmocka_unit_test(any_number_of_ranks),

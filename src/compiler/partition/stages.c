@@ -206,18 +206,37 @@ static void bounds(const map *p, const weft_graph_node *n, int *lo, int *hi)
     }
 }
 
-static weft_status assign_gradient(map *p, int i)
+/* least[i]: the stage of the latest forward value that a gradient takes, or any gradient that is
+ * made of it.  Stages of gradients descend, so at this stage or above it leaves a place for all of
+ * them. */
+static void find_least(map *p, int *least)
+{
+    const weft_graph *g = p->g;
+    int               hi;
+    for (int i = g->n_node - 1; i >= 0; i--) {
+        const weft_graph_node *n = &g->node[i];
+        least[i]                 = 0;
+        if (n->phase != WEFT_PHASE_BACKWARD || p->fetched[i]) continue;
+        if (!p->copied[i] && p->repeats[n->out[0]] >= 0) continue; /* it has its stage */
+        if (!p->copied[i]) bounds(p, n, &least[i], &hi);
+        for (int j = 0; j < n->n_out; j++)
+            for (int k = p->first_user[n->out[j]]; k < p->first_user[n->out[j] + 1]; k++)
+                if (least[p->user[k]] > least[i]) least[i] = least[p->user[k]];
+    }
+}
+
+static weft_status assign_gradient(map *p, int i, int least)
 {
     const weft_graph_node *n     = &p->g->node[i];
     weft_vid               param = p->weight[i] ? parameter_of(p, n->out[0]) : -1;
     int                    lo, hi, best = -1, score = -1;
     bounds(p, n, &lo, &hi);
+    if (lo < least) lo = least;
     if (lo > hi)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "stages: %s takes a value of stage %d and a gradient of stage %d: cut a node "
-            "earlier or later",
-            p->g->value[n->out[0]].name, lo, hi);
+        return WEFT_FAIL(WEFT_ERR_INTERNAL,
+                         "stages: %s takes a value of stage %d and a gradient of stage "
+                         "%d",
+                         p->g->value[n->out[0]].name, lo, hi);
     for (int t = hi; t >= lo; t--) {
         int s = (param >= 0 && lives_in(p, param, t) ? 2 : 0) + all_present(p, n, t);
         if (s > score) best = t, score = s;
@@ -270,14 +289,17 @@ static void assign_fetched(map *p, int i)
 
 static weft_status assign_backward(map *p)
 {
-    const weft_graph *g = p->g;
+    const weft_graph *g     = p->g;
+    int              *least = WEFT_ARENA_ARRAY(p->tmp, int, (size_t)g->n_node + 1);
+    WEFT_TRY(weft_arena_status(p->tmp));
+    find_least(p, least);
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
         if (n->phase != WEFT_PHASE_BACKWARD || p->copied[i] || p->fetched[i]) continue;
         if (p->repeats[n->out[0]] >= 0)
             p->stage[i] = p->stage[g->value[p->repeats[n->out[0]]].node];
         else
-            WEFT_TRY(assign_gradient(p, i));
+            WEFT_TRY(assign_gradient(p, i, least[i]));
         assign_fetched(p, i);
     }
     for (int i = 0; i < g->n_node; i++)
