@@ -265,7 +265,7 @@ if(TARGET weft_cuda)
 endif()
 
 # tests/plugin/stub/other.c: plugins that are not of this build, for test_plugin.
-foreach(kind build abi symbol)
+foreach(kind build abi symbol bytes)
     add_library(other_${kind} MODULE tests/plugin/stub/other.c)
     target_include_directories(other_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include
         $<TARGET_PROPERTY:weft_static,INTERFACE_INCLUDE_DIRECTORIES>)
@@ -274,6 +274,7 @@ foreach(kind build abi symbol)
     add_dependencies(test_plugin other_${kind})
 endforeach()
 target_compile_definitions(other_abi PRIVATE STUB_ABI)
+target_compile_definitions(other_bytes PRIVATE STUB_BYTES)
 target_compile_definitions(other_symbol PRIVATE STUB_NO_SYMBOL)
 target_compile_definitions(test_plugin PRIVATE WEFT_TEST_OTHER_BUILD="${CMAKE_BINARY_DIR}/other_build")
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "gpu.h"
 #include "library.h"
+#include "ops/sdpa.h"
 
 enum {
     PORTABLE_MAPPED = 1 | 2, /* CU_MEMHOSTALLOC_PORTABLE | _DEVICEMAP */
@@ -269,7 +270,9 @@ static weft_status cuda_facts(weft_device *d, weft_device_facts *out)
                      "driver of CUDA %d.%d, kernels of %d.%d, ", v / 1000, v % 1000 / 10,
                      b / 1000, b % 1000 / 10);
     weft_cuda_libraries_name(out->versions + n, sizeof out->versions - (size_t)n);
-    const char *no_dnn = weft_cuda_library_get(WEFT_CUDA_DNN)->why;
+    char no_dnn[512];
+    snprintf(no_dnn, sizeof no_dnn, "%s", weft_cuda_library_get(WEFT_CUDA_DNN)->why);
+    if (!*no_dnn) weft_cuda_sdpa_failure(no_dnn, sizeof no_dnn);
     if (*no_dnn)
         snprintf(out->warning, sizeof out->warning,
                  "%.400s: attention runs on own kernels, which are slower", no_dnn);

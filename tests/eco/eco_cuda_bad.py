@@ -52,17 +52,36 @@ def check_libraries(s, job, out):
     os.symlink(os.path.join(LIBS, "libcublasLt.so.13"), os.path.join(blas, "libcublasLt.so.13"))
     for name, env, said in (("missing", only(blas), "cuDNN 9 is not found .libcudnn.so.9.: attention runs on own kernels"),
                             ("old", only(LIBS, WEFT_STUB_DNN="80900"), "is cuDNN 8.9, 9 is needed: attention runs on own"),
+                            ("plan", only(LIBS, WEFT_STUB_NO_PLAN="1"),
+                             "cuDNN has no plan for the .* pass of attention of .* .no engine: the stub has no engine for this.: "
+                             "attention runs on own"),
                             ("good", only(LIBS), None)):
         r = weft("train", *words(dict(job, dtype="bf16", steps=1, output=out("dnn-" + name))), env=dict(STUB, **env))
         check(r.code == 0, str(r))
         lines = [x for x in r.err.splitlines() if "WARN" in x and "cuDNN" in x]
         check(len(lines) == (said is not None) and (not said or re.search(said, lines[0])), "%s: %s" % (name, lines))
+        r = weft("bench", job["model"], "--dtype", "bf16", "--seq", "8", "--steps", "1", "--device", "cuda", "--json", env=dict(STUB, **env))
+        check(r.code == 0 and (re.search(said, r.err) if said else not r.err), "bench, %s: %s" % (name, r))
 
 
 def allocations(log):
     """Of the device: (number of the call, bytes)."""
     lines = [x.split() for x in open(log)]
     return [(int(x[0]), int(x[2])) for x in lines if x[1] == "cuMemAlloc_v2"]
+
+
+def check_bench_memory(s, job, need, log):
+    """weft bench: the same line, with its own options as remedies, which are true."""
+    words = ["bench", job["model"], "--seq", "16", "--batch", "8", "--steps", "1", "--device", "cuda"]
+    small = dict(STUB, WEFT_STUB_MEMORY=str(need // 2), WEFT_STUB_LOG=log)
+    r = weft(*words, env=small)
+    check(r.code == 2 and re.search(r"weft bench: error: gpt2 needs [0-9.]+ GB on cuda:0 \(state [0-9.]+, work [0-9.]+, scratch "
+                                    r"[0-9.]+\), [0-9.]+ are free: --micro-batch [0-9]+", r.err), str(r))
+    same(allocations(log), [], "a bench's allocations before the line")
+    micro = re.search("--micro-batch ([0-9]+)", r.err)
+    if micro:
+        r = weft(*words, "--micro-batch", micro.group(1), env=small)
+        check(r.code == 0, str(r))
 
 
 def check_memory(s, job, out):
@@ -91,6 +110,7 @@ def check_memory(s, job, out):
     for number, _ in taken[:1] + taken[-2:-1]:
         says(run(dict(big, output=out("gone-%d" % number)), env=dict(WEFT_STUB_FAIL=str(number)), code=2),
              r"gpt2 needs [0-9.]+ GB on cuda:0 \(state", "would do")
+    check_bench_memory(s, job, need, log)
     check(not os.path.exists(out("never")) or not os.listdir(out("never")), "nothing is left of a refused job")
 
 

@@ -24,9 +24,13 @@ static void test_other_builds(void **state)
     (void)state;
     check_refusal(
         WEFT_TEST_OTHER_BUILD "/build",
-        "libweft_cuda.so is of another build (weft 0.0.1, 3 operators, sizes 1 2 3; "
-        "this one is weft ");
+        "libweft_cuda.so is of another build (weft 0.0.1, 3 operators, sizes 1 2 3, "
+        "a table of ");
     assert_non_null(strstr(weft_error_text(), "): make both together"));
+    char bytes[80];
+    snprintf(bytes, sizeof bytes, ", a table of %d bytes; this one is weft ",
+             (int)sizeof(weft_plugin) + 8);
+    check_refusal(WEFT_TEST_OTHER_BUILD "/bytes", bytes);
     check_refusal(WEFT_TEST_OTHER_BUILD "/abi",
                   "libweft_cuda.so is of another build (another interface; this one is");
     check_refusal(WEFT_TEST_OTHER_BUILD "/symbol",

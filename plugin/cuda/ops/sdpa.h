@@ -11,6 +11,7 @@
 #define WEFT_CUDA_SDPA_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "library.h"
@@ -65,6 +66,8 @@ typedef struct weft_cuda_sdpa {
 const weft_cuda_sdpa *weft_cuda_sdpa_get(const weft_cuda_dnn *dnn, void *handle,
                                          const char                 *device_json,
                                          const weft_cuda_sdpa_shape *shape);
+/* A shape that cuDNN had no plan for, and why: a text for people; "": there was none. */
+void weft_cuda_sdpa_failure(char *text, size_t n);
 /* Above this the backward pass runs in slices; 2.25 GiB. */
 extern int64_t weft_cuda_sdpa_most_bytes;
 

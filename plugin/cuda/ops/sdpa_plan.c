@@ -332,13 +332,13 @@ static void add_key_gradient(graph_builder *b, void *p, void *x, int name)
 /* sum_i of do_i o_i, (b,h,s,1): a tensor in memory, which two kernels share */
 static void *add_output_sum(graph_builder *b, void *d_o, void *o)
 {
-    const weft_cuda_sdpa_shape *s      = b->shape;
-    int64_t                     dim[4] = {s->b, s->h, s->s, s->e};
-    int64_t stride[4] = {s->h * s->s * s->e, s->s * s->e, s->e, 1};
-    void   *one       = add_value(b, SDPA_ONE, DNN_F32);
-    void   *each = add_tensor(b, b->next_name++, DNN_F32, dim, stride, TENSOR_VIRTUAL);
-    void   *rows = add_rows(b, b->next_name++, TENSOR_VIRTUAL);
-    void   *sum  = add_rows(b, SDPA_SUM, TENSOR_REAL);
+    const weft_cuda_sdpa_shape *s         = b->shape;
+    int64_t                     dim[4]    = {s->b, s->h, s->s, s->e};
+    int64_t                     stride[4] = {s->h * s->s * s->e, s->s * s->e, s->e, 1};
+    void                       *one       = add_value(b, SDPA_ONE, DNN_F32);
+    void *each = add_tensor(b, b->next_name++, DNN_F32, dim, stride, TENSOR_VIRTUAL);
+    void *rows = add_rows(b, b->next_name++, TENSOR_VIRTUAL);
+    void *sum  = add_rows(b, SDPA_SUM, TENSOR_REAL);
     add_map(b, DNN_MUL, d_o, o, each);
     add_reduction(b, DNN_REDUCE_ADD, each, rows);
     add_map(b, DNN_MUL, rows, one, sum);
@@ -491,6 +491,22 @@ const weft_cuda_sdpa *weft_cuda_sdpa_get(const weft_cuda_dnn *dnn, void *handle,
     }
     pthread_mutex_unlock(&lock);
     return p;
+}
+
+void weft_cuda_sdpa_failure(char *text, size_t n)
+{
+    *text = 0;
+    pthread_mutex_lock(&lock);
+    for (const weft_cuda_sdpa *p = plans; p; p = p->next) {
+        const weft_cuda_sdpa_shape *x = &p->shape;
+        if (p->plan) continue;
+        snprintf(text, n,
+                 "cuDNN has no plan for the %s pass of attention of %lld x %lld tokens "
+                 "with %lld heads of %lld (%.200s)",
+                 x->backward ? "backward" : "forward", (long long)x->b, (long long)x->s,
+                 (long long)x->h, (long long)x->e, p->why);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void weft_cuda_sdpa_drop(void)

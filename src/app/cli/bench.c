@@ -109,6 +109,7 @@ static int run(int argc, char **argv)
     weft_status st = weft_bench_run(
         &s.spec, &(weft_bench_options){steps, (int)threads, device, trace}, &r);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
+    if (*r.warning) weft_cli_log(true, r.warning);
     if (json)
         print_json(argv[0], &r, &t);
     else

@@ -1,10 +1,12 @@
 #include "session/bench.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "session/device.h"
+#include "session/gpu_memory.h"
 #include "session/peak.h"
 #include "session/runner.h"
 #include "session/weights.h"
@@ -96,6 +98,50 @@ static int64_t count_memory(const weft_runner *r, const weft_device *d,
     return m.bytes + weft_state_bytes(state) + weft_training_bytes(t);
 }
 
+/* Before anything is allocated on a GPU: the line of a training job. */
+static weft_status refuse_memory(const weft_compile_spec *s, const weft_compiled *c,
+                                 weft_device *d, const weft_device_facts *facts,
+                                 const weft_gpu_bytes *part)
+{
+    weft_gpu_remedies remedies;
+    weft_gpu_fit      fit = {.spec        = *s,
+                             .given_lanes = s->lanes > 0,
+                             .device      = d,
+                             .n_rank      = 1,
+                             .keeps_ranks = true,
+                             .as_options  = true};
+    weft_gpu_find_remedies(&fit, facts->free_bytes, &remedies);
+    return weft_gpu_refuse(&(weft_gpu_shortage){.model  = c->model->name,
+                                                .where  = d->name,
+                                                .n_rank = 1,
+                                                .need   = weft_gpu_sum(part),
+                                                .have   = facts->free_bytes,
+                                                .part   = *part,
+                                                .others = facts->other_bytes},
+                           &remedies);
+}
+
+static weft_status check_memory(const weft_compile_spec *s, const weft_compiled *c,
+                                weft_device *d)
+{
+    weft_device_facts facts;
+    weft_gpu_bytes    part;
+    if (!d->facts) return WEFT_OK;
+    WEFT_TRY(d->facts(d, &facts));
+    WEFT_TRY(weft_gpu_need(c->program, d, &part));
+    return weft_gpu_sum(&part) <= facts.free_bytes
+               ? WEFT_OK
+               : refuse_memory(s, c, d, &facts, &part);
+}
+
+/* After kernels were chosen: what the device does without. */
+static void note_warning(weft_device *d, weft_bench_result *b)
+{
+    weft_device_facts facts;
+    if (!d->facts || d->facts(d, &facts) != WEFT_OK || !*facts.warning) return;
+    snprintf(b->warning, sizeof b->warning, "%s: %s", d->name, facts.warning);
+}
+
 weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options *o,
                            weft_bench_result *out)
 {
@@ -119,6 +165,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     if (!strcmp(device->kernels, "cuda")) weft_compile_for_cuda(&spec);
     WEFT_GO(weft_compile_training(&spec, &t));
     WEFT_GO(weft_compile_program(&t, NULL, 0, &c));
+    WEFT_GO(check_memory(&spec, &c, device));
     WEFT_GO(weft_program_state_create(&c, NULL, device, &state));
     weft_runner_options with = {.made   = &c,
                                 .state  = state,
@@ -132,6 +179,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     WEFT_GO(weft_bench_draw_weights(r, &c, pool));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);
+    note_warning(device, &b);
     if (o->trace) WEFT_GO(weft_runner_trace(r, o->trace));
     weft_runner_destroy(r); /* its memory is free for the product */
     r = NULL;

@@ -21,6 +21,7 @@ typedef struct weft_bench_result {
     /* of a GPU: from a few steps with a record before and after each instruction */
     bool   has_classes;
     double class_ms[WEFT_N_CLASS];
+    char   warning[600]; /* what the device lacks and does without; "" nothing */
 } weft_bench_result;
 
 typedef struct weft_bench_options {

@@ -1,48 +1,39 @@
-/* A GPU's memory before anything is allocated there: what a program will take of it, and what a
- * job that does not fit can change.  Remedies are named only after they were compiled here. */
+#include "session/gpu_memory.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "session/session_priv.h"
+#include "base/lanes.h"
+#include "exec/exec.h"
 
-weft_status weft_session__gpu_need(const weft_program *p, weft_device *d,
-                                   weft_session__gpu_bytes *out)
+weft_status weft_gpu_need(const weft_program *p, weft_device *d, weft_gpu_bytes *out)
 {
-    weft_session__gpu_bytes need = {.state = weft_program_bytes(p, WEFT_SLAB_STATE),
-                                    .work  = weft_program_bytes(p, WEFT_SLAB_WORK)};
+    weft_gpu_bytes need = {.state = weft_program_bytes(p, WEFT_SLAB_STATE),
+                           .work  = weft_program_bytes(p, WEFT_SLAB_WORK)};
     WEFT_TRY(weft_exec_need(p, d, NULL, &need.scratch));
     *out = need;
     return WEFT_OK;
 }
 
-int64_t weft_session__gpu_sum(const weft_session__gpu_bytes *x)
+int64_t weft_gpu_sum(const weft_gpu_bytes *x)
 {
     return x->state + x->work + x->scratch;
 }
 
 /* ---- what would fit ---- */
 
-/* Another way to run the job: its keys, and how ranks share it (NULL: one rank). */
-typedef struct trial {
-    weft_job             job;
-    const weft_strategy *strategy;
-    int                  n_rank, rank;
-} trial;
-
-static weft_status compile_trial(const weft_session *s, trial *x, int64_t *bytes)
+static weft_status compile_trial(const weft_gpu_fit *f, int64_t *bytes)
 {
-    weft_training           t = {0};
-    weft_compiled           c = {0};
-    weft_plan              *p = NULL;
-    weft_session__gpu_bytes need;
-    weft_status             st = WEFT_OK;
-    WEFT_TRY(weft_job_check_cut(&x->job, x->strategy ? x->strategy->dp : 1));
-    weft_compile_spec spec = weft_job_spec(&x->job);
-    WEFT_GO(weft_compile_training(&spec, &t));
-    if (x->strategy) WEFT_GO(weft_compile_plan(&t, x->strategy, x->n_rank, &p));
-    WEFT_GO(weft_compile_program(&t, p, x->rank, &c));
-    WEFT_GO(weft_session__gpu_need(c.program, s->device, &need));
-    *bytes = weft_session__gpu_sum(&need);
+    weft_training  t = {0};
+    weft_compiled  c = {0};
+    weft_plan     *p = NULL;
+    weft_gpu_bytes need;
+    weft_status    st = WEFT_OK;
+    WEFT_GO(weft_compile_training(&f->spec, &t));
+    if (f->strategy) WEFT_GO(weft_compile_plan(&t, f->strategy, f->n_rank, &p));
+    WEFT_GO(weft_compile_program(&t, p, f->rank, &c));
+    WEFT_GO(weft_gpu_need(c.program, f->device, &need));
+    *bytes = weft_gpu_sum(&need);
 out:
     weft_compiled_fini(&c);
     weft_plan_destroy(p);
@@ -50,49 +41,39 @@ out:
     return st;
 }
 
-static bool fits(const weft_session *s, trial *x, int64_t have, int64_t *bytes)
+static bool fits(weft_gpu_fit *f, int64_t have, int64_t *bytes)
 {
-    return compile_trial(s, x, bytes) == WEFT_OK && *bytes <= have;
-}
-
-/* The job as it runs now. */
-static trial try_again(const weft_session *s)
-{
-    const weft_generation *g = s->now;
-    trial                  x = {.job = s->job, .n_rank = g->n_rank};
-    if (!g->comm || !g->plan) return x;
-    x.strategy = &g->plan->strategy;
-    x.rank     = g->comm->rank;
-    return x;
+    int64_t n_micro = f->spec.batch / f->spec.micro_batch;
+    int     dp      = f->strategy ? f->strategy->dp : 1;
+    if (f->spec.batch % f->spec.micro_batch) return false;
+    if (!f->given_lanes) f->spec.lanes = weft_lanes_default(dp, n_micro);
+    if (f->spec.lanes > n_micro) return false;
+    return compile_trial(f, bytes) == WEFT_OK && *bytes <= have;
 }
 
 /* The largest micro-batch that fits; 0: none. */
-static int64_t find_micro_batch(const weft_session *s, int64_t have)
+static int64_t find_micro_batch(const weft_gpu_fit *f, int64_t have)
 {
     int64_t bytes;
-    for (int64_t m = s->job.micro_batch / 2; m > 0; m /= 2) {
-        while (s->job.batch % m) m--;
-        trial x           = try_again(s);
-        x.job.micro_batch = m;
-        if (fits(s, &x, have, &bytes)) return m;
+    for (int64_t m = f->spec.micro_batch / 2; m > 0; m /= 2) {
+        while (f->spec.batch % m) m--;
+        weft_gpu_fit x     = *f;
+        x.spec.micro_batch = m;
+        if (fits(&x, have, &bytes)) return m;
     }
     return 0;
 }
 
 /* The least recomputation that fits; NULL: none. */
-static const char *find_recompute(const weft_session *s, int64_t have, int64_t *bytes)
+static const char *find_recompute(const weft_gpu_fit *f, int64_t have, int64_t *bytes)
 {
-    for (int r = s->job.strategy.recompute + 1; r <= WEFT_STRATEGY_FULL; r++) {
-        trial         x = try_again(s);
-        weft_strategy y;
-        if (x.strategy) {
-            y           = *x.strategy;
-            y.recompute = r;
-            x.strategy  = &y;
-        }
-        x.job.strategy.recompute = r;
-        if (fits(s, &x, have, bytes))
-            return weft_strategy_recompute_name(&x.job.strategy);
+    for (int r = (int)f->spec.recompute + 1; r <= WEFT_STRATEGY_FULL; r++) {
+        weft_gpu_fit  x = *f;
+        weft_strategy y = f->strategy ? *f->strategy : weft_strategy_default();
+        y.recompute     = r;
+        if (f->strategy) x.strategy = &y;
+        x.spec.recompute = (weft_strategy_recompute)r;
+        if (fits(&x, have, bytes)) return weft_strategy_recompute_name(&y);
     }
     return NULL;
 }
@@ -103,54 +84,92 @@ enum {
 
 /* The fewest data-parallel GPUs like this one that do; *zero: with their states sharded.  0: none
  * of up to eight. */
-static int find_gpus(const weft_session *s, int64_t have, bool *zero)
+static int find_gpus(const weft_gpu_fit *f, int64_t have, bool *zero)
 {
     int64_t bytes;
-    for (int n = 2; n <= MOST_GPUS && !s->now->plan; n *= 2)
+    for (int n = 2; n <= MOST_GPUS && !f->keeps_ranks; n *= 2)
         for (int z = 0; z <= 3; z += 3) {
             weft_strategy y = weft_strategy_default();
-            trial         x = {.job = s->job, .strategy = &y, .n_rank = n};
-            y.dp            = n;
-            y.zero          = z;
-            y.recompute     = s->job.strategy.recompute;
-            if (s->job.batch % n) continue;
-            if (x.job.micro_batch > s->job.batch / n)
-                x.job.micro_batch = s->job.batch / n;
-            x.job.given_lanes = false;
-            *zero             = z > 0;
-            if (fits(s, &x, have, &bytes)) return n;
+            weft_gpu_fit  x = *f;
+            if (f->spec.batch % n) continue;
+            y.dp          = n;
+            y.zero        = z;
+            y.recompute   = (int)f->spec.recompute;
+            x.strategy    = &y;
+            x.n_rank      = n;
+            x.rank        = 0;
+            x.given_lanes = false;
+            if (x.spec.micro_batch > f->spec.batch / n)
+                x.spec.micro_batch = f->spec.batch / n;
+            *zero = z > 0;
+            if (fits(&x, have, &bytes)) return n;
         }
     return 0;
 }
 
-static void add_remedy(weft_session__remedies *r, const char *text)
+/* GB with one digit, more where that would be 0. */
+typedef struct gb {
+    char text[24];
+} gb;
+
+static gb print_gb(int64_t bytes)
 {
-    snprintf(r->text[r->n++], sizeof r->text[0], "%s", text);
+    gb x;
+    snprintf(x.text, sizeof x.text, "%.*f", bytes && bytes < 100000000 ? 4 : 1,
+             1e-9 * (double)bytes);
+    return x;
 }
 
-void weft_session__gpu_remedies(const weft_session *s, int64_t have,
-                                weft_session__remedies *out)
+void weft_gpu_find_remedies(const weft_gpu_fit *f, int64_t have, weft_gpu_remedies *out)
 {
-    char    text[sizeof out->text[0]];
-    int64_t bytes = 0, m = 0;
+    size_t  size  = sizeof out->text[0];
+    int64_t bytes = 0, m = f->keeps_micro_batch ? 0 : find_micro_batch(f, have);
     bool    zero = false;
-    int     n;
-    *out = (weft_session__remedies){0};
-    if (s->job.plan_file) return; /* it says all of this itself */
-    if (!s->resume) m = find_micro_batch(s, have);
-    if (m) {
-        snprintf(text, sizeof text, "micro_batch=%lld", (long long)m);
-        add_remedy(out, text);
+    *out         = (weft_gpu_remedies){0};
+    if (m)
+        snprintf(out->text[out->n++], size, "%s%lld",
+                 f->as_options ? "--micro-batch " : "micro_batch=", (long long)m);
+    const char *recompute = find_recompute(f, have, &bytes);
+    if (recompute)
+        snprintf(out->text[out->n++], size, "%s%s (needs %s)",
+                 f->as_options ? "--recompute " : "recompute=", recompute,
+                 print_gb(bytes).text);
+    int n = find_gpus(f, have, &zero);
+    if (n)
+        snprintf(out->text[out->n++], size, "%d GPUs%s", n, zero ? " with zero=3" : "");
+}
+
+/* ---- the line ---- */
+
+static void join_remedies(const weft_gpu_remedies *r, char *text, size_t n)
+{
+    size_t at = 0;
+    text[0]   = 0;
+    for (int i = 0; i < r->n && at < n; i++)
+        at += (size_t)snprintf(text + at, n - at, "%s%s",
+                               !i              ? ""
+                               : i == r->n - 1 ? " or "
+                                               : ", ",
+                               r->text[i]);
+    if (!r->n) snprintf(text, n, "a smaller model or a larger GPU");
+}
+
+weft_status weft_gpu_refuse(const weft_gpu_shortage *x, const weft_gpu_remedies *r)
+{
+    char remedies[240], ranks[48] = "", first[24] = "", others[64] = "";
+    if (x->n_rank > 1) {
+        snprintf(ranks, sizeof ranks, "for the %d ranks ", x->n_rank);
+        snprintf(first, sizeof first, "of the first: ");
     }
-    const char *recompute = find_recompute(s, have, &bytes);
-    if (recompute) {
-        snprintf(text, sizeof text, "recompute=%s (needs %.*f)", recompute,
-                 bytes < 100000000 ? 4 : 1, 1e-9 * (double)bytes);
-        add_remedy(out, text);
-    }
-    n = find_gpus(s, have, &zero);
-    if (n) {
-        snprintf(text, sizeof text, "%d GPUs%s", n, zero ? " with zero=3" : "");
-        add_remedy(out, text);
-    }
+    if (x->others > 0)
+        snprintf(others, sizeof others, " (other processes hold %s)",
+                 print_gb(x->others).text);
+    join_remedies(r, remedies, sizeof remedies);
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%s needs %s GB %son %s (%sstate %s, work %s, scratch %s), %s are free%s: %s "
+        "would do",
+        x->model, print_gb(x->need).text, ranks, x->where, first,
+        print_gb(x->part.state).text, print_gb(x->part.work).text,
+        print_gb(x->part.scratch).text, print_gb(x->have).text, others, remedies);
 }

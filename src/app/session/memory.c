@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/lanes.h"
+#include "session/gpu_memory.h"
 #include "session/session_priv.h"
 
 /* The number behind a key at the beginning of a line; -1: none.  Reads without the failure hook:
@@ -93,8 +94,8 @@ typedef struct seat {
     bool    gpu;
     int64_t need, have;
     /* of a GPU: parts of need; what other processes had of its memory, -1 unknown */
-    weft_session__gpu_bytes part;
-    int64_t                 others;
+    weft_gpu_bytes part;
+    int64_t        others;
 } seat;
 
 /* They come from other processes: texts end, and sums of sizes stay numbers. */
@@ -151,12 +152,12 @@ static weft_status take_gpu_seat(const weft_session *s, seat *own)
     WEFT_TRY(s->device->facts(s->device, &facts));
     gethostname(name, sizeof name - 1);
     snprintf(own->host, sizeof own->host, "%s of %s", s->device->name, name);
-    WEFT_TRY(weft_session__gpu_need(s->now->made.program, s->device, &own->part));
+    WEFT_TRY(weft_gpu_need(s->now->made.program, s->device, &own->part));
     if (s->now->keeps_state) own->part.state = 0;
     own->gpu    = true;
     own->have   = facts.free_bytes;
     own->others = facts.other_bytes;
-    own->need   = weft_session__gpu_sum(&own->part);
+    own->need   = weft_gpu_sum(&own->part);
     return WEFT_OK;
 }
 
@@ -170,66 +171,52 @@ static weft_status take_seat(const weft_session *s, seat *own)
 
 /* ---- a GPU ---- */
 
-/* GB with one digit, more where that would be 0. */
-typedef struct gb {
-    char text[24];
-} gb;
-
-static gb print_gb(int64_t bytes)
+/* What would make this rank's program fit; a plan's file says all of it itself. */
+static void find_remedies(const weft_session *s, int64_t have, weft_gpu_remedies *out)
 {
-    gb x;
-    snprintf(x.text, sizeof x.text, "%.*f", bytes && bytes < 100000000 ? 4 : 1,
-             1e-9 * (double)bytes);
-    return x;
-}
-
-static void join_remedies(const weft_session__remedies *r, char *text, size_t n)
-{
-    size_t at = 0;
-    text[0]   = 0;
-    for (int i = 0; i < r->n && at < n; i++)
-        at += (size_t)snprintf(text + at, n - at, "%s%s",
-                               !i              ? ""
-                               : i == r->n - 1 ? " or "
-                                               : ", ",
-                               r->text[i]);
-    if (!r->n) snprintf(text, n, "a smaller model or a larger GPU");
-}
-
-static weft_status fail_on_gpu(const weft_session *s, const seat *g, int n_rank,
-                               const weft_session__remedies *r)
-{
-    char remedies[240], ranks[48] = "", first[24] = "", others[64] = "";
-    int  name = (int)strcspn(g->host, " "); /* the host's too, where there are several */
-    if (s->now->local && s->now->local < s->now->n_rank) name = (int)strlen(g->host);
-    if (n_rank > 1) {
-        snprintf(ranks, sizeof ranks, "for the %d ranks ", n_rank);
-        snprintf(first, sizeof first, "of the first: ");
+    const weft_generation *g   = s->now;
+    weft_gpu_fit           fit = {.spec              = weft_job_spec(&s->job),
+                                  .given_lanes       = s->job.given_lanes,
+                                  .device            = s->device,
+                                  .n_rank            = g->n_rank,
+                                  .keeps_micro_batch = s->resume,
+                                  .keeps_ranks       = g->plan};
+    if (g->comm && g->plan) {
+        fit.strategy = &g->plan->strategy;
+        fit.rank     = g->comm->rank;
     }
-    if (g->others > 0)
-        snprintf(others, sizeof others, " (other processes hold %s)",
-                 print_gb(g->others).text);
-    join_remedies(r, remedies, sizeof remedies);
-    return WEFT_FAIL(
-        WEFT_ERR_ARG,
-        "%s needs %s GB %son %.*s (%sstate %s, work %s, scratch %s), %s are free%s: %s "
-        "would do",
-        s->now->made.model->name, print_gb(g->need).text, ranks, name, g->host, first,
-        print_gb(g->part.state).text, print_gb(g->part.work).text,
-        print_gb(g->part.scratch).text, print_gb(g->have).text, others, remedies);
+    *out = (weft_gpu_remedies){0};
+    if (!s->job.plan_file) weft_gpu_find_remedies(&fit, have, out);
+}
+
+/* Names the host where there are several. */
+static weft_status fail_on_gpu(const weft_session *s, const seat *g, int n_rank,
+                               const weft_gpu_remedies *r)
+{
+    char where[sizeof g->host];
+    snprintf(where, sizeof where, "%s", g->host);
+    if (!s->now->local || s->now->local >= s->now->n_rank) where[strcspn(where, " ")] = 0;
+    return weft_gpu_refuse(&(weft_gpu_shortage){.model  = s->now->made.model->name,
+                                                .where  = where,
+                                                .n_rank = n_rank,
+                                                .need   = g->need,
+                                                .have   = g->have,
+                                                .part   = g->part,
+                                                .others = g->others},
+                           r);
 }
 
 /* Of this rank, if its program is the one that does not fit: room is what all ranks there leave. */
 static weft_status refuse_on_gpu(weft_session *s, const seat *all, int n, int r,
                                  const seat *g, int n_rank)
 {
-    weft_session__remedies own  = {0}, *of;
-    bool                   me   = !s->now->comm || s->now->comm->rank == r;
-    int64_t                left = g->have - (g->need - all[r].need);
+    weft_gpu_remedies own  = {0}, *of;
+    bool              me   = !s->now->comm || s->now->comm->rank == r;
+    int64_t           left = g->have - (g->need - all[r].need);
     if (n_rank > 1) left = g->have / n_rank;
-    of = WEFT_ARENA_ARRAY(s->now->arena, weft_session__remedies, n);
+    of = WEFT_ARENA_ARRAY(s->now->arena, weft_gpu_remedies, n);
     WEFT_TRY(weft_arena_status(s->now->arena));
-    if (me) weft_session__gpu_remedies(s, left, &own);
+    if (me) find_remedies(s, left, &own);
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, of));
     for (int i = 0; i < 3; i++) of[r].text[i][sizeof of[r].text[i] - 1] = 0;
     if (of[r].n < 0 || of[r].n > 3) of[r].n = 0;
@@ -238,12 +225,12 @@ static weft_status refuse_on_gpu(weft_session *s, const seat *all, int n, int r,
 
 weft_status weft_session__explain_memory(weft_session *s, weft_status st)
 {
-    seat                   own = {.have = 0};
-    weft_session__remedies r;
+    seat              own = {.have = 0};
+    weft_gpu_remedies r;
     if (st != WEFT_ERR_NOFIT || !s->device->facts || take_seat(s, &own) != WEFT_OK)
         return st;
     if (!s->now->keeps_state && s->state) own.have += weft_state_memory(s->state)->bytes;
-    weft_session__gpu_remedies(s, own.have, &r);
+    find_remedies(s, own.have, &r);
     return fail_on_gpu(s, &own, 1, &r);
 }
 

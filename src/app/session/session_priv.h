@@ -327,22 +327,6 @@ int64_t weft_session__left(int64_t limit, int64_t used, int64_t files);
 /* ... or did not get what it had found free: the same line; st: of what failed. */
 weft_status weft_session__explain_memory(weft_session *s, weft_status st);
 
-/* gpu_memory.c: what a program takes of a GPU's memory. */
-typedef struct weft_session__gpu_bytes {
-    int64_t state, work, scratch;
-} weft_session__gpu_bytes;
-weft_status weft_session__gpu_need(const weft_program *p, weft_device *d,
-                                   weft_session__gpu_bytes *out);
-int64_t     weft_session__gpu_sum(const weft_session__gpu_bytes *x);
-
-/* What would make this rank's program fit `have` bytes, each tried by itself. */
-typedef struct weft_session__remedies {
-    int  n;
-    char text[3][60]; /* "recompute=selective (needs 44.0)" */
-} weft_session__remedies;
-void weft_session__gpu_remedies(const weft_session *s, int64_t have,
-                                weft_session__remedies *out);
-
 /* resume.c: the output folder's name, and the checkpoint of this job in it to resume from.
  * Writes nothing. */
 weft_status weft_session__find_start(weft_session *s);

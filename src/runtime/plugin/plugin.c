@@ -113,9 +113,15 @@ static weft_status check_build(const char *path, const weft_plugin *p)
     if (p->abi == WEFT_PLUGIN_ABI && p->bytes == (int)sizeof *p &&
         !strcmp(p->build(), build))
         return WEFT_OK;
-    return WEFT_FAIL(
-        WEFT_ERR_ARG, "%s is of another build (%s; this one is %s): make both together",
-        path, p->abi == WEFT_PLUGIN_ABI ? p->build() : "another interface", build);
+    if (p->abi != WEFT_PLUGIN_ABI)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s is of another build (another interface; this one is %s): "
+                         "make both together",
+                         path, build);
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s is of another build (%s, a table of %d bytes; this one is %s, "
+                     "of %d bytes): make both together",
+                     path, p->build(), p->bytes, build, (int)sizeof *p);
 }
 
 static weft_status load_plugin(const char *name, const weft_plugin **out)

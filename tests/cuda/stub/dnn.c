@@ -157,6 +157,8 @@ int cudnnBackendFinalize(void *p)
     if (stub_enter(__func__)) return BAD;
     desc *d = p;
     if (d->type == DNN_HEURISTIC) d->graph = get_pointer(d, DNN_HEURISTIC_GRAPH);
+    if (d->type == DNN_EXECUTION_PLAN && getenv("WEFT_STUB_NO_PLAN"))
+        return fail("the stub has no engine for this");
     if (d->type == DNN_EXECUTION_PLAN)
         d->graph = ((desc *)get_pointer(d, DNN_PLAN_CONFIG))->graph;
     d->done = true;
