@@ -244,9 +244,10 @@ if(TARGET weft_cuda_emu)
     endforeach()
 endif()
 
-# tests/cuda/stub/driver.cpp: libcuda.so.1 without a GPU, which computes.
+# tests/cuda/stub/driver*.cpp: libcuda.so.1 without a GPU, which computes.
 if(TARGET weft_cuda)
-    add_library(stub_gpu SHARED tests/cuda/stub/driver.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
+    add_library(stub_gpu SHARED tests/cuda/stub/driver.cpp tests/cuda/stub/driver_memory.cpp
+        tests/cuda/stub/driver_stream.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
     target_include_directories(stub_gpu PRIVATE ${cuda_dir} tests/cuda)
     target_compile_options(stub_gpu PRIVATE -fvisibility=hidden)
     set_target_properties(stub_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1

@@ -1,10 +1,13 @@
-/* What one GPU reaches: rates of matrix products over shapes, of element-wise kernels over sizes, the cost of
- * starting kernels.  Prints one CSV; the constants of src/planning/cost's device kinds are pinned by it.
+/* What one GPU reaches: rates of matrix products over shapes, of element-wise kernels over sizes,
+ * the cost of starting kernels.  Prints one CSV; the constants of src/planning/cost's device
+ * kinds are pinned by it.
  *
- *     nvcc -O2 -arch=sm_90 -o gpu_curves bench/micro/gpu_curves.cu -lcublasLt && ./gpu_curves > curves.csv
+ *     nvcc -O2 -arch=sm_90 -o gpu_curves bench/micro/gpu_curves.cu -lcublasLt && ./gpu_curves >
+ *     curves.csv
  *
- * Operands are random (zeros draw less power and run faster).  seconds: the mean of enough runs in a row to fill
- * min_s, after a warm-up; operands of small products stay in the second-level cache, as a layer's own output does. */
+ * Operands are random (zeros draw less power and run faster).  seconds: the mean of enough runs
+ * in a row to fill min_s, after a warm-up; operands of small products stay in the second-level
+ * cache, as a layer's own output does. */
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -38,7 +41,8 @@ __global__ void fill(uint32_t *p, size_t n, uint32_t mask, uint32_t bits)
     }
 }
 
-/* Random values of so many bytes, between 1/8 and 2: the exponent's first bit is cleared, the next set. */
+/* Random values of so many bytes, between 1/8 and 2: the exponent's first bit is cleared, the
+ * next set. */
 static void refill(int size)
 {
     fill<<<4096, 256>>>((uint32_t *)pool, POOL / 4, size == 1 ? 0xBFBFBFBF : 0xBFFFBFFF,
@@ -109,8 +113,8 @@ static void row(const char *what, const char *form, long m, long n, long k, long
 
 /* ---- products ---- */
 
-/* Row-major C (m,n) = A B, forms as the passes of y = x w^T need them: nt forward, nn input gradient, tn weight
- * gradient.  The library is column-major: C^T = B^T A^T. */
+/* Row-major C (m,n) = A B, forms as the passes of y = x w^T need them: nt forward, nn input
+ * gradient, tn weight gradient.  The library is column-major: C^T = B^T A^T. */
 static void product(cudaDataType t, const char *form, long m, long n, long k, int batch,
                     double min_s)
 {
@@ -187,7 +191,8 @@ static void products(void)
     for (size_t i = 0; i < sizeof layer / sizeof *layer; i++)
         for (size_t j = 0; j < sizeof rows / sizeof *rows; j++)
             three(CUDA_R_16BF, rows[j], layer[i][0], layer[i][1], 4e-3);
-    static const long side[] = {64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192};
+    static const long side[] = {64, 96, 128, 192, 256, 384, 512,
+                                768, 1024, 1536, 2048, 3072, 4096, 8192};
     for (size_t i = 0; i < sizeof side / sizeof *side; i++) {
         product(CUDA_R_16BF, "nt", side[i], side[i], side[i], 1, 4e-3);
         product(CUDA_R_16BF, "nt", side[i], 8192, 8192, 1, 4e-3);
@@ -251,10 +256,12 @@ static void launches(void)
         CHECK(cudaStreamEndCapture(q, &g));
         CHECK(cudaGraphInstantiate(&x, g, 0));
         double s = seconds_of([&] { CHECK(cudaGraphLaunch(x, 0)); }, 2e-2) / 200;
-        row("launch", big ? "8 MiB kernels in a graph" : "128 KiB kernels in a graph", (long)n * 8, 0,
+        row("launch", big ? "8 MiB kernels in a graph" : "128 KiB kernels in a graph",
+            (long)n * 8, 0,
             0, 1, 0, 32.0 * n, s);
         s = seconds_of([&] { scale<<<(int)((n + 255) / 256), 256>>>(a, a + n, n); }, 2e-2);
-        row("launch", big ? "8 MiB kernels in a row" : "128 KiB kernels in a row", (long)n * 8, 0, 0, 1, 0,
+        row("launch", big ? "8 MiB kernels in a row" : "128 KiB kernels in a row",
+            (long)n * 8, 0, 0, 1, 0,
             32.0 * n, s);
     }
 }

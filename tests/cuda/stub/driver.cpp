@@ -1,24 +1,26 @@
-/* libcuda.so.1 without a GPU, for tests: memory is the host's, kernels are the plugin's own, run by plugin/cuda/emu.
+/* libcuda.so.1 without a GPU, for tests: memory is the host's, kernels are the plugin's own, run by
+ * plugin/cuda/emu.  Memory is in driver_memory.cpp; streams, events and graphs are in
+ * driver_stream.cpp.
  *
- * What is given to a stream runs late: when somebody waits for it.  So code that looks at results without waiting, or
- * lets memory go that a copy still reads, is found.  Device memory cannot be reached outside of that.
- * Work that waits for another process (call.h) holds its stream alone: other streams go on, and the lock is let go.
+ * What is given to a stream runs late: when somebody waits for it.  So code that looks at results
+ * without waiting, or lets memory go that a copy still reads, is found.  Device memory cannot be
+ * reached outside of that.  Work that waits for another process (call.h) holds its stream alone:
+ * other streams go on, and the lock is let go.
  *
- *     WEFT_STUB_FAIL=n       call n fails, once; WEFT_STUB_LOST=n: and all after it, as on a lost GPU
- *     WEFT_STUB_RANK=r       only in the process of rank r
- *     WEFT_STUB_LOG=file     every call as a line, with its number
- *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY     what the machine is (1, 90, 13000, 8e9 bytes)
+ *     WEFT_STUB_FAIL=n        call n fails, once; WEFT_STUB_LOST=n: and all after it, as on a lost
+ *                             GPU
+ *     WEFT_STUB_RANK=r        only in the process of rank r
+ *     WEFT_STUB_LOG=file      every call as a line, with its number
+ *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY
+ *                             what the machine is (1, 90, 13000, 8e9 bytes)
  *     WEFT_STUB_OTHERS=bytes  what other processes hold of its memory */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
 
 #include "cuda_args.h"
-#include "stub/work.h"
-
-#define API extern "C" __attribute__((visibility("default")))
+#include "stub/enter.h"
 
 extern "C" {
 #define CU(name, args) void weft_cuda_emu_##name(const void *p);
@@ -26,35 +28,27 @@ extern "C" {
 #undef CU
 }
 
-namespace
-{
+using namespace stub;
 
-kernel kernels[] = {
+static kernel kernels[] = {
 #define CU(name, args) {"weft_cuda_" #name, sizeof(args), weft_cuda_emu_##name, 48 << 10},
 #include "kernels.def"
 #undef CU
 };
 
-double number(const char *name, double other)
+double stub::number(const char *name, double other)
 {
     const char *x = getenv(name);
     return x && *x ? atof(x) : other;
 }
 
-size_t free_bytes()
-{
-    double left = number("WEFT_STUB_MEMORY", 8e9) - number("WEFT_STUB_OTHERS", 0) -
-                  (double)device_bytes;
-    return left > 0 ? (size_t)left : 0;
-}
-
 /* ---- every call comes by here ---- */
 
-long fail, lost;
-bool asked; /* for the environment's */
+static long fail, lost;
+static bool asked; /* for the environment's */
 
 /* Of several ranks each has its own file. */
-FILE *open_log()
+static FILE *open_log()
 {
     const char *path = getenv("WEFT_STUB_LOG"), *rank = getenv("WEFT_RANK");
     std::string name = path ? path : "";
@@ -62,13 +56,13 @@ FILE *open_log()
     return path ? fopen(name.c_str(), "w") : nullptr;
 }
 
-bool is_rank_of_failures()
+static bool is_rank_of_failures()
 {
     const char *one = getenv("WEFT_STUB_RANK"), *rank = getenv("WEFT_RANK");
     return !one || (rank && !strcmp(one, rank));
 }
 
-int enter(const char *name, const std::string &what = "")
+int stub::enter(const char *name, const std::string &what)
 {
     static FILE *file = open_log();
     if (!asked && is_rank_of_failures()) {
@@ -88,22 +82,6 @@ int enter(const char *name, const std::string &what = "")
                                                                     : UNKNOWN;
     return OK;
 }
-
-#define ENTER(...)                                                                       \
-    holding hold;                                                                        \
-    if (int code = enter(__func__, ##__VA_ARGS__)) return code
-#define NEED_CONTEXT                                                                     \
-    if (!current) return INVALID_CONTEXT
-
-bool is_in(const std::map<char *, size_t> &m, const char *p)
-{
-    auto at = m.upper_bound((char *)p);
-    if (at == m.begin()) return false;
-    --at;
-    return p < at->first + at->second;
-}
-
-} // namespace
 
 /* ---- the machine ---- */
 
@@ -221,399 +199,6 @@ API int cuMemGetInfo_v2(size_t *left, size_t *all)
     *all  = (size_t)number("WEFT_STUB_MEMORY", 8e9);
     *left = free_bytes();
     return OK;
-}
-
-/* ---- memory ---- */
-
-/* Device memory is a file without a name, so that other processes can open it. */
-/* Between pages that are never there: a kernel that leaves its slab is found. */
-static void *map_file(int fd, size_t n)
-{
-    size_t whole = (n + PAGE - 1) / PAGE * PAGE + 2 * (size_t)PAGE;
-    void  *room  = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED) return nullptr;
-    void *m = mmap((char *)room + PAGE, n, n_inside ? PROT_READ | PROT_WRITE : PROT_NONE,
-                   MAP_SHARED | MAP_FIXED, fd, 0);
-    if (m == MAP_FAILED) munmap(room, whole);
-    return m == MAP_FAILED ? nullptr : m;
-}
-
-static void unmap_file(char *m, size_t n)
-{
-    munmap(m - PAGE, (n + PAGE - 1) / PAGE * PAGE + 2 * (size_t)PAGE);
-}
-
-API int cuMemAlloc_v2(ptr *p, size_t n)
-{
-    ENTER(std::to_string(n));
-    NEED_CONTEXT;
-    if (n > free_bytes()) return OUT_OF_MEMORY;
-    size_t whole = (n + 4095) / 4096 * 4096;
-    int    fd    = memfd_create("stub_gpu", MFD_CLOEXEC);
-    void  *m = fd >= 0 && !ftruncate(fd, (off_t)whole) ? map_file(fd, whole) : nullptr;
-    if (!m) {
-        if (fd >= 0) close(fd);
-        return OUT_OF_MEMORY;
-    }
-    device[(char *)m] = whole;
-    files[(char *)m]  = fd;
-    device_bytes += whole;
-    { /* what was there before is anything; pages that nobody writes cost nothing */
-        reach  r;
-        size_t part = n < (size_t)POISONED ? n : (size_t)POISONED;
-        memset(m, 0xa5, part);
-        memset((char *)m + n - part, 0xa5, part);
-    }
-    *p = (ptr)(uintptr_t)m;
-    return OK;
-}
-
-API int cuMemFree_v2(ptr p)
-{
-    ENTER();
-    auto at = device.find((char *)(uintptr_t)p);
-    if (at == device.end()) return INVALID_VALUE;
-    reach r;
-    drain_all();
-    unmap_file(at->first, at->second);
-    device_bytes -= at->second;
-    close(files[at->first]);
-    files.erase(at->first);
-    device.erase(at);
-    return OK;
-}
-
-API int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p)
-{
-    ENTER();
-    for (auto &m : device)
-        if ((char *)(uintptr_t)p >= m.first &&
-            (char *)(uintptr_t)p < m.first + m.second) {
-            if (base) *base = (ptr)(uintptr_t)m.first;
-            if (n) *n = m.second;
-            return OK;
-        }
-    return INVALID_VALUE;
-}
-
-/* ---- memory of other processes ---- */
-
-struct ipc_handle {
-    char bytes[64];
-};
-struct ipc_memory {
-    int    pid, fd;
-    size_t n;
-};
-
-API int cuIpcGetMemHandle(ipc_handle *h, ptr p)
-{
-    ENTER();
-    NEED_CONTEXT;
-    auto at = files.find((char *)(uintptr_t)p);
-    if (at == files.end()) return INVALID_VALUE;
-    ipc_memory m = {(int)getpid(), at->second, device[at->first]};
-    memset(h, 0, sizeof *h);
-    memcpy(h, &m, sizeof m);
-    return OK;
-}
-
-API int cuIpcOpenMemHandle_v2(ptr *p, ipc_handle h, unsigned)
-{
-    ENTER();
-    NEED_CONTEXT;
-    ipc_memory x;
-    memcpy(&x, &h, sizeof x);
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", x.pid, x.fd);
-    int   fd = x.pid == (int)getpid() ? -1 : open(path, O_RDWR | O_CLOEXEC);
-    void *m  = fd >= 0 ? map_file(fd, x.n) : nullptr;
-    if (fd >= 0) close(fd);
-    if (!m) return INVALID_CONTEXT;
-    device[(char *)m] = x.n;
-    imports.insert((char *)m);
-    *p = (ptr)(uintptr_t)m;
-    return OK;
-}
-
-API int cuIpcCloseMemHandle(ptr p)
-{
-    ENTER();
-    char *m = (char *)(uintptr_t)p;
-    if (!imports.erase(m)) return INVALID_VALUE;
-    reach r;
-    drain_all();
-    unmap_file(m, device[m]);
-    device.erase(m);
-    return OK;
-}
-
-API int cuMemHostRegister_v2(void *p, size_t n, unsigned)
-{
-    ENTER();
-    NEED_CONTEXT;
-    if (!registered.insert((char *)p).second) return INVALID_VALUE;
-    pinned[(char *)p] = n;
-    return OK;
-}
-
-API int cuMemHostUnregister(void *p)
-{
-    ENTER();
-    if (!registered.erase((char *)p)) return INVALID_VALUE;
-    pinned.erase((char *)p);
-    return OK;
-}
-
-API int cuMemHostGetDevicePointer_v2(ptr *d, void *p, unsigned)
-{
-    ENTER();
-    *d = (ptr)(uintptr_t)p;
-    return is_in(pinned, (char *)p) ? OK : INVALID_VALUE;
-}
-
-API int cuMemHostAlloc(void **p, size_t n, unsigned)
-{
-    ENTER(std::to_string(n));
-    NEED_CONTEXT;
-    *p = aligned_alloc(4096, (n + 4095) / 4096 * 4096);
-    if (!*p) return OUT_OF_MEMORY;
-    pinned[(char *)*p] = n;
-    return OK;
-}
-
-API int cuMemFreeHost(void *p)
-{
-    ENTER();
-    if (!pinned.erase((char *)p)) return INVALID_VALUE;
-    free(p);
-    return OK;
-}
-
-API int cuMemsetD8Async(ptr p, unsigned char x, size_t n, void *s)
-{
-    ENTER();
-    NEED_CONTEXT;
-    operation o;
-    o.what  = operation::FILL;
-    o.to    = (char *)(uintptr_t)p;
-    o.value = x;
-    o.bytes = n;
-    return give((stream *)s, std::move(o));
-}
-
-static std::string kind_of(ptr p)
-{
-    const char *at = (const char *)(uintptr_t)p;
-    return is_in(device, at) ? " device" : is_in(pinned, at) ? " pinned" : " paged";
-}
-
-/* Memory that is not pinned is read at once, and written before the return. */
-API int cuMemcpyAsync(ptr to, ptr from, size_t n, void *s)
-{
-    ENTER(std::to_string(n) + kind_of(from) + kind_of(to));
-    NEED_CONTEXT;
-    stream   *t = (stream *)s;
-    operation o;
-    o.what          = operation::COPY;
-    o.to            = (char *)(uintptr_t)to;
-    o.from          = (const char *)(uintptr_t)from;
-    o.bytes         = n;
-    bool paged_from = !is_in(device, o.from) && !is_in(pinned, o.from);
-    bool paged_to   = !is_in(device, o.to) && !is_in(pinned, o.to);
-    if (paged_from && !t->in) o.data.assign(o.from, o.from + n);
-    if (int code = give(t, std::move(o))) return code;
-    if (paged_to && !t->in) {
-        reach r;
-        drain(t, t->given);
-    }
-    return OK;
-}
-
-/* ---- streams and events ---- */
-
-API int cuStreamCreate(void **s, unsigned)
-{
-    ENTER();
-    NEED_CONTEXT;
-    *s = *streams.insert(new stream).first;
-    return OK;
-}
-
-API int cuStreamDestroy_v2(void *s)
-{
-    ENTER();
-    if (!streams.count((stream *)s)) return INVALID_HANDLE;
-    reach r;
-    drain((stream *)s, ((stream *)s)->given);
-    streams.erase((stream *)s);
-    delete (stream *)s;
-    return OK;
-}
-
-API int cuStreamSynchronize(void *s)
-{
-    ENTER();
-    NEED_CONTEXT;
-    stream *t = (stream *)s;
-    if (!streams.count(t)) return INVALID_HANDLE;
-    if (t->in) {
-        t->in->valid = false;
-        return UNSUPPORTED;
-    }
-    reach r;
-    drain(t, t->given);
-    return OK;
-}
-
-API int cuEventCreate(void **e, unsigned)
-{
-    ENTER();
-    NEED_CONTEXT;
-    *e = *events.insert(new event).first;
-    return OK;
-}
-
-API int cuEventDestroy_v2(void *e)
-{
-    ENTER();
-    if (!events.erase((event *)e)) return INVALID_HANDLE;
-    delete (event *)e;
-    return OK;
-}
-
-API int cuEventRecord(void *e, void *s)
-{
-    ENTER();
-    NEED_CONTEXT;
-    event  *x = (event *)e;
-    stream *t = (stream *)s;
-    if (!events.count(x) || !streams.count(t)) return INVALID_HANDLE;
-    if (t->in) {
-        x->capture = t->in->number;
-        x->on      = t;
-        x->seen    = t->in->seen[t];
-        return OK;
-    }
-    x->capture = 0;
-    x->on      = t;
-    x->at      = t->given + 1;
-    operation o;
-    o.what = operation::RECORD;
-    o.e    = x;
-    return give(t, std::move(o));
-}
-
-/* External records of a capture are operations of its graph; the event is outside of it. */
-API int cuEventRecordWithFlags(void *e, void *s, unsigned flags)
-{
-    stream *t = (stream *)s;
-    if (!(flags & 1)) return cuEventRecord(e, s);
-    ENTER();
-    NEED_CONTEXT;
-    if (!events.count((event *)e) || !streams.count(t)) return INVALID_HANDLE;
-    if (!t->in) return INVALID_VALUE;
-    operation o;
-    o.what = operation::RECORD;
-    o.e    = (event *)e;
-    return give(t, std::move(o));
-}
-
-API int cuStreamWaitEvent(void *s, void *e, unsigned)
-{
-    ENTER();
-    NEED_CONTEXT;
-    event  *x = (event *)e;
-    stream *t = (stream *)s;
-    if (!events.count(x) || !streams.count(t)) return INVALID_HANDLE;
-    if (x->capture) {
-        auto c = captures.find(x->capture);
-        if (c == captures.end()) return INVALID_VALUE; /* of a capture that ended */
-        if (t->in && t->in != c->second) return ISOLATION;
-        t->in = c->second;
-        for (auto &seen : x->seen)
-            if (t->in->seen[t][seen.first] < seen.second)
-                t->in->seen[t][seen.first] = seen.second;
-        return OK;
-    }
-    if (t->in && x->on) {
-        t->in->valid = false;
-        return ISOLATION;
-    }
-    if (!x->on) return OK;
-    operation o;
-    o.what = operation::WAIT;
-    o.on   = x->on;
-    o.at   = x->at;
-    return give(t, std::move(o));
-}
-
-static int wait_for_event(event *x, bool patient)
-{
-    if (!events.count(x)) return INVALID_HANDLE;
-    if (x->capture) return UNSUPPORTED;
-    reach r;
-    if (!x->on || !streams.count(x->on)) return OK;
-    return drain(x->on, x->at, patient) ? OK : NOT_READY;
-}
-
-API int cuEventQuery(void *e)
-{
-    ENTER();
-    return wait_for_event((event *)e, false);
-}
-
-API int cuEventSynchronize(void *e)
-{
-    ENTER();
-    return wait_for_event((event *)e, true);
-}
-
-API int cuEventElapsedTime(float *ms, void *a, void *b)
-{
-    ENTER();
-    if (!events.count((event *)a) || !events.count((event *)b)) return INVALID_HANDLE;
-    *ms = (float)(1e3 * (((event *)b)->time_s - ((event *)a)->time_s));
-    return OK;
-}
-
-API int cuStreamWriteValue32_v2(void *s, ptr p, uint32_t value, unsigned)
-{
-    ENTER();
-    NEED_CONTEXT;
-    operation o;
-    o.what  = operation::FILL;
-    o.word  = true;
-    o.to    = (char *)(uintptr_t)p;
-    o.value = (int)value;
-    return give((stream *)s, std::move(o));
-}
-
-struct awaited_word {
-    uint32_t *p, value;
-    unsigned  how;
-};
-
-static int look_at_word(void *args)
-{
-    const awaited_word *w = (const awaited_word *)args;
-    uint32_t            x = __atomic_load_n(w->p, __ATOMIC_ACQUIRE);
-    return !(w->how == 1 ? x == w->value : (int32_t)(x - w->value) >= 0);
-}
-
-API int cuStreamWaitValue32_v2(void *s, ptr p, uint32_t value, unsigned how)
-{
-    ENTER();
-    NEED_CONTEXT;
-    if (how > 1 ||
-        (!is_in(device, (char *)(uintptr_t)p) && !is_in(pinned, (char *)(uintptr_t)p)))
-        return INVALID_VALUE;
-    awaited_word w = {(uint32_t *)(uintptr_t)p, value, how};
-    operation    o;
-    o.what = operation::POLL;
-    o.poll = look_at_word;
-    o.data.assign((const char *)&w, (const char *)(&w + 1));
-    return give((stream *)s, std::move(o));
 }
 
 /* ---- kernels ---- */
@@ -772,90 +357,12 @@ API int stub_gpu_graphs_with(const void *word)
     return n;
 }
 
-/* ---- graphs ---- */
-
-API int cuStreamBeginCapture_v2(void *s, int)
-{
-    ENTER();
-    NEED_CONTEXT;
-    stream *t = (stream *)s;
-    if (t->in) return UNSUPPORTED;
-    capture *c          = new capture;
-    c->number           = ++n_capture;
-    c->origin           = t;
-    captures[n_capture] = c;
-    t->in               = c;
-    return OK;
-}
-
-API int cuStreamEndCapture(void *s, void **g)
-{
-    ENTER();
-    capture *c    = ((stream *)s)->in;
-    int      code = OK;
-    *g            = nullptr;
-    if (!c || c->origin != s) return UNSUPPORTED;
-    for (auto &last : c->last)
-        if (c->seen[c->origin][last.first] < last.second) code = UNJOINED;
-    if (!c->valid) code = INVALIDATED;
-    for (stream *t : streams)
-        if (t->in == c) t->in = nullptr;
-    if (!code) {
-        graph *x = new graph;
-        x->work  = std::move(c->work);
-        graphs.insert(x);
-        *g = x;
-    }
-    captures.erase(c->number);
-    delete c;
-    return code;
-}
-
-API int cuGraphInstantiateWithFlags(void **exec, void *g, unsigned long long)
-{
-    ENTER(std::to_string(((graph *)g)->work.size()));
-    *exec = *graphs.insert(new graph(*(graph *)g)).first;
-    return OK;
-}
-
-API int cuGraphLaunch(void *exec, void *s)
-{
-    ENTER(std::to_string(((graph *)exec)->work.size()));
-    NEED_CONTEXT;
-    operation o;
-    o.what = operation::GRAPH;
-    o.g    = (graph *)exec;
-    return give((stream *)s, std::move(o));
-}
-
-static int free_graph(void *g)
-{
-    if (!graphs.erase((graph *)g)) return INVALID_HANDLE;
-    delete (graph *)g;
-    return OK;
-}
-
-/* Never asked: attribute 127 says that there are no tensor maps. */
 API int cuTensorMapEncodeTiled(void *, int, unsigned, void *, const uint64_t *,
                                const uint64_t *, const uint32_t *, const uint32_t *, int,
                                int, int, int)
 {
     ENTER();
     return NOT_SUPPORTED;
-}
-
-API int cuGraphDestroy(void *g)
-{
-    ENTER();
-    return free_graph(g);
-}
-
-API int cuGraphExecDestroy(void *g)
-{
-    ENTER();
-    reach r;
-    drain_all();
-    return free_graph(g);
 }
 
 /* ---- errors ---- */

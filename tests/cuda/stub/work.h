@@ -1,4 +1,4 @@
-/* Streams of the stub driver: what they were given, and when it runs.  Part of driver.cpp.
+/* Streams of the stub driver: what they were given, and when it runs.  Shared by driver*.cpp.
  * Operations run under the lock, one at a time.  One that waits for another process gives the lock
  * back in between, so any thread may find any stream further on than it left it. */
 #ifndef CUDA_STUB_WORK_H
@@ -16,7 +16,7 @@
 
 #include "emu/emu.h"
 
-namespace
+namespace stub
 {
 
 typedef uint64_t ptr;
@@ -109,28 +109,28 @@ struct graph {
     std::vector<operation> work;
 };
 
-std::recursive_mutex      lock;
-std::map<char *, size_t>  device, pinned;
-std::map<char *, int>     files; /* behind device memory of our own */
-std::set<char *>          imports, registered;
-std::set<stream *>        streams;
-std::set<event *>         events;
-std::set<graph *>         graphs;
-std::map<long, capture *> captures;
-size_t                    device_bytes;
-long                      n_call, n_capture;
-int                       n_inside, n_context;
-thread_local void        *current;
-int                       a_context;
+inline std::recursive_mutex      lock;
+inline std::map<char *, size_t>  device, pinned;
+inline std::map<char *, int>     files; /* behind device memory of our own */
+inline std::set<char *>          imports, registered;
+inline std::set<stream *>        streams;
+inline std::set<event *>         events;
+inline std::set<graph *>         graphs;
+inline std::map<long, capture *> captures;
+inline size_t                    device_bytes;
+inline long                      n_call, n_capture;
+inline int                       n_inside, n_context;
+inline thread_local void        *current;
+inline int                       a_context;
 
-double clock_s()
+inline double clock_s()
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-thread_local int n_held; /* how often this thread has the lock */
+inline thread_local int n_held; /* how often this thread has the lock */
 
 struct holding {
     holding()
@@ -146,7 +146,7 @@ struct holding {
 };
 
 /* Another thread or process has to do something first. */
-void let_go()
+inline void let_go()
 {
     int n = n_held;
     for (int i = 0; i < n; i++) lock.unlock();
@@ -156,7 +156,7 @@ void let_go()
 
 /* ---- running what streams have ---- */
 
-void protect(int how)
+inline void protect(int how)
 {
     for (auto &m : device) mprotect(m.first, m.second, how);
 }
@@ -178,7 +178,7 @@ enum {
 };
 
 /* Whole pages of device memory, which are a file's, become 0 by giving them back. */
-void fill(char *to, int value, size_t n)
+inline void fill(char *to, int value, size_t n)
 {
     uintptr_t from  = ((uintptr_t)to + PAGE - 1) / PAGE * PAGE,
               until = ((uintptr_t)to + n) / PAGE * PAGE;
@@ -193,7 +193,7 @@ void fill(char *to, int value, size_t n)
 bool execute(operation &o);
 
 /* Whatever does not wait goes on, as branches of a graph do on a GPU. */
-bool execute_graph(operation &o)
+inline bool execute_graph(operation &o)
 {
     std::vector<operation> &work = o.g->work;
     o.ran.resize(work.size());
@@ -211,7 +211,7 @@ bool execute_graph(operation &o)
 }
 
 /* false: it waits, and is tried again; what it has done so far stays done. */
-bool execute(operation &o)
+inline bool execute(operation &o)
 {
     switch (o.what) {
     case operation::COPY:
@@ -238,7 +238,7 @@ bool execute(operation &o)
 }
 
 /* The next operation of s, or of the stream that it waits for.  false: it waits for others. */
-bool advance(stream *s)
+inline bool advance(stream *s)
 {
     for (size_t hops = 0; hops <= streams.size(); hops++) {
         if (s->work.empty()) return false;
@@ -255,7 +255,7 @@ bool advance(stream *s)
 }
 
 /* s waits for another process: meanwhile all streams go on, as on a GPU. */
-bool advance_others(stream *s)
+inline bool advance_others(stream *s)
 {
     std::vector<stream *> all(streams.begin(), streams.end());
     bool                  moved = false;
@@ -265,7 +265,7 @@ bool advance_others(stream *s)
 }
 
 /* Until so many operations of s are done; false: patient is not, and it would have to wait. */
-bool drain(stream *s, long until, bool patient = true)
+inline bool drain(stream *s, long until, bool patient = true)
 {
     while (streams.count(s) && s->done < until && !s->work.empty()) {
         if (advance(s) || advance_others(s)) continue;
@@ -276,14 +276,14 @@ bool drain(stream *s, long until, bool patient = true)
 }
 
 /* The driver waits for what is under way. */
-void drain_all()
+inline void drain_all()
 {
     std::vector<stream *> all(streams.begin(), streams.end());
     for (stream *s : all)
         if (streams.count(s)) drain(s, s->given);
 }
 
-int give(stream *s, operation &&o)
+inline int give(stream *s, operation &&o)
 {
     if (!s->in) {
         s->work.push_back(std::move(o));
@@ -299,6 +299,6 @@ int give(stream *s, operation &&o)
     return OK;
 }
 
-} // namespace
+} // namespace stub
 
 #endif
