@@ -89,6 +89,7 @@ fuzz: build-fuzz
 fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault.txt files
 	@tools/fault.sh $(BUILD) bench/results/fault-ranks.txt ranks
+	@tools/fault.sh $(BUILD) bench/results/fault-views.txt views
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build

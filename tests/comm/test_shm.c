@@ -166,6 +166,87 @@ static void a_new_process_takes_over(void **state)
     all_ok(SHM, 3);
 }
 
+/* ---- slabs that outlive epochs ---- */
+
+enum {
+    KEPT_BYTES = 3 << 20,
+    N_EPOCH    = 200
+};
+
+static weft_comm *join_epoch(const weft_comm_shm *kept, uint32_t epoch)
+{
+    weft_comm_shm *w;
+    weft_comm     *c;
+    assert_int_equal(weft_comm_shm_create(1, &w), WEFT_OK);
+    weft_comm_shm_set_epoch(w, epoch);
+    assert_int_equal(
+        weft_comm_shm_join_kept(weft_comm_shm_fd(w), weft_comm_shm_fd(kept), 0, 5, &c),
+        WEFT_OK);
+    assert_int_equal(c->epoch, epoch);
+    weft_comm_shm_destroy(w); /* the rank has it */
+    return c;
+}
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static long resident_pages(void)
+{
+    long  size = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld %ld", &size, &pages), 2);
+    fclose(f);
+    return pages;
+}
+
+static void slabs_outlive_epochs(void **state)
+{
+    (void)state;
+    weft_comm_shm *kept;
+    int            before = 0;
+    long           pages  = 0;
+    int64_t        at     = 0;
+    char          *p, *q;
+    void          *wrong;
+    assert_int_equal(weft_comm_shm_create(1, &kept), WEFT_OK);
+    assert_int_equal(atomic_load(&weft_comm_shm_slot_of(kept, 0)->state_step), -1);
+    for (uint32_t epoch = 1; epoch <= N_EPOCH; epoch++) {
+        weft_comm *c = join_epoch(kept, epoch);
+        assert_non_null(weft_comm_shm_kept_slot(c));
+        if (epoch == 1) {
+            assert_int_equal(weft_comm_shm_alloc(c, KEPT_BYTES, (void **)&p), WEFT_OK);
+            assert_int_equal(weft_comm_shm_find(c, p, &at), 0);
+            atomic_store(&weft_comm_shm_kept_slot(c)->state_step, 7);
+        } else {
+            assert_int_equal(weft_comm_shm_adopt(c, at, KEPT_BYTES, (void **)&p),
+                             WEFT_OK);
+            assert_int_equal((uint8_t)p[KEPT_BYTES - 1], (uint8_t)(epoch - 1));
+            assert_int_equal(atomic_load(&weft_comm_shm_kept_slot(c)->state_step), 7);
+        }
+        memset(p, (int)epoch, KEPT_BYTES);
+        assert_int_equal(weft_comm_shm_adopt(c, at, 1, &wrong), WEFT_ERR_ARG); /* late */
+        assert_int_equal(weft_comm_shm_alloc(c, KEPT_BYTES, (void **)&q), WEFT_OK);
+        for (int k = 0; k < KEPT_BYTES; k += 4093) assert_int_equal(q[k], 0);
+        memset(q, 1, KEPT_BYTES);
+        weft_comm_shm_free(c, q);
+        weft_comm_drop(c);
+        if (epoch == 20) before = count_descriptors(), pages = resident_pages();
+    }
+    assert_int_equal(count_descriptors(), before);
+    if (!WEFT_TEST_SANITIZED) assert_true(resident_pages() < pages + 200);
+    weft_comm *c = join_epoch(kept, N_EPOCH + 1);
+    assert_int_equal(weft_comm_shm_adopt(c, INT64_C(1) << 60, 4096, &wrong),
+                     WEFT_ERR_ARG);
+    assert_int_equal(weft_comm_shm_adopt(c, 1, 4096, &wrong), WEFT_ERR_ARG);
+    weft_comm_drop(c);
+    weft_comm_shm_destroy(kept);
+}
+
 /* ---- more ranks than processors: who is awake works for all ---- */
 
 /* This process and the ranks to come share n of the processors; 0: all again. */
@@ -561,6 +642,7 @@ int main(void)
         cmocka_unit_test(exits_and_leaves_are_noticed),
         cmocka_unit_test(the_launcher_may_report),
         cmocka_unit_test(a_new_process_takes_over),
+        cmocka_unit_test(slabs_outlive_epochs),
         cmocka_unit_test(the_awake_work_for_all),
         cmocka_unit_test(who_dies_at_work_is_named),
         cmocka_unit_test(one_result_for_all),

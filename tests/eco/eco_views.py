@@ -1,7 +1,7 @@
 """Ranks are killed while a job runs with recover: on: the job goes on with another process in their
 place, and every loss and the hash of the weights are those of the undisturbed run, bit by bit.
 
-    WEFT_VIEWS_SECONDS  how long to go on with random kills (30)
+    WEFT_VIEWS_SECONDS  how long to go on with random kills (15)
     WEFT_VIEWS_SEED     what they are drawn from (drawn)
     WEFT_VIEWS_TABLE    a file for the pauses by phase, as CSV"""
 import json
@@ -14,7 +14,7 @@ import time
 
 from eco import ROOT, WEFT, Scratch, check, end, same
 
-SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "30"))
+SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "15"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 LIMIT_S = 120  # for a run that does not end
 
@@ -153,6 +153,104 @@ def disturb(scratch, name, reference, draw, k):
     return same_as("%s %d (every %d)" % (name, k, every), job, reference, n_kill)
 
 
+# ---- cases that chance does not bring ----
+
+def start(scratch, name, plan="dp2", *options, **keys):
+    n, of_plan = PLANS[plan]
+    return Job(n, dict(BASE, **of_plan, **dict({"recover": "on"}, **keys)), scratch.path(name), *options)
+
+
+def gone(pids):
+    """None of the processes is left, after a moment."""
+    limit = time.monotonic() + 10
+    while any(os.path.exists("/proc/%d" % p) for p in pids) and time.monotonic() < limit:
+        time.sleep(0.01)
+    return not any(os.path.exists("/proc/%d" % p) for p in pids)
+
+
+def lost_too_often(scratch):
+    job = start(scratch, "often", steps=1000)
+    for k in range(3):
+        job.await_step(3 + 2 * k)
+        while not job.kill(1):
+            time.sleep(0.01)
+        before = len(incidents(job.output))
+        limit = time.monotonic() + 60
+        while job.p.poll() is None and len(incidents(job.output)) == before and time.monotonic() < limit:
+            time.sleep(0.01)
+    result, text = job.end()
+    check(result is None and job.p.returncode not in (0, None), "a rank lost three times in ten steps ends the job")
+    check("rank 1 was lost 3 times within 10 steps" in text, "its reason: " + text[-1000:])
+    last = (incidents(job.output) or [{}])[-1]
+    check(last.get("decided") == "end" and "3 times" in last.get("why", ""), "its incident: %r" % last)
+
+
+def crashed(scratch, reference):
+    """Memory of a rank that crashed is not trusted: the state of its stage comes from the checkpoint."""
+    job = start(scratch, "crash", "pp2", **EVAL, **{"checkpoint.every": 4})
+    job.await_step(6)
+    job.kill(1, signal.SIGSEGV)
+    found = same_as("SIGSEGV", job, reference, 1)
+    check(found and all(i["next_step"] in (5, 9, 13, 17, 21) for i in found), "SIGSEGV: from a checkpoint: %r" % found)
+
+
+def agent_killed(scratch):
+    job = start(scratch, "agent", steps=100000)
+    job.await_step(2)
+    job.kill(0)
+    job.await_step(6)
+    pids = children(job.p.pid)
+    check(len(pids) == 2, "two ranks: %r" % pids)
+    job.p.kill()
+    job.p.communicate()
+    check(gone(pids), "ranks outlive the agent")
+
+
+def stopped(scratch, reference):
+    """A rank that is stopped is lost after --timeout, and replaced."""
+    job = start(scratch, "stopped", "dp2", "--timeout", "1", **EVAL, **{"checkpoint.every": 100})
+    job.await_step(3)
+    job.kill(1, signal.SIGSTOP)
+    found = same_as("SIGSTOP", job, reference, 1)
+    check([i["noticed"] for i in found] == ["no answer"], "SIGSTOP: %r" % found)
+
+
+def signalled(scratch):
+    """SIGTERM after a replacement: a checkpoint, and 143."""
+    job = start(scratch, "signal", steps=100000)
+    job.await_step(3)
+    job.kill(0)
+    job.await_step(8)
+    job.p.send_signal(signal.SIGTERM)
+    _, text = job.end()
+    same(job.p.returncode, 143, "exit code after SIGTERM: " + text[-500:])
+    saved = [f for f in os.listdir(os.path.join(job.output, "checkpoints")) if "tmp" not in f]
+    check(saved, "SIGTERM: a checkpoint is there")
+    done = rows(job.output)
+    same([r["step"] for r in done], list(range(1, len(done) + 1)), "SIGTERM: rows")
+
+
+def many_views(scratch):
+    """Views leave nothing behind: the agent's descriptors and memory are those of the beginning."""
+    def size(pid):
+        with open("/proc/%d/statm" % pid) as f:
+            return len(os.listdir("/proc/%d/fd" % pid)), int(f.read().split()[1])
+
+    job = start(scratch, "many", "dp2", steps=100000, seq=8, batch=4, **{"checkpoint.every": 1000000})
+    sizes = []
+    for k in range(16):
+        job.await_step(12 * (k // 2) + 6 * (k % 2) + 1)
+        if k in (4, 15):
+            sizes.append(size(job.p.pid))
+        check(job.kill(k % 2), "views: kill %d" % k)
+    job.await_step(120)
+    job.p.send_signal(signal.SIGTERM)
+    _, text = job.end()
+    same(job.p.returncode, 143, "views: exit code: " + text[-500:])
+    check(len(incidents(job.output)) == 16, "views: %d incidents" % len(incidents(job.output)))
+    check(len(sizes) == 2 and sizes[1][0] <= sizes[0][0] and sizes[1][1] <= sizes[0][1] + 300, "views: %r" % sizes)
+
+
 def write_table(found):
     path = os.environ.get("WEFT_VIEWS_TABLE")
     if not path or not found:
@@ -173,6 +271,13 @@ def main():
 def run_all(scratch):
     draw = random.Random(SEED)
     print("seed %d" % SEED, flush=True)
+    if not sys.argv[1:]:
+        lost_too_often(scratch)
+        crashed(scratch, run_plain(scratch, "pp2"))
+        stopped(scratch, run_plain(scratch, "dp2"))
+        agent_killed(scratch)
+        signalled(scratch)
+        many_views(scratch)
     until = time.monotonic() + SECONDS
     names = sys.argv[1:] or list(PLANS)
     draw.shuffle(names)
@@ -183,7 +288,8 @@ def run_all(scratch):
             reference[name] = run_plain(scratch, name)
         found += disturb(scratch, name, reference[name], draw, k)
         k += 1
-    print("%d runs, %d incidents" % (k, len(found)))
+    back = [i for i in found if i["next_step"] <= i["step"]]
+    print("%d runs, %d incidents, %d of them with committed steps run again" % (k, len(found), len(back)))
     write_table(found)
     end()
 

@@ -149,6 +149,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     int64_t           step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
     weft_launch__describe_exit(how, what, sizeof what);
     if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
+    if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
+        atomic_store(&weft_comm_shm_slot_of(l->shm, r)->state_step, -1);
     if (r == 0) a->done = cause == WEFT_MEMBER_DONE;
     if (a->done && a->n_incident) { /* no step was left after the last one of them */
         a->outcome.step        = step;

@@ -125,7 +125,9 @@ static weft_status await_view(void *arg, weft_membership *out, weft_comm **liste
                                                    .world       = v.world,
                                                    .local_rank  = m->e.local_rank,
                                                    .local_world = v.world,
-                                                   .shm_fd      = v.shm_fd};
+                                                   .shm_fd      = v.shm_fd,
+                                                   .has_kept    = m->e.shm_fd >= 0,
+                                                   .kept_fd     = m->e.shm_fd};
     return WEFT_OK;
 }
 

@@ -65,6 +65,7 @@ weft_status weft_session__agree_step(weft_session *s, double loss, double norm,
     *hold     = s->fault != WEFT_SESSION__NO_FAULT;
 
     s->committed = !*hold;
+    if (s->committed) weft_session__mark_state(s, -1); /* until its update is done */
     return WEFT_OK;
 }
 

@@ -505,7 +505,7 @@ weft_status weft_session__decide(weft_session *s)
     weft_status st   = WEFT_OK;
     bool        open = weft_job_is_open(&s->job);
     WEFT_TRY(weft_session__find_seq(&s->job));
-    if (!s->model_source) WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
+    WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
     if (open && s->now->group) WEFT_TRY(weft_session__count_cores(s, &s->now->n_core));
     if (!open || !s->now->group || weft_session__writes(s)) st = decide(s, &d);
     st = open && s->now->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);

@@ -230,7 +230,11 @@ static weft_status open_state(weft_session *s)
     weft_state      *made = NULL;
     bool             fits = g->keeps_state;
     weft_status      st   = WEFT_OK;
-    if (!fits) WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
+    if (g->comm && weft_program_state_slot(g->comm))
+        WEFT_TRY(weft_program_state_open_kept(&g->made, g->comm, s->device, g->continues,
+                                              &made));
+    else if (!fits)
+        WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
     weft_state *to = fits ? s->state : made;
     if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
     if (g->continues)

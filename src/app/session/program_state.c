@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
 
@@ -36,12 +37,19 @@ static bool peers_reach(const weft_program *p, int slab)
     return false;
 }
 
+/* Of a rank that another process may take the place of: its state outlives it. */
+static bool is_kept_slab(const weft_program *p, int slab, weft_comm *end)
+{
+    return p->slab[slab].kind == WEFT_SLAB_STATE && weft_comm_shm_kept_slot(end);
+}
+
 weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
                                     weft_device *device, weft_memory *out)
 {
-    *out = (weft_memory){0};
-    if (!device->host_access || !weft_comm_shared_end(comm) || !peers_reach(p, slab))
-        return WEFT_OK;
+    weft_comm *end = weft_comm_shared_end(comm);
+    *out           = (weft_memory){0};
+    if (!device->host_access || !end) return WEFT_OK;
+    if (!peers_reach(p, slab) && !is_kept_slab(p, slab, end)) return WEFT_OK;
     weft_memory m = {device, WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
     WEFT_TRY(weft_comm_shm_alloc(weft_comm_shared_end(comm), m.bytes, &m.address));
     *out = m;
@@ -132,6 +140,77 @@ weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm
         WEFT_TRY(weft_device_alloc(device, WEFT_SPACE_DEVICE,
                                    slab < 0 ? 0 : p->slab[slab].bytes, &m));
     return make_state(made, &m, free_slab, comm, out);
+}
+
+/* ---- that outlives a rank ---- */
+
+weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm)
+{
+    weft_comm *end = weft_comm_shared_end(comm);
+    return end ? weft_comm_shm_kept_slot(end) : NULL;
+}
+
+/* Names, types, parts and offsets. */
+static uint64_t hash_layout(const weft_state *s)
+{
+    weft_hash_state h;
+    weft_hash_init(&h, 1);
+    for (int i = 0; i < weft_state_count(s); i++) {
+        const weft_state_tensor *t     = weft_state_at(s, i);
+        int64_t                  of[3] = {t->dtype, t->offset, t->part != NULL};
+        weft_hash_add(&h, t->name, strlen(t->name) + 1);
+        weft_hash_add(&h, of, sizeof of);
+        for (int d = 0; t->part && d < t->part->shape.n; d++) {
+            weft_hash_add(&h, &t->part->shape.d[d], sizeof t->part->shape.d[d]);
+            weft_hash_add(&h, t->part->run[d],
+                          sizeof *t->part->run[d] * (size_t)t->part->n[d]);
+        }
+    }
+    return weft_hash_value(&h);
+}
+
+static void describe_slot(weft_comm_shm_slot *slot, const weft_comm *end,
+                          const weft_state *s)
+{
+    int64_t at = 0;
+    if (weft_comm_shm_find(end, weft_state_memory(s)->address, &at) != end->rank) at = -1;
+    atomic_store(&slot->state_step, -1);
+    atomic_store(&slot->state_at, at);
+    atomic_store(&slot->state_bytes, weft_state_memory(s)->bytes);
+    atomic_store(&slot->state_layout, hash_layout(s));
+}
+
+/* The memory that the slot has, laid out for the program; it may be of another layout. */
+static weft_status adopt_state(const weft_compiled *made, weft_comm *comm,
+                               weft_device *device, const weft_comm_shm_slot *slot,
+                               weft_state **out)
+{
+    int         slab  = weft_program_state_slab(made->program);
+    int64_t     bytes = atomic_load(&slot->state_bytes);
+    weft_memory m     = {device, WEFT_SPACE_SHARED, NULL, bytes};
+    if (slab < 0 || bytes < 1 || bytes != made->program->slab[slab].bytes)
+        return WEFT_ERR_ARG;
+    WEFT_TRY(weft_comm_shm_adopt(weft_comm_shared_end(comm), atomic_load(&slot->state_at),
+                                 bytes, &m.address));
+    return make_state(made, &m, free_slab, comm, out);
+}
+
+weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
+                                         weft_device *device, bool adopts,
+                                         weft_state **out)
+{
+    weft_comm_shm_slot *slot = weft_program_state_slot(comm);
+    int64_t             step = atomic_load(&slot->state_step);
+    if (adopts && step >= 0 && adopt_state(made, comm, device, slot, out) == WEFT_OK) {
+        if (hash_layout(*out) == atomic_load(&slot->state_layout)) {
+            weft_state_set_step(*out, step);
+            return WEFT_OK;
+        }
+        weft_state_destroy(*out);
+    }
+    WEFT_TRY(weft_program_state_create(made, comm, device, out));
+    describe_slot(slot, weft_comm_shared_end(comm), *out);
+    return WEFT_OK;
 }
 
 static bool is_same_tensor(const weft_state_tensor *a, const weft_state_tensor *b)

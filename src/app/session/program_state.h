@@ -9,6 +9,7 @@
 #define WEFT_SESSION_PROGRAM_STATE_H
 
 #include "comm/comm.h"
+#include "comm/shm.h"
 #include "compile/compile.h"
 #include "state/state.h"
 
@@ -34,5 +35,13 @@ weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
 weft_status weft_program_state_share(const weft_compiled *made, const weft_state *first,
                                      weft_comm *comm, weft_state **out);
 bool        weft_program_state_is_shared(const weft_state *s, const weft_state *first);
+
+/* Where slabs outlive ranks (comm/shm.h): this rank's record of its state; NULL: they do not. */
+weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm);
+/* The state that the slot has, if it is whole and laid out for the program (its step is then at
+ * least 0) and `adopts` is set; else a new one, of which the slot is told. */
+weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
+                                         weft_device *device, bool adopts,
+                                         weft_state **out);
 
 #endif

@@ -22,8 +22,9 @@ enum {
 
 /* How far a rank is. */
 typedef struct progress_card {
-    int32_t          started, has_state; /* has_state: whole, after state_step */
-    int64_t          state_step, first_step, steps, saved_step;
+    int32_t          started;
+    int64_t          state_step; /* all of its state is after that; -1: it is not whole */
+    int64_t          first_step, steps, saved_step;
     int64_t          micro_batch, lanes;
     char             reduction[16], folder[1024];
     weft_metrics_row row; /* of step `steps`; step 0: there is none */
@@ -49,14 +50,27 @@ void weft_session__tell_agent(const weft_session *s, weft_membership_news news)
                 news == WEFT_MEMBERSHIP_READY ? s->out.folder : NULL);
 }
 
+static weft_comm_shm_slot *slot_of(const weft_session *s)
+{
+    return s->now && s->now->comm ? weft_program_state_slot(s->now->comm) : NULL;
+}
+
+void weft_session__mark_state(weft_session *s, int64_t step)
+{
+    weft_comm_shm_slot *slot = slot_of(s);
+    if (slot) atomic_store(&slot->state_step, step);
+    if (s->state) weft_state_set_step(s->state, step);
+}
+
 /* ---- catching up ---- */
 
 static void fill_card(const weft_session *s, progress_card *c)
 {
-    *c = (progress_card){.started = s->started, .state_step = -1};
+    weft_comm_shm_slot *slot = slot_of(s);
+    *c                       = (progress_card){.started = s->started, .state_step = -1};
+    if (slot) c->state_step = atomic_load(&slot->state_step);
     if (!s->started) return;
-    c->state_step  = s->state ? weft_state_step(s->state) : -1;
-    c->has_state   = c->state_step >= 0;
+    if (!slot && s->state) c->state_step = weft_state_step(s->state);
     c->first_step  = s->r.first_step;
     c->steps       = s->r.steps;
     c->saved_step  = s->out.saved_step;
@@ -128,7 +142,7 @@ static weft_status compare_cards(weft_session *s, const progress_card *card)
     if (g->leader < 0) return WEFT_OK;
     const progress_card *c = &card[g->leader];
     g->continues           = true;
-    g->step                = c->state_step;
+    g->step                = c->state_step; /* a slot whose rank is new is no further */
     for (int r = 0; r < n; r++)
         if (card[r].saved_step > s->out.saved_step)
             s->out.saved_step = card[r].saved_step;
@@ -258,10 +272,17 @@ static weft_status run_move(weft_session *s, weft_state *have, const weft_holder
     return st;
 }
 
+static void set_step(const weft_session *s, weft_state *to, int64_t step)
+{
+    weft_comm_shm_slot *slot = slot_of(s);
+    if (slot) atomic_store(&slot->state_step, step);
+    weft_state_set_step(to, step);
+}
+
 weft_status weft_session__find_state(weft_session *s, weft_state *to)
 {
     weft_generation *g     = s->now;
-    weft_state      *empty = NULL, *have = s->state;
+    weft_state      *empty = NULL, *have = slot_of(s) ? to : s->state;
     weft_holders    *from = NULL;
     weft_status      st   = WEFT_OK;
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_BUILT);
@@ -272,11 +293,12 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
     WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
     g->restores = !is_complete(from, g->holders);
     if (g->restores) {
-        weft_state_set_step(to, -1);
+        set_step(s, to, -1);
         WEFT_GO(weft_state_zero(to)); /* optimizer states begin so */
     } else {
+        if (have == empty) set_step(s, to, -1);
         WEFT_GO(run_move(s, have, from, to));
-        weft_state_set_step(to, g->step);
+        set_step(s, to, g->step);
     }
 out:
     weft_holders_destroy(from);
@@ -358,6 +380,10 @@ static void forget_start(weft_session *s)
     close_outputs(s);
     s->r.steps = s->r.first_step = 0;
     s->out.saved_step            = -1;
+    s->job                       = *s->asked; /* what was decided is decided anew */
+    s->job.source                = s->model_source;
+    s->by_devices                = false;
+    if (s->device && !strcmp(s->job.device, "auto")) s->job.device = s->device->kernels;
 }
 
 weft_status weft_session__keep_for_next(weft_session *s)
@@ -374,7 +400,8 @@ weft_status weft_session__keep_for_next(weft_session *s)
         forget_start(s);
         return WEFT_OK;
     }
-    if (s->state && weft_state_step(s->state) < 0 && weft_generation_is_state_shared(s)) {
+    bool outlives = slot_of(s) || (s->state && weft_state_step(s->state) < 0);
+    if (outlives && weft_generation_is_state_shared(s)) {
         weft_state_destroy(s->state);
         s->state = NULL;
     }

@@ -128,7 +128,7 @@ weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
 {
     static const weft_session_options none;
     *s = (weft_session){
-        .job = *j, .o = o ? o : &none, .out = {.claim = -1, .saved_step = -1}};
+        .job = *j, .asked = j, .o = o ? o : &none, .out = {.claim = -1, .saved_step = -1}};
     s->say         = (weft_say){.quiet = s->o->quiet};
     s->r.eval_loss = s->r.loss = s->r.grad_norm = NAN;
     return weft_arena_create(&s->arena);

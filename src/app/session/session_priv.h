@@ -120,6 +120,7 @@ typedef enum weft_session__fault {
  * state, the step it has got to. */
 typedef struct weft_session {
     weft_job                    job; /* a copy: decide.c fills in micro_batch and lanes */
+    const weft_job             *asked; /* as it came */
     const weft_session_options *o;
     weft_arena                 *arena;
     weft_say                    say;
@@ -188,6 +189,8 @@ weft_status weft_session__catch_up(weft_session *s);
  * has its memory. */
 weft_status weft_session__take_plan(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
+/* The step after which the state is whole; -1: of none, from now on. */
+void        weft_session__mark_state(weft_session *s, int64_t step);
 weft_status weft_session__continue(weft_session *s);
 /* Before a generation is closed that has lost a rank. */
 weft_status weft_session__keep_for_next(weft_session *s);

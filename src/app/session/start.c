@@ -39,7 +39,7 @@ weft_status weft_session__fill_state(weft_session *s)
     }
     weft_ckpt_close(s->resume);
     s->resume = NULL;
-    weft_state_set_step(s->state, s->r.first_step);
+    weft_session__mark_state(s, s->r.first_step);
     return WEFT_OK;
 }
 

@@ -21,10 +21,8 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
         weft_runner_put(s->now->runner, "lr", row->lr);
         weft_runner_put(s->now->runner, "step", (double)row->step);
         weft_runner_put(s->now->runner, "inv_n", 1 / (double)row->labels);
-        weft_status st = weft_runner_step(s->now->runner, row->step - 1);
-        /* an update that was broken off: some of the state is of this step, some is not */
-        if (st != WEFT_OK && s->committed) weft_state_set_step(s->state, -1);
-        WEFT_TRY(st);
+        /* an update that is broken off leaves a state of no step (commit.c) */
+        WEFT_TRY(weft_runner_step(s->now->runner, row->step - 1));
         row->loss = weft_runner_get(s->now->runner, "step.loss") / (double)row->labels;
         row->grad_norm = weft_runner_get(s->now->runner, "step.grad_norm");
     } else {
@@ -109,7 +107,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
         WEFT_TRY(run_step(s, &row));
         WEFT_TRY(weft_session__check_step(s, &row));
         WEFT_TRY(weft_session__read_loads(s, &row));
-        weft_state_set_step(s->state, step);
+        weft_session__mark_state(s, step);
         s->r.steps     = step;
         s->r.loss      = row.loss;
         s->r.grad_norm = row.grad_norm;

@@ -6,7 +6,8 @@
 
 static weft_status join_host(const weft_membership *m, double timeout_s, weft_comm **out)
 {
-    return weft_comm_shm_join(m->shm_fd, m->local_rank, timeout_s, out);
+    return weft_comm_shm_join_kept(m->shm_fd, m->has_kept ? m->kept_fd : -1,
+                                   m->local_rank, timeout_s, out);
 }
 
 /* All ranks over the network, then those of this host. */

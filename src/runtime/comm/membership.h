@@ -19,6 +19,9 @@ typedef struct weft_membership {
     int      rank, world;
     int      local_rank, local_world; /* among the ranks of this host */
     int shm_fd; /* memory of this host's ranks (shm.h); -1: this rank is alone on it */
+    /* With its epoch: slabs are in kept_fd, which outlives it. */
+    bool has_kept;
+    int  kept_fd;
     /* Where there are several hosts: a key that only the ranks of this membership have, and the
      * address of each (weft_comm_net_address).  Borrowed. */
     weft_comm_key      key;

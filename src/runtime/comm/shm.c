@@ -73,8 +73,10 @@ static weft_status fill(weft_comm_shm *w, int world)
     w->rank  = (shm_rank *)(void *)((char *)p + ranks_at());
     *w->head = h;
     WEFT_TRY(weft_comm__shm_init_mutex(&w->head->lock));
-    for (int r = 0; r < world; r++)
+    for (int r = 0; r < world; r++) {
         WEFT_TRY(weft_comm__shm_init_mutex(&w->rank[r].alive));
+        atomic_store(&w->rank[r].slot.state_step, -1);
+    }
     return WEFT_OK;
 }
 
@@ -149,6 +151,8 @@ static void shm_destroy(weft_comm *c)
     shm_end *e = shm_of(c);
     weft_comm__shm_unwatch(e);
     if (e->head) munmap(e->base, e->head->file_bytes);
+    if (e->kept_base) munmap(e->kept_base, e->kept_bytes);
+    if (e->slab_fd >= 0 && e->slab_fd != e->fd) close(e->slab_fd);
     if (e->fd >= 0) close(e->fd);
     for (void *k = e->opened, *next; k; k = next) {
         next = *(void **)k;
@@ -263,7 +267,31 @@ static weft_status wait_for_all(shm_end *e)
     return WEFT_OK;
 }
 
-static weft_status join(shm_end *e, int fd, int rank)
+/* The slabs, and the record of this rank, out of another file. */
+static weft_status map_kept(shm_end *e, int kept)
+{
+    shm_head h;
+    e->slab_fd = e->fd;
+    if (kept < 0) return WEFT_OK;
+    WEFT_TRY(read_head(kept, &h));
+    if (h.file_bytes != e->head->file_bytes || h.slab_at != e->head->slab_at)
+        return WEFT_FAIL(WEFT_ERR_ARG, "slabs of %u ranks for %u", h.world,
+                         e->head->world);
+    e->slab_fd = fcntl(kept, F_DUPFD_CLOEXEC, 3);
+    if (e->slab_fd < 0) return fail_errno("dup");
+    if (mmap(e->base + h.slab_at, h.file_bytes - h.slab_at, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED | MAP_NORESERVE, e->slab_fd,
+             (off_t)h.slab_at) == MAP_FAILED)
+        return fail_errno("mmap");
+    void *p = mmap(NULL, h.heap_at, PROT_READ | PROT_WRITE, MAP_SHARED, e->slab_fd, 0);
+    if (p == MAP_FAILED) return fail_errno("mmap");
+    e->kept_base  = p;
+    e->kept_bytes = h.heap_at;
+    e->kept       = &((shm_rank *)(void *)((char *)p + ranks_at()))[e->c.rank].slot;
+    return WEFT_OK;
+}
+
+static weft_status join(shm_end *e, int fd, int kept, int rank)
 {
     shm_head h;
     WEFT_TRY(read_head(fd, &h));
@@ -275,6 +303,7 @@ static weft_status join(shm_end *e, int fd, int rank)
     if (e->fd < 0) return fail_errno("dup");
     WEFT_TRY(map_all(e, h.file_bytes));
     e->c.epoch = h.epoch;
+    WEFT_TRY(map_kept(e, kept));
     tell_processors(e);
     e->cache_bytes = last_cache();
     WEFT_TRY(weft_comm__shm_watch(e));
@@ -300,15 +329,26 @@ weft_status weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out)
     return WEFT_OK;
 }
 
+weft_comm_shm_slot *weft_comm_shm_kept_slot(const weft_comm *c)
+{
+    return shm_of(c)->kept;
+}
+
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out)
+{
+    return weft_comm_shm_join_kept(fd, -1, rank, timeout_s, out);
+}
+
+weft_status weft_comm_shm_join_kept(int fd, int kept, int rank, double timeout_s,
+                                    weft_comm **out)
 {
     shm_end *e = calloc(1, sizeof *e);
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    e->fd          = -1;
-    e->c           = (weft_comm){.transport = "shm", .op = &ops, .impl = e};
-    e->c.timeout_s = timeout_s;
+    e->fd = e->slab_fd = -1;
+    e->c               = (weft_comm){.transport = "shm", .op = &ops, .impl = e};
+    e->c.timeout_s     = timeout_s;
     pthread_mutex_init(&e->opening, NULL);
-    weft_status st = join(e, fd, rank);
+    weft_status st = join(e, fd, kept, rank);
     if (st != WEFT_OK)
         shm_destroy(&e->c);
     else

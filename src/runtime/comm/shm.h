@@ -34,10 +34,15 @@ void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch);
  * epoch. */
 void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
 
-/* What a rank tells its launcher without a message; it outlives the rank. */
+/* What a rank tells its launcher, and the process that takes its place, without a message; it
+ * outlives the rank. */
 typedef struct weft_comm_shm_slot {
     _Atomic uint64_t progress; /* moves while the rank makes progress (base/progress.h) */
     _Atomic int64_t  step;     /* the last one that its ranks have committed */
+    /* Its state, where slabs outlive ranks: where in the slab, how it is laid out (a hash), and the
+     * step after which all of it is; -1: of none, as while it is updated. */
+    _Atomic int64_t  state_at, state_bytes, state_step;
+    _Atomic uint64_t state_layout;
 } weft_comm_shm_slot;
 
 /* The launcher's view, and the same in the rank, which stays mapped as long as the process lives.
@@ -47,6 +52,12 @@ weft_status         weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot 
 
 /* Joins and waits for the others to do so.  fd is copied.  WEFT_ERR_ARG: fd is no such memory. */
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out);
+/* The same with slabs in `kept`, memory of as many ranks that all of them give and that outlives
+ * epochs: what a rank frees there, or leaves, keeps its pages. */
+weft_status weft_comm_shm_join_kept(int fd, int kept, int rank, double timeout_s,
+                                    weft_comm **out);
+/* This rank's, in the memory that outlives epochs; NULL: slabs go with the epoch. */
+weft_comm_shm_slot *weft_comm_shm_kept_slot(const weft_comm *c);
 
 /* Without a launcher of ours: position 0 of n processes of one host creates the memory, the
  * others get it over a socket named by key (no file; the name is gone with the socket).  *fd is
@@ -57,6 +68,9 @@ weft_status weft_comm_shm_meet(const char *key, int me, int n, double timeout_s,
  * touched. */
 weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out);
 void        weft_comm_shm_free(weft_comm *c, void *p); /* p may be NULL */
+/* What an earlier epoch has left in this rank's slab, as it is; before anything is allocated there.
+ * WEFT_ERR_ARG: it is not in the slab. */
+weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out);
 /* A place in a slab by rank and offset, to tell peers about it; -1: p is in no slab. */
 int   weft_comm_shm_find(const weft_comm *c, const void *p, int64_t *offset);
 void *weft_comm_shm_at(const weft_comm *c, int rank, int64_t offset);

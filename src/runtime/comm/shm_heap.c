@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -234,7 +235,7 @@ static weft_status make_pages(shm_end *e, char *p, int64_t bytes)
 {
     int64_t huge = bytes / SHM_HUGE * SHM_HUGE;
     for (int64_t at = 0; at < huge; at += SHM_HUGE)
-        if (fallocate(e->fd, 0, (off_t)(p - e->base + at), SHM_PAGE))
+        if (fallocate(e->slab_fd, 0, (off_t)(p - e->base + at), SHM_PAGE))
             return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %lld shared bytes: %s",
                              (long long)bytes, strerror(errno));
     for (int64_t at = 0; at < huge; at += SHM_HUGE)
@@ -263,6 +264,50 @@ static int64_t find_room(const shm_end *e, int64_t bytes, int64_t align, int *i)
     return at + bytes <= (int64_t)e->head->slab_bytes ? at : -1;
 }
 
+static weft_status add_used(shm_end *e, int i, int64_t at, int64_t bytes)
+{
+    if (e->n_used == e->cap_used) {
+        int        cap = e->cap_used ? 2 * e->cap_used : 16;
+        shm_range *u   = realloc(e->used, sizeof *u * (size_t)cap);
+        if (!u) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+        e->used     = u;
+        e->cap_used = cap;
+    }
+    memmove(e->used + i + 1, e->used + i, sizeof *e->used * (size_t)(e->n_used - i));
+    e->used[i] = (shm_range){at, bytes};
+    e->n_used++;
+    return WEFT_OK;
+}
+
+/* Zeroed pages.  What the slab has there of an earlier epoch is used again where it is whole:
+ * making pages takes longer than clearing them. */
+static weft_status make_zeroed(shm_end *e, char *p, int64_t bytes)
+{
+    off_t at = (off_t)(p - e->base);
+    if (e->kept && lseek(e->slab_fd, at, SEEK_HOLE) >= at + bytes) {
+        memset(p, 0, (size_t)bytes);
+        return WEFT_OK;
+    }
+    /* what a rank of this number that died may have left there */
+    fallocate(e->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes);
+    return make_pages(e, p, bytes);
+}
+
+weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out)
+{
+    shm_end *e    = shm_of(c);
+    int64_t  room = (int64_t)e->head->slab_bytes;
+    if (!e->kept || e->n_used || offset < 0 || bytes < 1 || offset % SHM_PAGE ||
+        bytes > room || offset > room - bytes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d: bytes %lld to %lld are not in its slab",
+                         c->rank, (long long)offset, (long long)(offset + bytes));
+    pthread_mutex_lock(&e->opening);
+    weft_status st = add_used(e, 0, offset, (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE);
+    pthread_mutex_unlock(&e->opening);
+    *out = e->base + own_at(e) + offset;
+    return st;
+}
+
 weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
 {
     shm_end *e     = shm_of(c);
@@ -275,21 +320,9 @@ weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
     if (at < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "rank %d: no room for %lld bytes in its slab",
                           c->rank, (long long)bytes));
-    if (e->n_used == e->cap_used) {
-        int        cap = e->cap_used ? 2 * e->cap_used : 16;
-        shm_range *u   = realloc(e->used, sizeof *u * (size_t)cap);
-        if (!u) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-        e->used     = u;
-        e->cap_used = cap;
-    }
     char *p = e->base + own_at(e) + at;
-    /* what a rank of this number that died may have left there */
-    fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(p - e->base),
-              round);
-    WEFT_GO(make_pages(e, p, round));
-    memmove(e->used + i + 1, e->used + i, sizeof *e->used * (size_t)(e->n_used - i));
-    e->used[i] = (shm_range){at, round};
-    e->n_used++;
+    WEFT_GO(make_zeroed(e, p, round));
+    WEFT_GO(add_used(e, i, at, round));
     *out = p;
 out:
     pthread_mutex_unlock(&e->opening);
@@ -304,8 +337,9 @@ void weft_comm_shm_free(weft_comm *c, void *p)
     pthread_mutex_lock(&e->opening);
     for (int i = 0; i < e->n_used; i++) {
         if (e->used[i].at != at) continue;
-        fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  (off_t)(own_at(e) + at), e->used[i].bytes);
+        if (!e->kept)
+            fallocate(e->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      (off_t)(own_at(e) + at), e->used[i].bytes);
         e->n_used--;
         memmove(e->used + i, e->used + i + 1, sizeof *e->used * (size_t)(e->n_used - i));
         break;

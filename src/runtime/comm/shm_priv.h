@@ -80,9 +80,13 @@ typedef struct shm_range {
 
 /* A rank's end. */
 typedef struct shm_end {
-    weft_comm       c;
-    int             fd;
-    char           *base; /* the file */
+    weft_comm c;
+    int       fd;
+    int       slab_fd; /* the file with the slabs: fd, or one that outlives epochs */
+    char     *base;    /* the file */
+    weft_comm_shm_slot *kept;   /* this rank's in slab_fd, where that is another file, */
+    size_t          kept_bytes; /* which is mapped for so many bytes from kept_base on */
+    void           *kept_base;
     shm_head       *head;
     shm_rank       *rank;
     int             spin;

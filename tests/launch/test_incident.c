@@ -1,0 +1,60 @@
+/* A line of incidents.jsonl: what was lost, what was decided, phases that add up. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "launch/incident.h"
+
+static const weft_incident lost = {.rank      = 2,
+                                   .pid       = 77,
+                                   .epoch     = 4,
+                                   .step      = 9,
+                                   .what      = "killed by signal 9 (SIGKILL)",
+                                   .noticed   = "waitpid",
+                                   .wall_s    = 1000.5,
+                                   .noticed_s = 10};
+
+static void a_job_that_goes_on(void **state)
+{
+    (void)state;
+    weft_text             t = {0};
+    weft_incident_outcome o = {.decided     = "replace",
+                               .why         = "",
+                               .epoch       = 5,
+                               .step        = 10,
+                               .decided_s   = 10.001,
+                               .at_s        = {10.002, 10.004, 10.005, 10.015, 10.016},
+                               .committed_s = 10.1};
+    weft_incident_print(&lost, &o, &t);
+    assert_string_equal(
+        t.s, "{\"time\": 1000.500, \"rank\": 2, \"pid\": 77, \"epoch\": 4, \"step\": 9, "
+             "\"what\": \"killed by signal 9 (SIGKILL)\", \"noticed\": \"waitpid\", "
+             "\"decided\": \"replace\", \"next_epoch\": 5, \"next_step\": 10, "
+             "\"ms\": {\"decide\": 1.000, \"leave\": 1.000, \"start\": 2.000, "
+             "\"connect\": 1.000, \"build\": 10.000, \"move\": 1.000, \"step\": 84.000, "
+             "\"total\": 100.000}}\n");
+    weft_text_fini(&t);
+}
+
+static void a_job_that_ends(void **state)
+{
+    (void)state;
+    weft_text             t = {0};
+    weft_incident_outcome o = {.decided = "end", .why = "too \"often\""};
+    weft_incident_print(&lost, &o, &t);
+    assert_non_null(strstr(
+        t.s, "\"decided\": \"end\", \"why\": \"too \\\"often\\\"\", \"ms\": {}}\n"));
+    weft_text_fini(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_goes_on),
+        cmocka_unit_test(a_job_that_ends),
+    };
+    return cmocka_run_group_tests_name("incident", tests, NULL, NULL);
+}

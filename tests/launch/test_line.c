@@ -1,0 +1,126 @@
+/* The control connection of a rank: views with a descriptor, the end, what is no message. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launch/line.h"
+
+static int open_line(weft_line **l)
+{
+    int pair[2];
+    assert_int_equal(
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    assert_int_equal(weft_line_open(pair[1], l), WEFT_OK);
+    return pair[0];
+}
+
+static void send_view(int agent, uint32_t epoch)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(
+        weft_line_put(
+            agent,
+            &(weft_line_message){.kind = WEFT_LINE_VIEW, .epoch = epoch, .world = 3}, fd),
+        WEFT_OK);
+    close(fd);
+}
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void the_newest_view_counts(void **state)
+{
+    (void)state;
+    weft_line     *l;
+    weft_line_view v;
+    struct stat    s;
+    int            agent = open_line(&l), before = 0;
+    send_view(agent, 1);
+    assert_int_equal(weft_line_await(l, 0, &v), WEFT_OK);
+    assert_int_equal(v.epoch, 1);
+    assert_int_equal(v.world, 3);
+    assert_int_equal(fstat(v.shm_fd, &s), 0);
+    for (uint32_t epoch = 2; epoch < 200; epoch += 2) {
+        send_view(agent, epoch);
+        send_view(agent, epoch - 1); /* older: dropped */
+        send_view(agent, epoch + 1);
+        assert_int_equal(weft_line_await(l, epoch, &v), WEFT_OK);
+        assert_int_equal(v.epoch, epoch + 1);
+        assert_int_equal(fstat(v.shm_fd, &s), 0);
+        assert_false(weft_line_has_newer(l, v.epoch));
+        assert_true(weft_line_has_newer(l, epoch));
+        if (epoch == 20) before = count_descriptors();
+    }
+    assert_int_equal(count_descriptors(), before);
+    weft_line_close(l);
+    close(agent);
+}
+
+static void the_end_ends_every_wait(void **state)
+{
+    (void)state;
+    weft_line     *l;
+    weft_line_view v;
+    int            agent = open_line(&l);
+    send_view(agent, 1);
+    weft_line_put(agent, &(weft_line_message){.kind = WEFT_LINE_END, .text = "enough"},
+                  -1);
+    assert_int_equal(weft_line_await(l, 1, &v), WEFT_ERR_PEER);
+    assert_non_null(strstr(weft_error_text(), "enough"));
+    weft_line_close(l);
+    close(agent);
+    agent = open_line(&l);
+    close(agent); /* the agent was killed */
+    assert_int_equal(weft_line_await(l, 0, &v), WEFT_ERR_PEER);
+    weft_line_close(l);
+}
+
+static void what_is_no_message_closes_the_line(void **state)
+{
+    (void)state;
+    weft_line        *l;
+    weft_line_message m;
+    char              bad[sizeof m] = "no message";
+    int               agent         = open_line(&l), fd;
+    bool              closed;
+    assert_false(weft_line_take(agent, &m, &fd, &closed)); /* nothing is there */
+    assert_false(closed);
+    weft_line_send(l, &(weft_line_message){.kind = WEFT_LINE_READY, .step = 7});
+    assert_true(weft_line_take(agent, &m, &fd, &closed));
+    assert_int_equal(m.kind, WEFT_LINE_READY);
+    assert_int_equal(m.step, 7);
+    weft_line_close(l);
+    assert_false(weft_line_take(agent, &m, &fd, &closed));
+    assert_true(closed);
+    close(agent);
+    for (size_t n = 1; n <= sizeof bad; n += sizeof bad - 1) {
+        weft_line_view v;
+        agent = open_line(&l);
+        assert_int_equal(send(agent, bad, n, 0), (ssize_t)n);
+        assert_int_equal(weft_line_await(l, 0, &v), WEFT_ERR_PEER);
+        weft_line_close(l);
+        close(agent);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_newest_view_counts),
+        cmocka_unit_test(the_end_ends_every_wait),
+        cmocka_unit_test(what_is_no_message_closes_the_line),
+    };
+    return cmocka_run_group_tests_name("line", tests, NULL, NULL);
+}
