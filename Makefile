@@ -125,7 +125,7 @@ names: build
 	@tools/check_names.sh $(BUILD)/CMakeFiles/cli_objects.dir/src/app
 	@python3 tools/check_types.py
 
-# On a machine with a GPU: BLOCK=ops, reference, bits, ranks, matrix, jobs, steps, sanitize, soak, wall, long or nccl (tools/gpu_run.sh).
+# On a machine with a GPU: BLOCK=ops, reference, bits, ranks, matrix, jobs, steps, speed, predict, sanitize, soak, wall, long or nccl (tools/gpu_run.sh).
 # GPUS=N HOSTS=FILE: ranks on several GPUs of several machines (tools/gpu_machines.sh)
 .PHONY: gpu-test
 gpu-test: build

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""gpu_jobs.py WEFT soak|wall|long|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
+"""gpu_jobs.py WEFT soak|starts|wall|long|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
 
     soak      2,000 steps of a small model: neither host nor device memory grows after the first 200
-    wall      gpt2 by wall clock: start to first step twice, 200 steps of a token file with clip 1.0, logging and one
+    starts    gpt2: from the start to the first step, twice
+    wall      gpt2 by wall clock: starts, 200 steps of a token file with clip 1.0, logging and one
               checkpoint beside weft bench's step, and the cores that the host used
     long      500 steps of gpt2 on real text (this repository's, by bytes), bf16 against the spread of three fp32 seeds;
               passed: the mean of the last 50 steps is inside it
@@ -104,15 +105,23 @@ def wait_for_step(p, out, n=1):
     return time.time()
 
 
-def wall():
+def gpt2_keys():
     data = write_tokens(1 << 23, 50257)
-    keys = ("model=gpt2", "data=" + data, "seq=1024", "batch=32", "dtype=bf16", "optimizer.clip=1.0")
-    good = True
+    return ("model=gpt2", "data=" + data, "seq=1024", "batch=32", "dtype=bf16", "optimizer.clip=1.0")
+
+
+def starts():
+    keys, good = gpt2_keys(), True
     for name in ("first start", "second start"):
         begun = time.time()
         p, out = start("start", *keys, "steps=2")
-        print("%s: %.2f s to the first step" % (name, wait_for_step(p, out) - begun))
+        print("%s: %.2f s to the first step" % (name, wait_for_step(p, out) - begun), flush=True)
         good &= finish(p, out)
+    return good
+
+
+def wall():
+    good, keys = starts(), gpt2_keys()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.time()
     p, out = start("wall", *keys, "steps=200", "checkpoint.every=100")

@@ -11,14 +11,16 @@
 #   matrix      the plans of make matrix with at most four ranks, which share the GPU and keep their processes, over peer and staged
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
+#   speed       five models beside PyTorch in the same run: ratios, memory (tools/gpu_speed.py)
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
 #   classes     the time of gpt2's instructions by kind and size
 #   nccl        NCCL with ranks that share the GPU: bits, aborts, kills; two launchers in two network namespaces
 #   machines    ranks on several GPUs: GPUS of each machine, of those that the file HOSTS names (tools/gpu_machines.sh)
-#   tune        algorithms of cublasLt measured: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
+#   tune        algorithms of cublasLt measured for the same five models: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
 #   predict     20 models: steps and memory predicted from a calibration (CLUSTER=file: that one), then measured
 #   sanitize    two steps of two-layer models under compute-sanitizer: memcheck, racecheck of own kernels
 #   soak        2,000 steps: no growth of host or device memory
+#   starts      gpt2: from the start to the first step, twice
 #   wall        gpt2 by wall clock: starts, 200 steps of weft train beside weft bench, cores of the host
 #   long        500 steps of gpt2 on real text, bf16 against the spread of three fp32 seeds
 #
@@ -34,7 +36,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,27s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,29s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
@@ -83,6 +85,10 @@ run_block() {
             bench "gpt2 bf16, batch 32, no graphs" WEFT_CUDA_GRAPH=0 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             bench "gpt2 bf16, batch 1" A=1 "gpt2 --batch 1 --seq 128 --dtype bf16"
         ;;
+    speed)
+        python3 tools/gpu_speed.py "$WEFT" compile --limit 160
+        python3 tools/gpu_speed.py "$WEFT" steps
+        ;;
     nccl) # 77: this machine lets us make no namespaces
         "$build/test_cuda_comm" nccl && { tests/hosts/nccl.sh "$build/weft" || [ $? = 77 ]; }
         ;;
@@ -94,7 +100,7 @@ run_block() {
         ;;
     tune)
         rm -f "$out/pinned.tsv"
-        bench "gpt2, measuring" "WEFT_CUDA_TUNE=$out/pinned.tsv" "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
+        python3 tools/gpu_speed.py "$WEFT" tune --out "$out/pinned.tsv" &&
             bench "gpt2, first offers" A=1 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             bench "gpt2, pinned" "WEFT_CUDA_PINNED=$out/pinned.tsv" "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             cat "$out/pinned.tsv"
@@ -104,7 +110,7 @@ run_block() {
         [ -n "${CLUSTER:-}" ] || "$WEFT" cluster calibrate --only gpus --list "$out/calibration.csv" -o "$cluster" || return
         python3 bench/predict/own_gpu.py --weft "$WEFT" --cluster "$cluster" --out "$out/predict"
         ;;
-    sanitize | soak | wall | long) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
+    sanitize | soak | starts | wall | long) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)
         echo "no block $1"
         return 2

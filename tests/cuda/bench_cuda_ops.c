@@ -13,10 +13,7 @@
 #include "plugin/plugin.h"
 #include "support/op_form.h"
 
-#define C(ID, attr, in, n_out)                                                           \
-    {                                                                                    \
-        WEFT_OP_##ID, attr, in, n_out                                                    \
-    }
+#define C(ID, attr, in, n_out) WEFT_TEST_CASE(ID, attr, in, n_out)
 
 static const weft_test_case cases[] = {
     C(CAST, "dtype=f32", "f32[50304,768]", 1), /* a copy: what memory gives */
@@ -108,20 +105,6 @@ static void fail(void)
         if ((call) != WEFT_OK) fail();                                                   \
     while (0)
 
-static void put(void *p, weft_dtype t, int64_t i, double x)
-{
-    union {
-        float    f;
-        uint32_t u;
-    } v = {(float)x};
-    switch (t) {
-    case WEFT_DTYPE_F32: ((float *)p)[i] = v.f; break;
-    case WEFT_DTYPE_BF16: ((uint16_t *)p)[i] = (uint16_t)(v.u >> 16); break;
-    case WEFT_DTYPE_F64: ((double *)p)[i] = x; break;
-    default: ((int32_t *)p)[i] = (int32_t)x; break;
-    }
-}
-
 /* Memory of the device for a value, with numbers of operand k, repeated. */
 static weft_memory place(weft_device *d, const weft_test_case *c, const weft_op_use *u,
                          int k)
@@ -141,7 +124,7 @@ static weft_memory place(weft_device *d, const weft_test_case *c, const weft_op_
     in[k]  = few;
     one.in = in;
     weft_test_case_fill(c, &one, k, 3, x);
-    for (int64_t i = 0; i < n; i++) put(p, t->dtype, i, x[i]);
+    for (int64_t i = 0; i < n; i++) weft_test_put(p, t->dtype, i, x[i]);
     MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, count * size, &m));
     for (int64_t i = 0; i < count; i += n)
         MUST(weft_device_write(&m, i * size, p, (count - i < n ? count - i : n) * size));

@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
 #include "gpu_test.h"
+#include "grouped_data.h"
 #include "plugin/plugin.h"
 #include "support/device_call.h"
-#include "support/fixture.h"
 
 enum {
     EXPERTS = 6,
@@ -27,48 +26,6 @@ static const sizes small = {200, 72, 136, {0, 65, 65, 130, 131, 180, 190}};
 static const sizes large = {5000, 1032, 1544, {0, 1301, 1301, 2177, 2178, 4000, 4801}};
 
 static weft_device *device;
-
-static float to_float(uint16_t x)
-{
-    union {
-        uint32_t u;
-        float    f;
-    } v = {(uint32_t)x << 16};
-    return v.f;
-}
-
-static void *make_room(int64_t bytes)
-{
-    void *p = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    assert_non_null(p);
-    return p;
-}
-
-static weft_view make_view(weft_dtype t, int n, const int64_t *d)
-{
-    weft_shape s     = weft_shape_make(n, d);
-    int64_t    count = weft_shape_count(&s);
-    return weft_view_make(make_room(count * weft_dtype_bytes(t)), t, &s);
-}
-
-/* Numbers around 0 in rows [0, used), no numbers behind them. */
-static void draw_rows(const weft_view *v, int64_t used)
-{
-    int64_t count = weft_shape_count(&v->shape), row = count / v->shape.d[0];
-    for (int64_t i = 0; i < count; i++) {
-        union {
-            float    f;
-            uint32_t u;
-        } x                   = {weft_random_uniform(test_draw()) - 0.5f};
-        ((uint16_t *)v->p)[i] = i < used * row ? (uint16_t)(x.u >> 16) : 0xffff;
-    }
-}
-
-static float get(const weft_view *v, int64_t i)
-{
-    return v->dtype == WEFT_DTYPE_F32 ? ((float *)v->p)[i]
-                                      : to_float(((uint16_t *)v->p)[i]);
-}
 
 static int expert_of(const sizes *s, int64_t r)
 {
@@ -103,7 +60,7 @@ static void start_trial(trial *t, weft_op op, const sizes *s, bool trans)
     weft_shape o = weft_shape_make(1, (int64_t[]){EXPERTS + 1});
     t->s         = s;
     t->trans     = trans;
-    t->in[2]     = weft_view_make(make_room(64), WEFT_DTYPE_I32, &o);
+    t->in[2]     = weft_view_make(grouped_room(64), WEFT_DTYPE_I32, &o);
     memcpy(t->in[2].p, s->offsets, sizeof s->offsets);
     assert_ok(weft_op_parse_attr(op, trans ? "trans=1" : "trans=0", arena, t->attr));
     t->call = (weft_kernel_call){.op        = op,
@@ -123,7 +80,7 @@ static void run_trial(trial *t)
     weft_step_scalars scalars = {0};
     size_t            bytes =
         (size_t)(weft_shape_count(&t->out[0].shape) * weft_dtype_bytes(t->out[0].dtype));
-    void *before = make_room((int64_t)bytes), *first = make_room((int64_t)bytes);
+    void *before = grouped_room((int64_t)bytes), *first = grouped_room((int64_t)bytes);
     memcpy(before, t->out[0].p, bytes);
     assert_ok(device_call_open(&c, device, NULL, &t->call, NULL));
     assert_ok(device_call_run(&c, &scalars));
@@ -132,38 +89,30 @@ static void run_trial(trial *t)
     assert_ok(device_call_run(&c, &scalars));
     device_call_close(&c);
     assert_memory_equal(first, t->out[0].p, bytes);
-    free(before);
-    free(first);
-}
-
-static void end_trial(trial *t)
-{
-    for (int i = 0; i < 3; i++) free(t->in[i].p);
-    free(t->out[0].p);
 }
 
 static void check_rows(const sizes *s, bool trans)
 {
     trial t;
     start_trial(&t, WEFT_OP_GROUPED_MATMUL, s, trans);
-    t.in[0]  = make_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->k});
-    t.in[1]  = make_view(WEFT_DTYPE_BF16, 3,
-                         (int64_t[]){EXPERTS, trans ? s->n : s->k, trans ? s->k : s->n});
-    t.out[0] = make_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->n});
-    draw_rows(&t.in[0], s->offsets[EXPERTS]);
-    draw_rows(&t.in[1], EXPERTS);
-    draw_rows(&t.out[0], 0);
+    t.in[0] = grouped_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->k});
+    t.in[1] =
+        grouped_view(WEFT_DTYPE_BF16, 3,
+                     (int64_t[]){EXPERTS, trans ? s->n : s->k, trans ? s->k : s->n});
+    t.out[0] = grouped_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->n});
+    grouped_draw(&t.in[0], s->offsets[EXPERTS]);
+    grouped_draw(&t.in[1], EXPERTS);
+    grouped_draw(&t.out[0], 0);
     run_trial(&t);
     for (int i = 0; i < SAMPLES; i++) {
         int64_t r = draw_below(s->rows), n = draw_below(s->n), e = expert_of(s, r);
         double  want = 0;
         for (int64_t k = 0; k < s->k && e >= 0; k++)
-            want += (double)get(&t.in[0], r * s->k + k) *
-                    (double)get(&t.in[1], trans ? (e * s->n + n) * s->k + k
-                                                : (e * s->k + k) * s->n + n);
-        check_near((double)get(&t.out[0], r * s->n + n), want, 0.01);
+            want += (double)grouped_get(&t.in[0], r * s->k + k) *
+                    (double)grouped_get(&t.in[1], trans ? (e * s->n + n) * s->k + k
+                                                        : (e * s->k + k) * s->n + n);
+        check_near((double)grouped_get(&t.out[0], r * s->n + n), want, 0.01);
     }
-    end_trial(&t);
 }
 
 static void check_gradient(const sizes *s, bool trans, bool add)
@@ -171,23 +120,22 @@ static void check_gradient(const sizes *s, bool trans, bool add)
     trial   t;
     int64_t m = trans ? s->n : s->k, n = trans ? s->k : s->n;
     start_trial(&t, WEFT_OP_GROUPED_MATMUL_WGRAD, s, trans);
-    t.in[0]  = make_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->k});
-    t.in[1]  = make_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->n});
-    t.out[0] = make_view(WEFT_DTYPE_F32, 3, (int64_t[]){EXPERTS, m, n});
+    t.in[0]  = grouped_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->k});
+    t.in[1]  = grouped_view(WEFT_DTYPE_BF16, 2, (int64_t[]){s->rows, s->n});
+    t.out[0] = grouped_view(WEFT_DTYPE_F32, 3, (int64_t[]){EXPERTS, m, n});
     for (int64_t i = 0; i < EXPERTS * m * n; i++) ((float *)t.out[0].p)[i] = 3;
-    draw_rows(&t.in[0], s->offsets[EXPERTS]);
-    draw_rows(&t.in[1], s->offsets[EXPERTS]);
+    grouped_draw(&t.in[0], s->offsets[EXPERTS]);
+    grouped_draw(&t.in[1], s->offsets[EXPERTS]);
     t.call.add = add;
     run_trial(&t);
     for (int i = 0; i < SAMPLES; i++) {
         int64_t e = draw_below(EXPERTS), a = draw_below(m), b = draw_below(n);
         double  want = add ? 3 : 0;
         for (int64_t r = s->offsets[e]; r < s->offsets[e + 1]; r++)
-            want += (double)get(&t.in[0], r * s->k + (trans ? b : a)) *
-                    (double)get(&t.in[1], r * s->n + (trans ? a : b));
-        check_near((double)get(&t.out[0], (e * m + a) * n + b), want, 1e-4);
+            want += (double)grouped_get(&t.in[0], r * s->k + (trans ? b : a)) *
+                    (double)grouped_get(&t.in[1], r * s->n + (trans ? a : b));
+        check_near((double)grouped_get(&t.out[0], (e * m + a) * n + b), want, 1e-4);
     }
-    end_trial(&t);
 }
 
 static const sizes *sizes_here(void)

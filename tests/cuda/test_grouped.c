@@ -5,9 +5,8 @@
 
 #include "support/test.h"
 
-#include "base/random.h"
 #include "cuda_priv.h"
-#include "support/fixture.h"
+#include "grouped_data.h"
 
 enum {
     MAX_LAUNCH = 8,
@@ -44,37 +43,19 @@ weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,
     return WEFT_OK;
 }
 
-static float to_float(uint16_t x)
-{
-    union {
-        uint32_t u;
-        float    f;
-    } v = {(uint32_t)x << 16};
-    return v.f;
-}
-
-static uint16_t to_bf16(float x)
-{
-    union {
-        float    f;
-        uint32_t u;
-    } v = {x};
-    return (uint16_t)((v.u + 0x7fffu + (v.u >> 16 & 1u)) >> 16);
-}
-
 /* Element (x, y, z); zero outside, as copies of boxes have it. */
 static float map_get(const weft_cuda_tensor_map *map, int64_t x, int64_t y, int64_t z)
 {
     map_parts m;
     memcpy(&m, map, sizeof m);
     if (x >= (int64_t)m.d[0] || y >= (int64_t)m.d[1] || z >= (int64_t)m.d[2]) return 0;
-    return to_float(((const uint16_t *)(uintptr_t)
-                         m.p)[(z * (int64_t)m.d[1] + y) * (int64_t)m.d[0] + x]);
+    return bf16_to_float(((const uint16_t *)(uintptr_t)
+                              m.p)[(z * (int64_t)m.d[1] + y) * (int64_t)m.d[0] + x]);
 }
 
 static float step_value(const weft_cuda_wgmma_step *s, float x, int64_t at)
 {
-    float u = s->p ? to_float(((uint16_t *)s->p)[at]) : 0, g;
+    float u = s->p ? bf16_to_float(((uint16_t *)s->p)[at]) : 0, g;
     switch (s->kind) {
     case WEFT_CUDA_MAP_ADD: return x + u;
     case WEFT_CUDA_MAP_MUL: return x * u;
@@ -82,7 +63,7 @@ static float step_value(const weft_cuda_wgmma_step *s, float x, int64_t at)
     case WEFT_CUDA_MAP_SILU_GRAD:
         g = 1 / (1 + expf(-u));
         return x * g * (1 + u * (1 - g));
-    default: ((uint16_t *)s->p)[at] = to_bf16(x); return x;
+    default: ((uint16_t *)s->p)[at] = float_to_bf16(x); return x;
     }
 }
 
@@ -105,8 +86,8 @@ static void multiply_rows(const weft_cuda_wgmma_args *a, bool turned)
                      map_get(&a->right, turned ? n : k, turned ? k : n, e);
             for (int s = 0; s < a->n_step; s++)
                 if (e >= 0 || a->step[s].kind == WEFT_CUDA_MAP_STORE)
-                    x = to_float(to_bf16(
-                        step_value(&a->step[s], to_float(to_bf16(x)), r * a->n + n)));
+                    x = bf16_to_float(float_to_bf16(step_value(
+                        &a->step[s], bf16_to_float(float_to_bf16(x)), r * a->n + n)));
         }
 }
 
@@ -140,17 +121,8 @@ weft_status weft_cuda_launch(const weft_kernel_ctx *x, weft_cuda_kernel k,
 
 static weft_view draw_view(weft_dtype t, int n, const int64_t *d)
 {
-    weft_shape s     = weft_shape_make(n, d);
-    int64_t    count = weft_shape_count(&s);
-    char      *room  = weft_arena_alloc(arena, (size_t)count * 4 + 64);
-    weft_view  v     = weft_view_make((char *)(((uintptr_t)room + 63) / 64 * 64), t, &s);
-    for (int64_t i = 0; i < count; i++) {
-        float x = weft_random_uniform(test_draw()) - 0.5f;
-        if (t == WEFT_DTYPE_F32)
-            ((float *)v.p)[i] = x;
-        else
-            ((uint16_t *)v.p)[i] = to_bf16(x);
-    }
+    weft_view v = grouped_view(t, n, d);
+    grouped_draw(&v, d[0]);
     return v;
 }
 
@@ -209,12 +181,6 @@ static void run_trial(trial *t)
     }
 }
 
-static float at_2(const weft_view *v, int64_t i)
-{
-    return v->dtype == WEFT_DTYPE_F32 ? ((float *)v->p)[i]
-                                      : to_float(((uint16_t *)v->p)[i]);
-}
-
 /* The product itself, by what the operator says. */
 static float want_at(const trial *t, int64_t r, int64_t n)
 {
@@ -223,8 +189,9 @@ static float want_at(const trial *t, int64_t r, int64_t n)
     float   x     = 0;
     for (int64_t e = 0; e < EXPERTS; e++)
         for (int64_t k = 0; k < K && r >= offsets[e] && r < offsets[e + 1]; k++)
-            x += at_2(&t->in[0], r * K + k) *
-                 at_2(&t->in[1], trans ? (e * N + n) * K + k : (e * K + k) * N + n);
+            x +=
+                grouped_get(&t->in[0], r * K + k) *
+                grouped_get(&t->in[1], trans ? (e * N + n) * K + k : (e * K + k) * N + n);
     return x;
 }
 
@@ -266,8 +233,8 @@ static void steps_ride_on_the_product(void **state)
     assert_int_equal(launched[0], WEFT_CUDA_grouped_wgmma);
     assert_true(grid_of[0].x > 0 && grid_of[0].x <= (unsigned)blocks);
     for (int64_t i = 0; i < ROWS * 24; i++) {
-        check_near(at_2(&t.out[0], i), want_at(&t, i / 24, i % 24));
-        check_near(at_2(&act, i), silu(want_at(&t, i / 24, i % 24)));
+        check_near(grouped_get(&t.out[0], i), want_at(&t, i / 24, i % 24));
+        check_near(grouped_get(&act, i), silu(want_at(&t, i / 24, i % 24)));
     }
 }
 
@@ -286,10 +253,11 @@ static void two_steps_behind_the_other_form(void **state)
     assert_int_equal(n_launch, 1);
     assert_int_equal(launched[0], WEFT_CUDA_grouped_wgmma_turned);
     for (int64_t i = 0; i < ROWS * 24; i++) {
-        float u = at_2(&gate, i), g = 1 / (1 + expf(-u));
-        check_near(at_2(&y, i), i / 24 < LAST ? want_at(&t, i / 24, i % 24) *
-                                                    at_2(&up, i) * g * (1 + u * (1 - g))
-                                              : 0);
+        float u = grouped_get(&gate, i), g = 1 / (1 + expf(-u));
+        check_near(grouped_get(&y, i), i / 24 < LAST ? want_at(&t, i / 24, i % 24) *
+                                                           grouped_get(&up, i) * g *
+                                                           (1 + u * (1 - g))
+                                                     : 0);
     }
 }
 
@@ -306,7 +274,7 @@ static void other_steps_follow(void **state)
     assert_int_equal(n_launch, 2);
     assert_int_equal(launched[1], WEFT_CUDA_steps_8);
     for (int64_t i = 0; i < ROWS * 24; i++)
-        check_near(at_2(&y, i), want_at(&t, i / 24, i % 24));
+        check_near(grouped_get(&y, i), want_at(&t, i / 24, i % 24));
 }
 
 static void check_gradient(const char *attr, bool add)
@@ -325,11 +293,11 @@ static void check_gradient(const char *attr, bool add)
     assert_int_equal(launched[0], WEFT_CUDA_grouped_wgmma_wgrad);
     for (int64_t i = 0; i < EXPERTS * m * n; i++) {
         int64_t e = i / m / n, a = i / n % m, b = i % n;
-        float   x = add ? at_2(&before, i) : 0;
+        float   x = add ? grouped_get(&before, i) : 0;
         for (int64_t r = offsets[e]; r < offsets[e + 1]; r++)
-            x += at_2(&t.in[0], r * K + (trans ? b : a)) *
-                 at_2(&t.in[1], r * N + (trans ? a : b));
-        check_near(at_2(&t.out[0], i), x);
+            x += grouped_get(&t.in[0], r * K + (trans ? b : a)) *
+                 grouped_get(&t.in[1], r * N + (trans ? a : b));
+        check_near(grouped_get(&t.out[0], i), x);
     }
 }
 

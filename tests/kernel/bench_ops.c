@@ -12,14 +12,10 @@
 #include "base/status.h"
 #include "kernel/gemm.h"
 #include "kernel/isa.h"
-#include "kernel/vec.h"
 #include "support/device_call.h"
 #include "support/op_cases.h"
 
-#define C(ID, attr, in, n_out)                                                           \
-    {                                                                                    \
-        WEFT_OP_##ID, attr, in, n_out                                                    \
-    }
+#define C(ID, attr, in, n_out) WEFT_TEST_CASE(ID, attr, in, n_out)
 #define ROWS(s)                                                                          \
     C(ADD, "", "f32[4," s ",768] f32[4," s ",768]", 1),                                  \
         C(ADD, "", "f32[4," s ",3072] f32[3072]", 1),                                    \
@@ -152,12 +148,7 @@ static void *fill(const weft_test_case *c, const weft_op_use *u, int k)
     char   *p = aligned_alloc(64, (size_t)(n + 32) / 16 * 16 * 8);
     if (!x || !p) exit(1);
     weft_test_case_fill(c, u, k, 3, x);
-    for (int64_t i = 0; i < n; i++) switch (u->in[k].dtype) {
-        case WEFT_DTYPE_F32: ((float *)(void *)p)[i] = (float)x[i]; break;
-        case WEFT_DTYPE_BF16: ((uint16_t *)(void *)p)[i] = bf16_round((float)x[i]); break;
-        case WEFT_DTYPE_F64: ((double *)(void *)p)[i] = x[i]; break;
-        default: ((int32_t *)(void *)p)[i] = (int32_t)x[i]; break;
-        }
+    for (int64_t i = 0; i < n; i++) weft_test_put(p, u->in[k].dtype, i, x[i]);
     free(x);
     return p;
 }

@@ -7,10 +7,7 @@
 #include "base/random.h"
 #include "base/status.h"
 
-#define C(ID, attr, in, n_out)                                                           \
-    {                                                                                    \
-        WEFT_OP_##ID, attr, in, n_out                                                    \
-    }
+#define C(ID, attr, in, n_out) WEFT_TEST_CASE(ID, attr, in, n_out)
 
 #define ADAM_IN(d) "f32" d " f32" d " f32" d " f32" d "+ f32[]=0.01 f32[]=0.7 f32[]=3"
 
@@ -552,4 +549,20 @@ const char *weft_test_case_text(const weft_test_case *c, char *buf, size_t n)
 {
     snprintf(buf, n, "%s %s (%s)", weft_op_get(c->op)->name, c->attr, c->in);
     return buf;
+}
+
+void weft_test_put(void *p, weft_dtype t, int64_t i, double x)
+{
+    union {
+        float    f;
+        uint32_t u;
+    } v = {(float)x};
+    switch (t) {
+    case WEFT_DTYPE_F32: ((float *)p)[i] = v.f; break;
+    case WEFT_DTYPE_BF16:
+        ((uint16_t *)p)[i] = (uint16_t)((v.u + 0x7fffu + (v.u >> 16 & 1u)) >> 16);
+        break;
+    case WEFT_DTYPE_F64: ((double *)p)[i] = x; break;
+    default: ((int32_t *)p)[i] = (int32_t)x; break;
+    }
 }

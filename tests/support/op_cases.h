@@ -27,6 +27,11 @@ typedef struct weft_test_case {
     int         n_out;
 } weft_test_case;
 
+#define WEFT_TEST_CASE(ID, attr, in, n_out)                                              \
+    {                                                                                    \
+        WEFT_OP_##ID, attr, in, n_out                                                    \
+    }
+
 extern const weft_test_case weft_test_cases[];
 extern const int            weft_n_test_case;
 
@@ -42,6 +47,9 @@ weft_status weft_test_case_make(const weft_test_case *c, weft_arena *a, weft_op_
  * elements. */
 void weft_test_case_fill(const weft_test_case *c, const weft_op_use *u, int k,
                          uint64_t seed, double *data);
+
+/* Element i of numbers of a type. */
+void weft_test_put(void *p, weft_dtype t, int64_t i, double x);
 
 /* "matmul spec=.. (f32[2,3] f32[3,4])" for messages. */
 const char *weft_test_case_text(const weft_test_case *c, char *buf, size_t n);
