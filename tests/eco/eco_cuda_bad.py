@@ -95,7 +95,8 @@ def check_memory(s, job, out):
     run(dict(big, output=out("just")), env=room)
     e = run(dict(big, output=out("never")), env=dict(WEFT_STUB_MEMORY=str(need - 1), WEFT_STUB_LOG=log), code=2)
     says(e, r"gpt2 needs [0-9.]+ GB on cuda:0 \(state [0-9.]+, work [0-9.]+, scratch [0-9.]+\), [0-9.]+ are free: "
-            r"micro_batch=4, recompute=selective \(needs [0-9.]+\) or 2 GPUs would do")
+            r"micro_batch=4, recompute=selective \(needs [0-9.]+\), offload=optimizer \(needs [0-9.]+\) or 2 GPUs "
+            r"would do")
     check(e and abs(float(re.search("needs ([0-9.]+) GB", e).group(1)) * 1e9 - need) < 1e5, "%s: %d bytes" % (e, need))
     same(allocations(log), [], "allocations before the line")
     run(dict(big, micro_batch=4, output=out("micro")), env=dict(WEFT_STUB_MEMORY=str(need - 1)))

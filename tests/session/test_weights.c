@@ -41,7 +41,7 @@ static weft_state *make_state(const weft_model *m)
         weft_interval run[WEFT_MAX_DIM];
         weft_part     p = weft_part_of_region(&r, run);
         OK(weft_state_add(s, &(weft_state_tensor){m->param[i].name, WEFT_DTYPE_F32,
-                                                  t.shape, &p, bytes}));
+                                                  t.shape, &p, bytes, false}));
         bytes += 4 * weft_shape_count(&t.shape);
     }
     return s;

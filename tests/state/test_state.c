@@ -106,7 +106,7 @@ static void what_a_state_knows(void **state)
     assert_int_equal(weft_state_step(s), -1);
     weft_state_set_step(s, 7);
     assert_int_equal(weft_state_step(s), 7);
-    weft_state_tensor t = {"a", WEFT_DTYPE_F32, shape, &part, 48};
+    weft_state_tensor t = {"a", WEFT_DTYPE_F32, shape, &part, 48, false};
     assert_ok(weft_state_add(s, &t));
     run[0].lo = 5; /* it was copied */
     assert_int_equal(weft_part_count(weft_state_at(s, 0)->part), 4);
@@ -147,9 +147,40 @@ static void a_clone_stands_alone(void **state)
     }
 }
 
+/* A tensor in the block of host memory is read, written and cloned like any other. */
+static void a_block_of_host_memory(void **state)
+{
+    static const float numbers[4] = {1, 2, 3, 4};
+    weft_shape         shape      = {.n = 1, .d = {4}};
+    weft_region        all        = weft_region_whole(&shape);
+    weft_interval      run[WEFT_MAX_DIM];
+    weft_part          part = weft_part_of_region(&all, run);
+    weft_state        *s, *clone;
+    float              got[4] = {0};
+    (void)state;
+    int64_t before = weft_device_bytes();
+    assert_ok(weft_state_create(weft_device_guard(), 16, &s));
+    weft_state_tensor t = {"m", WEFT_DTYPE_F32, shape, &part, 64, true};
+    assert_fails(weft_state_add(s, &t), WEFT_ERR_INTERNAL, "m: bytes 64 to 80");
+    assert_ok(weft_state_add_host_memory(s, 80));
+    assert_int_equal(weft_state_host_memory(s)->space, WEFT_SPACE_PINNED);
+    assert_ok(weft_state_add(s, &t));
+    assert_fails(weft_state_add_host_memory(s, 80), WEFT_ERR_INTERNAL, "one block");
+    assert_ok(weft_state_write(s, 0, &all, numbers));
+    assert_memory_equal((char *)weft_memory_host(weft_state_host_memory(s)) + 64, numbers,
+                        sizeof numbers);
+    assert_ok(weft_state_clone(s, &clone));
+    weft_state_destroy(s);
+    assert_ok(weft_state_read(clone, 0, &all, got));
+    assert_memory_equal(got, numbers, sizeof numbers);
+    weft_state_destroy(clone);
+    assert_int_equal(weft_device_bytes(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest test[] = {
+        cmocka_unit_test(a_block_of_host_memory),
         cmocka_unit_test(a_clone_stands_alone),
         cmocka_unit_test(regions_in_and_out),
         cmocka_unit_test(what_a_state_knows),

@@ -58,6 +58,8 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
                                     .share               = h.n_batch_split ? share : NULL,
                                     .shard_bucket_bytes  = how->gather_bytes,
                                     .gather_once         = h.overlap_param_gather > 0,
+                                    .shard_gradients     = how->shard_gradients,
+                                    .offload_bytes       = how->offload_bytes,
                                     .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
         if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             weft_program_verify(p[r]) != WEFT_OK)

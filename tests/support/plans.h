@@ -20,6 +20,9 @@ typedef struct test_plan_how {
     const int *cut; /* stages begin before these nodes */
     /* communication overlapped with compute, in buckets of so many bytes; 0: it is not */
     int64_t gather_bytes, reduce_bytes;
+    bool    shard_gradients; /* weft_partition_options */
+    /* updates on the host, in chunks of so many bytes; 0: they are not */
+    int64_t offload_bytes;
     double  norm_tol; /* of test_plan_nearly; 0: 1e-5 */
 } test_plan_how;
 

@@ -254,7 +254,8 @@ static weft_status step(rank *k, int s)
 
 static weft_status train(rank *k)
 {
-    weft_exec_options o = {.n_thread    = k->n_thread,
+    weft_exec_options o = {.device      = {weft_device_cpu(), weft_device_cpu()},
+                           .n_thread    = k->n_thread,
                            .comm        = k->comm,
                            .batch       = k->j->o.n_micro * k->j->o.rows,
                            .micro_batch = k->j->o.rows,

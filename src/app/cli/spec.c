@@ -22,6 +22,8 @@ void weft_cli_spec_options(weft_cli_spec *s, weft_cli_option *row)
          "gradients are scaled down to this norm; 0: never (1)"},
         {"recompute", 0, WEFT_CLI_TEXT, &s->recompute, "NAME",
          "none, selective or full (none)"},
+        {"offload", 0, WEFT_CLI_TEXT, &s->offload, "NAME",
+         "none, or optimizer: a GPU's optimizer states in the host's memory (none)"},
         {"dropout", 0, WEFT_CLI_FLAG, &s->dropout, NULL,
          "with the configuration's dropout"},
     };
@@ -47,8 +49,8 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
 {
     int64_t batch         = s->batch ? s->batch : 1,
             micro         = s->micro_batch ? s->micro_batch : batch;
-    const char *recompute = NULL;
-    s->spec               = weft_compile_spec_default(model, batch, s->seq);
+    const char *recompute = NULL, *offload = NULL;
+    s->spec = weft_compile_spec_default(model, batch, s->seq);
     if (batch % micro)
         return weft_cli_usage(c, "--micro-batch %lld does not divide --batch %lld",
                               (long long)micro, (long long)batch);
@@ -67,6 +69,9 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
     if (recompute)
         s->spec.recompute =
             (weft_strategy_recompute)weft_strategy_word("recompute", recompute);
+    if (code < 0) code = word_of(c, "offload", "none optimizer", s->offload, &offload);
+    if (offload)
+        s->spec.offload = (weft_strategy_offload)weft_strategy_word("offload", offload);
     const char *reduction = "invariant";
     if (code < 0)
         code = word_of(c, "reduction", "invariant fixed", s->reduction, &reduction);

@@ -262,12 +262,14 @@ static weft_status check_eval(const weft_job *j)
         j->file, every ? "every" : "batches");
 }
 
-/* Does it name keys of a strategy, besides those that any plan takes (bucket_bytes, recompute)? */
+/* Does it name keys of a strategy, besides those that any plan takes (bucket_bytes, recompute,
+ * offload)? */
 static bool names_strategy(const weft_job *j)
 {
     weft_strategy plain = weft_strategy_default();
     plain.bucket_bytes  = j->strategy.bucket_bytes;
     plain.recompute     = j->strategy.recompute;
+    plain.offload       = j->strategy.offload;
     return !weft_strategy_equal(&j->strategy, &plain);
 }
 
@@ -310,6 +312,13 @@ static weft_status resolve(weft_job *j)
                          (long long)j->lr_schedule.warmup);
     WEFT_TRY(check_eval(j));
     WEFT_TRY(check_devices(j));
+    if (j->strategy.offload && !strcmp(j->optimizer.name, "lamb"))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: offload=optimizer is not for optimizer.name=lamb, whose norms "
+            "are taken before the step is committed: choose adamw, adam, "
+            "adagrad or sgd, or offload=none",
+            j->file);
     j->plan_file =
         j->plan && strcmp(j->plan, "off") && strcmp(j->plan, "none") ? j->plan : NULL;
     if (j->plan_file && names_strategy(j))
@@ -442,6 +451,7 @@ weft_compile_spec weft_job_spec(const weft_job *j)
                                (weft_reduction)weft_reduction_parse(j->reduction),
                            .dtype     = j->dtype,
                            .recompute = (weft_strategy_recompute)j->strategy.recompute,
+                           .offload   = (weft_strategy_offload)j->strategy.offload,
                            .dropout   = j->dropout,
                            .optimizer = j->optimizer};
     if (is_for_gpus(j->device)) weft_compile_for_cuda(&s);

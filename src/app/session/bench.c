@@ -89,12 +89,14 @@ out:
 
 /* Of a GPU: slabs, scratch and workspaces.  Tables are the host's. */
 static int64_t count_memory(const weft_runner *r, const weft_device *d,
-                            const weft_training *t)
+                            const weft_program *p, const weft_training *t)
 {
     const weft_state  *state = weft_runner_state(r);
     weft_runner_memory m     = weft_runner_mem(r);
     m.bytes += weft_state_memory(state)->bytes;
-    if (d->facts) return m.bytes - m.table_bytes;
+    if (d->facts)
+        return m.bytes - m.table_bytes - weft_program_bytes(p, WEFT_SLAB_HOST_WORK);
+    m.bytes += weft_state_host_memory(state)->bytes;
     return m.bytes + weft_state_bytes(state) + weft_training_bytes(t);
 }
 
@@ -126,6 +128,7 @@ static weft_status check_memory(const weft_compile_spec *s, const weft_compiled 
 {
     weft_device_facts facts;
     weft_gpu_bytes    part;
+    WEFT_TRY(weft_gpu_check_offload((int)s->offload, d));
     if (!d->facts) return WEFT_OK;
     WEFT_TRY(d->facts(d, &facts));
     WEFT_TRY(weft_gpu_need(c->program, d, &part));
@@ -175,7 +178,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
                                 .trace =
                                     o->trace ? weft_runner_instructions(c.program) : 0};
     WEFT_GO(weft_runner_create(&with, &r));
-    b.mem_peak_bytes = count_memory(r, device, &t);
+    b.mem_peak_bytes = count_memory(r, device, c.program, &t);
     WEFT_GO(weft_bench_draw_weights(r, &c, pool));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);

@@ -10,6 +10,7 @@
 
 #include "comm/membership.h"
 #include "session/peak.h"
+#include "session/gpu_memory.h"
 #include "session/session_priv.h"
 
 enum {
@@ -89,6 +90,9 @@ static weft_status make_program(weft_session *s)
         s->kept.made = (weft_compiled){0};
         return WEFT_OK;
     }
+    WEFT_TRY(weft_gpu_check_offload(s->now->plan ? s->now->plan->strategy.offload
+                                                 : s->job.strategy.offload,
+                                    s->device));
     if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
         weft_training_fini(&s->training);
         WEFT_TRY(weft_compile_training(&spec, &s->training));
@@ -155,7 +159,7 @@ static int64_t state_memory(const weft_session *s, int64_t *shared)
 {
     const weft_memory *m     = weft_state_memory(s->state);
     const weft_state  *eval  = s->now->eval.state;
-    int64_t            bytes = m->bytes;
+    int64_t            bytes = m->bytes + weft_state_host_memory(s->state)->bytes;
     *shared                  = m->space == WEFT_SPACE_SHARED ? m->bytes : 0;
     if (!eval || weft_program_state_is_shared(eval, s->state)) return bytes;
     m = weft_state_memory(eval);

@@ -20,6 +20,16 @@ int64_t weft_gpu_sum(const weft_gpu_bytes *x)
     return x->state + x->work + x->scratch;
 }
 
+weft_status weft_gpu_check_offload(int offload, const weft_device *d)
+{
+    if (!offload || !d || !d->host_access) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "offload=optimizer takes states from a GPU's memory to the host's: on "
+        "device %s they are there already, leave it out",
+        d->name);
+}
+
 /* ---- what would fit ---- */
 
 static weft_status compile_trial(const weft_gpu_fit *f, int64_t *bytes)
@@ -78,6 +88,18 @@ static const char *find_recompute(const weft_gpu_fit *f, int64_t have, int64_t *
     return NULL;
 }
 
+/* Does it fit with the optimizer's states in the host's memory? */
+static bool fits_offloaded(const weft_gpu_fit *f, int64_t have, int64_t *bytes)
+{
+    weft_gpu_fit  x = *f;
+    weft_strategy y = f->strategy ? *f->strategy : weft_strategy_default();
+    if (f->strategy ? y.offload : (int)f->spec.offload) return false;
+    y.offload = WEFT_OFFLOAD_OPTIMIZER;
+    if (f->strategy) x.strategy = &y;
+    x.spec.offload = WEFT_OFFLOAD_OPTIMIZER;
+    return fits(&x, have, bytes);
+}
+
 enum {
     MOST_GPUS = 8
 };
@@ -95,6 +117,7 @@ static int find_gpus(const weft_gpu_fit *f, int64_t have, bool *zero)
             y.dp          = n;
             y.zero        = z;
             y.recompute   = (int)f->spec.recompute;
+            y.offload     = (int)f->spec.offload;
             x.strategy    = &y;
             x.n_rank      = n;
             x.rank        = 0;
@@ -134,6 +157,10 @@ void weft_gpu_find_remedies(const weft_gpu_fit *f, int64_t have, weft_gpu_remedi
         snprintf(out->text[out->n++], size, "%s%s (needs %s)",
                  f->as_options ? "--recompute " : "recompute=", recompute,
                  print_gb(bytes).text);
+    if (fits_offloaded(f, have, &bytes))
+        snprintf(out->text[out->n++], size, "%s (needs %s)",
+                 f->as_options ? "--offload optimizer" : "offload=optimizer",
+                 print_gb(bytes).text);
     int n = find_gpus(f, have, &zero);
     if (n)
         snprintf(out->text[out->n++], size, "%d GPUs%s", n, zero ? " with zero=3" : "");
@@ -156,7 +183,7 @@ static void join_remedies(const weft_gpu_remedies *r, char *text, size_t n)
 
 weft_status weft_gpu_refuse(const weft_gpu_shortage *x, const weft_gpu_remedies *r)
 {
-    char remedies[240], ranks[48] = "", first[24] = "", others[64] = "";
+    char remedies[320], ranks[48] = "", first[24] = "", others[64] = "";
     if (x->n_rank > 1) {
         snprintf(ranks, sizeof ranks, "for the %d ranks ", x->n_rank);
         snprintf(first, sizeof first, "of the first: ");

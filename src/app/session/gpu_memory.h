@@ -18,6 +18,10 @@ typedef struct weft_gpu_bytes {
 weft_status weft_gpu_need(const weft_program *p, weft_device *d, weft_gpu_bytes *out);
 int64_t     weft_gpu_sum(const weft_gpu_bytes *x);
 
+/* WEFT_ERR_ARG: states are to go to the host's memory (weft_strategy_offload), and are there
+ * already.  d may be NULL: it is not known yet. */
+weft_status weft_gpu_check_offload(int offload, const weft_device *d);
+
 /* What is to fit: the program of a rank. */
 typedef struct weft_gpu_fit {
     weft_compile_spec    spec; /* as it runs now */
@@ -30,10 +34,14 @@ typedef struct weft_gpu_fit {
     bool                 as_options;        /* "--micro-batch 4", not "micro_batch=4" */
 } weft_gpu_fit;
 
+enum {
+    WEFT_GPU_MOST_REMEDIES = 4
+};
+
 /* What would make it fit `have` bytes, each tried by itself. */
 typedef struct weft_gpu_remedies {
     int  n;
-    char text[3][60]; /* "recompute=selective (needs 44.0)" */
+    char text[WEFT_GPU_MOST_REMEDIES][60]; /* "recompute=selective (needs 44.0)" */
 } weft_gpu_remedies;
 void weft_gpu_find_remedies(const weft_gpu_fit *f, int64_t have, weft_gpu_remedies *out);
 

@@ -96,6 +96,8 @@ typedef struct seat {
     /* of a GPU: parts of need; what other processes had of its memory, -1 unknown */
     weft_gpu_bytes part;
     int64_t        others;
+    /* of a GPU whose states the host updates: what they take there, and what is free */
+    int64_t host_need, host_have;
 } seat;
 
 /* They come from other processes: texts end, and sums of sizes stay numbers. */
@@ -103,7 +105,8 @@ static weft_status check_seats(seat *all, int n)
 {
     for (int k = 0; k < n; k++) {
         all[k].host[sizeof all[k].host - 1] = 0;
-        if (all[k].need < 0 || all[k].need > INT64_MAX / n || all[k].have < 0)
+        if (all[k].need < 0 || all[k].need > INT64_MAX / n || all[k].have < 0 ||
+            all[k].host_need < 0 || all[k].host_need > INT64_MAX / n)
             return WEFT_FAIL(WEFT_ERR_PEER,
                              "rank %d failed: it sent %lld as the bytes that it needs", k,
                              (long long)all[k].need);
@@ -141,8 +144,11 @@ static void take_host_seat(const weft_session *s, seat *own)
     own->have             = free_bytes();
     own->need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->now->made) +
                 weft_program_bytes(p, WEFT_SLAB_WORK) +
-                weft_program_bytes(p, WEFT_SLAB_STAGING);
-    if (!s->now->keeps_state) own->need += weft_program_bytes(p, WEFT_SLAB_STATE);
+                weft_program_bytes(p, WEFT_SLAB_STAGING) +
+                weft_program_bytes(p, WEFT_SLAB_HOST_WORK);
+    if (!s->now->keeps_state)
+        own->need += weft_program_bytes(p, WEFT_SLAB_STATE) +
+                     weft_program_bytes(p, WEFT_SLAB_HOST_STATE);
 }
 
 static weft_status take_gpu_seat(const weft_session *s, seat *own)
@@ -154,10 +160,15 @@ static weft_status take_gpu_seat(const weft_session *s, seat *own)
     snprintf(own->host, sizeof own->host, "%s of %s", s->device->name, name);
     WEFT_TRY(weft_gpu_need(s->now->made.program, s->device, &own->part));
     if (s->now->keeps_state) own->part.state = 0;
-    own->gpu    = true;
-    own->have   = facts.free_bytes;
-    own->others = facts.other_bytes;
-    own->need   = weft_gpu_sum(&own->part);
+    const weft_program *p = s->now->made.program;
+    own->host_need        = weft_program_bytes(p, WEFT_SLAB_HOST_WORK);
+    if (!s->now->keeps_state)
+        own->host_need += weft_program_bytes(p, WEFT_SLAB_HOST_STATE);
+    own->host_have = own->host_need ? free_bytes() : 0;
+    own->gpu       = true;
+    own->have      = facts.free_bytes;
+    own->others    = facts.other_bytes;
+    own->need      = weft_gpu_sum(&own->part);
     return WEFT_OK;
 }
 
@@ -218,8 +229,9 @@ static weft_status refuse_on_gpu(weft_session *s, const seat *all, int n, int r,
     WEFT_TRY(weft_arena_status(s->now->arena));
     if (me) find_remedies(s, left, &own);
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, of));
-    for (int i = 0; i < 3; i++) of[r].text[i][sizeof of[r].text[i] - 1] = 0;
-    if (of[r].n < 0 || of[r].n > 3) of[r].n = 0;
+    for (int i = 0; i < WEFT_GPU_MOST_REMEDIES; i++)
+        of[r].text[i][sizeof of[r].text[i] - 1] = 0;
+    if (of[r].n < 0 || of[r].n > WEFT_GPU_MOST_REMEDIES) of[r].n = 0;
     return weft_session__refuse(s, fail_on_gpu(s, g, n_rank, &of[r]));
 }
 
@@ -234,6 +246,37 @@ weft_status weft_session__explain_memory(weft_session *s, weft_status st)
     return fail_on_gpu(s, &own, 1, &r);
 }
 
+/* "name" of "cuda:0 of name". */
+static const char *find_machine(const seat *x)
+{
+    const char *of = strstr(x->host, " of ");
+    return of ? of + strlen(" of ") : x->host;
+}
+
+/* States of GPUs in the memory of rank r's host, where r is the first of its ranks. */
+static weft_status check_offload(weft_session *s, const seat *all, int n, int r)
+{
+    const char *machine = find_machine(&all[r]);
+    int64_t     need = 0, have = all[r].host_have;
+    int         n_rank = 0;
+    for (int k = 0; k < n; k++) {
+        if (strcmp(find_machine(&all[k]), machine) != 0 || !all[k].host_need) continue;
+        if (k < r) return WEFT_OK;
+        if (all[k].host_have < have) have = all[k].host_have;
+        need += all[k].host_need;
+        n_rank++;
+    }
+    if (need <= have) return WEFT_OK;
+    return weft_session__refuse(
+        s,
+        WEFT_FAIL(WEFT_ERR_NOFIT,
+                  "%s needs %.1f GB of the memory of %s for the optimizer states of %d "
+                  "rank%s (offload=optimizer), where %.1f GB are free: more GPUs with "
+                  "zero=1 share them; memory=any goes on all the same",
+                  s->now->made.model->name, 1e-9 * (double)need, machine, n_rank,
+                  n_rank > 1 ? "s" : "", 1e-9 * (double)have));
+}
+
 weft_status weft_session__check_memory(weft_session *s)
 {
     int  n   = s->now->comm ? s->now->comm->world : 1, n_rank;
@@ -243,6 +286,7 @@ weft_status weft_session__check_memory(weft_session *s)
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
     WEFT_TRY(check_seats(all, n));
     for (int r = 0; r < n && strcmp(s->job.memory, "any"); r++) {
+        if (all[r].host_need) WEFT_TRY(check_offload(s, all, n, r));
         if (!find_host(all, n, r, &n_rank, &host) || host.need <= host.have) continue;
         if (host.gpu) return refuse_on_gpu(s, all, n, r, &host, n_rank);
         weft_status st = WEFT_FAIL(

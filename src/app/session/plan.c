@@ -58,7 +58,13 @@ weft_status weft_session__take_cut(weft_job *j, const weft_plan *p)
                          "recompute is %s, but the plan %s says %s; set recompute=%s",
                          weft_strategy_recompute_name(&j->strategy),
                          j->plan_file ? j->plan_file : "made here", there, there);
+    if (j->strategy.offload && !p->strategy.offload)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "offload is optimizer, but the plan %s says none; set offload=none",
+            j->plan_file ? j->plan_file : "made here");
     j->strategy.recompute = p->strategy.recompute;
+    j->strategy.offload   = p->strategy.offload;
     return weft_job_check_cut(j, p->strategy.dp);
 }
 

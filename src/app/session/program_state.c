@@ -6,11 +6,21 @@
 #include "comm/hosts.h"
 #include "comm/shm.h"
 
-int weft_program_state_slab(const weft_program *p)
+static int find_slab(const weft_program *p, weft_slab_kind kind)
 {
     for (int i = 0; i < p->n_slab; i++)
-        if (p->slab[i].kind == WEFT_SLAB_STATE) return i;
+        if (p->slab[i].kind == kind) return i;
     return -1;
+}
+
+int weft_program_state_slab(const weft_program *p)
+{
+    return find_slab(p, WEFT_SLAB_STATE);
+}
+
+int weft_program_host_state_slab(const weft_program *p)
+{
+    return find_slab(p, WEFT_SLAB_HOST_STATE);
 }
 
 /* ---- memory ---- */
@@ -28,7 +38,9 @@ static bool uses_slab(const weft_program *p, const weft_instr *i, int slab)
  * collectives work on them where they are. */
 static bool peers_reach(const weft_program *p, int slab)
 {
-    if (p->slab[slab].kind == WEFT_SLAB_STAGING) return false;
+    if (p->slab[slab].kind == WEFT_SLAB_STAGING ||
+        weft_slab_kind_is_host(p->slab[slab].kind))
+        return false;
     for (int a = 0; a < p->n_actor; a++)
         for (int i = 0; i < p->actor[a].n_instr; i++) {
             const weft_instr *q = &p->actor[a].instr[i];
@@ -96,13 +108,14 @@ static weft_status describe_tensor(const weft_compiled *made, const weft_graph_v
     weft_part *part = WEFT_ARENA_NEW(a, weft_part);
     WEFT_TRY(weft_arena_status(a));
     WEFT_TRY(weft_compiled_part_of(made, v->name, a, part));
+    int slab = made->program->buffer[b->at.buffer].slab;
     if (weft_part_count(part) != weft_shape_count(&b->at.type.shape) ||
-        made->program->buffer[b->at.buffer].slab !=
-            weft_program_state_slab(made->program))
+        !weft_slab_kind_is_state(made->program->slab[slab].kind))
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: its part and its memory differ",
                          v->name);
-    out->part   = part;
-    out->offset = offset_of(made->program, b);
+    out->part    = part;
+    out->offset  = offset_of(made->program, b);
+    out->on_host = made->program->slab[slab].kind == WEFT_SLAB_HOST_STATE;
     return WEFT_OK;
 }
 
@@ -114,6 +127,8 @@ static weft_status make_state(const weft_compiled *made, const weft_memory *m,
     weft_state *s   = NULL;
     weft_status st  = WEFT_OK;
     WEFT_TRY(weft_state_create_over(m, release, arg, &s));
+    WEFT_GO(weft_state_add_host_memory(
+        s, weft_program_bytes(made->program, WEFT_SLAB_HOST_STATE)));
     WEFT_GO(weft_arena_create(&tmp));
     for (weft_vid v = 0; v < made->graph->n_value; v++) {
         weft_state_tensor t;
@@ -218,7 +233,8 @@ static bool is_same_tensor(const weft_state_tensor *a, const weft_state_tensor *
     if (strcmp(a->name, b->name) != 0 || a->dtype != b->dtype ||
         !weft_shape_equal(&a->shape, &b->shape) || !a->part != !b->part)
         return false;
-    return !a->part || (a->offset == b->offset && weft_part_equal(a->part, b->part));
+    return !a->part || (a->offset == b->offset && a->on_host == b->on_host &&
+                        weft_part_equal(a->part, b->part));
 }
 
 weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
@@ -228,9 +244,11 @@ weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
     int                 slab = weft_program_state_slab(p), n = 0;
     weft_arena         *tmp = NULL;
     weft_status         st  = WEFT_OK;
-    *fits                   = weft_state_memory(s)->space != WEFT_SPACE_SHARED &&
-            weft_state_memory(s)->bytes == (slab < 0 ? 0 : p->slab[slab].bytes) &&
-            !(slab >= 0 && weft_comm_shared_end(comm) && peers_reach(p, slab));
+    *fits =
+        weft_state_memory(s)->space != WEFT_SPACE_SHARED &&
+        weft_state_memory(s)->bytes == (slab < 0 ? 0 : p->slab[slab].bytes) &&
+        weft_state_host_memory(s)->bytes == weft_program_bytes(p, WEFT_SLAB_HOST_STATE) &&
+        !(slab >= 0 && weft_comm_shared_end(comm) && peers_reach(p, slab));
     if (!*fits) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
     for (weft_vid v = 0; v < made->graph->n_value && *fits; v++) {
@@ -258,7 +276,8 @@ static bool is_laid_out_like(const weft_compiled *made, const weft_state *s)
         if (b->kind != WEFT_BIND_PARAM && b->kind != WEFT_BIND_STATE) continue;
         int                      k = weft_state_find(s, b->name);
         const weft_state_tensor *t = k < 0 ? NULL : weft_state_at(s, k);
-        if (!t || !t->part || t->offset != offset_of(p, b) ||
+        if (!t || !t->part || t->on_host || t->offset != offset_of(p, b) ||
+            p->buffer[b->at.buffer].slab != slab ||
             weft_part_count(t->part) != weft_shape_count(&b->at.type.shape))
             return false;
     }

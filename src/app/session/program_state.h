@@ -13,8 +13,10 @@
 #include "compile/compile.h"
 #include "state/state.h"
 
-/* The number of the slab with the state; -1: the program has none. */
+/* The number of the slab with the state, and of the one that is in host memory; -1: the program
+ * has none. */
 int weft_program_state_slab(const weft_program *p);
+int weft_program_host_state_slab(const weft_program *p);
 
 /* Memory that the ranks of a host share for a slab of p, where collectives work in it; elsewhere
  * none: an address of NULL. */

@@ -133,7 +133,15 @@ weft_state *weft_runner_state(const weft_runner *r)
 
 static bool is_state(const weft_runner *r, int slab)
 {
-    return slab == weft_program_state_slab(r->o.made->program);
+    return weft_slab_kind_is_state(r->o.made->program->slab[slab].kind);
+}
+
+static const weft_memory *find_state_memory(const weft_runner *r, int slab)
+{
+    const weft_state *s = weft_runner_state(r);
+    return r->o.made->program->slab[slab].kind == WEFT_SLAB_STATE
+               ? weft_state_memory(s)
+               : weft_state_host_memory(s);
 }
 
 /* The state's, gradients in memory that ranks share, the rest from the device. */
@@ -144,7 +152,7 @@ static weft_status make_slabs(weft_runner *r)
         WEFT_TRY(weft_program_state_create(r->o.made, r->o.comm, r->o.device, &r->own));
     for (int i = 0; i < p->n_slab; i++)
         if (is_state(r, i))
-            r->slab[i] = *weft_state_memory(weft_runner_state(r));
+            r->slab[i] = *find_state_memory(r, i);
         else
             WEFT_TRY(weft_program_slab_share(p, i, r->o.comm, r->o.device, &r->slab[i]));
     return weft_exec_alloc_slabs(p, r->o.device, r->slab);
@@ -173,7 +181,7 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
         if (!r->sample[i]) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     }
     WEFT_GO(make_slabs(r));
-    weft_exec_options e = {.device      = {r->o.device},
+    weft_exec_options e = {.device      = {r->o.device, weft_device_cpu()},
                            .pool        = o->pool,
                            .comm        = o->comm,
                            .slab        = r->slab,

@@ -7,6 +7,7 @@
 #include "graph/gates.h"
 #include "graph/sums.h"
 #include "partition/partition.h"
+#include "partition/passes.h"
 
 /* ---- the model ---- */
 
@@ -96,6 +97,13 @@ static bool shards_gradients(const weft_plan *p)
     return p->of.reduction == WEFT_REDUCTION_FIXED && p->strategy.zero > 1;
 }
 
+static int64_t offload_bytes(const weft_compile__request *q, int offload)
+{
+    int64_t own = q->spec->offload_bytes;
+    if (!q->trains || offload != WEFT_OFFLOAD_OPTIMIZER) return 0;
+    return own > 0 ? own : WEFT_OFFLOAD_CHUNK_BYTES;
+}
+
 /* Data-parallel ranks and stages; values replicated, or sharded. */
 static weft_status make_ranks(const weft_compile__request *q,
                               const weft_sharding *sharding, weft_partition_cache **cache,
@@ -115,6 +123,7 @@ static weft_status make_ranks(const weft_compile__request *q,
     o.shard_bucket_bytes  = p->strategy.zero ? p->strategy.bucket_bytes : 0;
     o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
     o.cache               = cache;
+    o.offload_bytes       = offload_bytes(q, p->strategy.offload);
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->strategy.pp * p->strategy.chunks + 1);
     WEFT_GO(weft_arena_status(a));
@@ -139,6 +148,7 @@ weft_status weft_compile__rank(const weft_compile__request *q,
                                   .align_bytes  = s->align_bytes,
                                   .fusions      = s->fusions};
     if (q->plan) return make_ranks(q, sharding, cache, o, out);
+    o.offload_bytes = offload_bytes(q, (int)s->offload);
     return weft_partition_program(q->graph, NULL, &o, out);
 }
 
@@ -231,6 +241,7 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            x->lanes == s->lanes &&
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
+           x->offload == s->offload && x->offload_bytes == s->offload_bytes &&
            x->dropout == s->dropout && x->row_elements == s->row_elements &&
            x->head_rows == s->head_rows && x->align_bytes == s->align_bytes &&
            x->fusions == s->fusions && x->rewrites == s->rewrites &&

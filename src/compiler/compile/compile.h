@@ -33,7 +33,11 @@ typedef struct weft_compile_spec {
     weft_reduction reduction;
     const char    *dtype; /* fp32, bf16 */
     weft_strategy_recompute recompute;
-    bool                    dropout;
+    /* of a program without a plan, which is one rank's; and with either the bytes of gradients
+     * that are updated at once, 0: WEFT_OFFLOAD_CHUNK_BYTES */
+    weft_strategy_offload offload;
+    int64_t               offload_bytes;
+    bool                  dropout;
     /* what the device's kernels take (weft_lower_options), set by weft_compile_for_cuda() */
     int      row_elements;
     int      head_rows;

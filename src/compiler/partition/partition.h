@@ -46,6 +46,9 @@ typedef struct weft_partition_options {
     /* reductions of gradients overlap with the backward pass in buckets of about so many bytes,
      * with shard_bucket_bytes also those to owners; 0: they come after it */
     int64_t reduce_bucket_bytes;
+    /* updates run on the host (weft_pass_offload_optimizer) in chunks of about so many bytes of
+     * gradients; 0: on the device */
+    int64_t offload_bytes;
     /* with a sharding, of several stages: made when it is NULL, then the caller's.  NULL: nothing
      * is kept */
     weft_partition_cache **cache;

@@ -31,4 +31,11 @@ weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program *
  * for each at its first use. */
 weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out);
 
+/* Updates run on device 1, the host, in chunks of about chunk_bytes of gradients, and states that
+ * only they use are in its memory.  Bits are those of the host's kernels.  The last pass.
+ * WEFT_ERR_ARG: the optimizer is lamb. */
+#define WEFT_OFFLOAD_CHUNK_BYTES ((int64_t)64 << 20)
+weft_status weft_pass_offload_optimizer(const weft_program *in, int64_t chunk_bytes,
+                                        weft_program **out);
+
 #endif

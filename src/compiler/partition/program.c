@@ -123,6 +123,15 @@ static weft_status overlap_reductions(const weft_graph *g, const weft_sharding *
     return WEFT_OK;
 }
 
+static weft_status offload_updates(int64_t chunk_bytes, weft_program **p)
+{
+    weft_program *out;
+    WEFT_TRY(weft_pass_offload_optimizer(*p, chunk_bytes, &out));
+    weft_program_destroy(*p);
+    *p = out;
+    return WEFT_OK;
+}
+
 /* Collectives of sharded tensors overlap with compute.  Of one stage: where ranks sum several
  * micro-batches first, reductions are of the update; with gather_once they overlap with the last
  * backward pass. */
@@ -267,6 +276,7 @@ weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
     if (o->reduce_bucket_bytes > 0)
         WEFT_GO(overlap_reductions(g, s, o->reduce_bucket_bytes,
                                    s && o->shard_bucket_bytes > 0, &p));
+    if (o->offload_bytes > 0) WEFT_GO(offload_updates(o->offload_bytes, &p));
     *out = p;
     p    = NULL;
 out:

@@ -78,12 +78,23 @@ static bool is_option(const weft_strategy_row *row)
     return true;
 }
 
+/* Rows that a plan file leaves out where they are at their default. */
+static bool may_be_left_out(const weft_strategy_row *row)
+{
+    return row->kind == WEFT_STRATEGY_LAYERS || !strcmp(row->key, "offload");
+}
+
+static bool is_left_out(const weft_plan *p, const weft_strategy_row *row)
+{
+    weft_strategy none = weft_strategy_default();
+    return may_be_left_out(row) && weft_strategy_row_equal(&p->strategy, &none, row);
+}
+
 static void put_options(const weft_plan *p, weft_text *t)
 {
     for (int i = 0; i < weft_strategy_n_row; i++) {
         const weft_strategy_row *row = &weft_strategy_rows[i];
-        if (!is_option(row)) continue;
-        if (row->kind == WEFT_STRATEGY_LAYERS && !p->strategy.n_tp_exclude) continue;
+        if (!is_option(row) || is_left_out(p, row)) continue;
         weft_text_add(t, "  \"%s\": ", row->key);
         weft_strategy_print_value(&p->strategy, row, true, t);
         weft_text_add(t, ",\n");
@@ -398,7 +409,7 @@ static weft_status read_options(const reader *r, const weft_node *root)
     for (int i = 0; i < weft_strategy_n_row; i++) {
         const weft_strategy_row *row = &weft_strategy_rows[i];
         const weft_node         *n   = weft_node_get(root, row->key);
-        if (!is_option(row) || (!n && row->kind == WEFT_STRATEGY_LAYERS)) continue;
+        if (!is_option(row) || (!n && may_be_left_out(row))) continue;
         if (!n)
             return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s is missing", weft_doc_file(r->d),
                              root->line, row->key);

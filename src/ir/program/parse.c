@@ -282,8 +282,8 @@ static weft_status read_slab(parser *ps)
     weft_slab *s;
     PUSH(ps, ps->p->slab, ps->p->n_slab, ps->cap_slab, s);
     WEFT_TRY(read_name(ps, &s->name));
-    READ_KIND(ps, "kind of slab", weft_slab_kind, weft_slab_kind_name,
-              WEFT_SLAB_STAGING + 1, s->kind);
+    READ_KIND(ps, "kind of slab", weft_slab_kind, weft_slab_kind_name, WEFT_N_SLAB_KIND,
+              s->kind);
     return weft_lex_int(&ps->l, &s->bytes);
 }
 

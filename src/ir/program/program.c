@@ -75,8 +75,19 @@ weft_stream_spec *weft_program_stream(const weft_program *p, weft_stream_kind k)
 
 const char *weft_slab_kind_name(weft_slab_kind k)
 {
-    static const char *const name[] = {"state", "work", "staging"};
+    static const char *const name[] = {"state", "work", "staging", "host_state",
+                                       "host_work"};
     return name[k];
+}
+
+bool weft_slab_kind_is_state(weft_slab_kind k)
+{
+    return k == WEFT_SLAB_STATE || k == WEFT_SLAB_HOST_STATE;
+}
+
+bool weft_slab_kind_is_host(weft_slab_kind k)
+{
+    return k == WEFT_SLAB_HOST_STATE || k == WEFT_SLAB_HOST_WORK;
 }
 
 const char *weft_stream_kind_name(weft_stream_kind k)
@@ -182,9 +193,22 @@ bool weft_instr_writes_state(const weft_program *p, const weft_instr *i)
 {
     for (int k = 0; k < i->n_out; k++) {
         int32_t b = i->out[k].buffer;
-        if (b >= 0 && p->slab[p->buffer[b].slab].kind == WEFT_SLAB_STATE) return true;
+        if (b >= 0 && weft_slab_kind_is_state(p->slab[p->buffer[b].slab].kind))
+            return true;
     }
     return false;
+}
+
+bool weft_instr_is_on_host(const weft_program *p, const weft_instr *i)
+{
+    int n = 0;
+    for (int k = 0; k < i->n_in + i->n_out; k++) {
+        int32_t b = (k < i->n_in ? &i->in[k] : &i->out[k - i->n_in])->buffer;
+        if (b < 0) continue;
+        if (!weft_slab_kind_is_host(p->slab[p->buffer[b].slab].kind)) return false;
+        n++;
+    }
+    return n > 0;
 }
 
 bool weft_program_find_commit(const weft_program *p, int *actor, int *instr)

@@ -34,6 +34,11 @@ typedef enum weft_slab_kind {
     WEFT_SLAB_STATE, /* owned by session: parameters, optimizer state; outlives the program */
     WEFT_SLAB_WORK,    /* activations, gradients */
     WEFT_SLAB_STAGING, /* inputs and outputs: what the host reads and writes */
+    /* in host memory that the device copies from and to, where updates run on the host: states
+     * that only updates use, owned by session; and what is copied there and back */
+    WEFT_SLAB_HOST_STATE,
+    WEFT_SLAB_HOST_WORK,
+    WEFT_N_SLAB_KIND
 } weft_slab_kind;
 
 typedef struct weft_slab {
@@ -148,7 +153,8 @@ typedef enum weft_stream_kind {
     WEFT_N_STREAM_KIND
 } weft_stream_kind;
 enum {
-    WEFT_MAX_STREAM = 8 /* of one program */
+    WEFT_MAX_STREAM  = 8, /* of one program */
+    WEFT_HOST_DEVICE = 1  /* the number of the rank's host, where it works for a device */
 };
 
 typedef struct weft_actor {
@@ -262,8 +268,12 @@ const weft_binding *weft_program_find(const weft_program *p,
                                       const char         *name); /* or NULL */
 int64_t             weft_program_bytes(const weft_program *p, weft_slab_kind k);
 const char         *weft_slab_kind_name(weft_slab_kind k);
-const char         *weft_stream_kind_name(weft_stream_kind k);
-const char         *weft_instr_kind_name(weft_instr_kind k);
+/* Does a slab of the kind outlive programs? */
+bool weft_slab_kind_is_state(weft_slab_kind k);
+/* Is a slab of the kind in host memory, and not on the device? */
+bool        weft_slab_kind_is_host(weft_slab_kind k);
+const char *weft_stream_kind_name(weft_stream_kind k);
+const char *weft_instr_kind_name(weft_instr_kind k);
 
 /* Which slot of buffer b an operand of instruction i stands for in firing f (is_out: a result).
  * A merge reads its lane slot and adds it into the one before. */
@@ -301,6 +311,8 @@ int weft_program_stage_ranks(const weft_program *p);
 bool weft_instr_is_comm(const weft_instr *i);
 /* True when an instruction takes no time of its own unless it states some. */
 bool weft_instr_is_free(const weft_instr *i);
+/* True when every operand and result of i is in host memory: it runs on the host. */
+bool weft_instr_is_on_host(const weft_program *p, const weft_instr *i);
 /* True when a result of i is in a state slab. */
 bool weft_instr_writes_state(const weft_program *p, const weft_instr *i);
 /* The commit point: its actor, and which instruction of it; false: there is none. */

@@ -43,7 +43,7 @@ static const char *state_of(const weft_program *p, const weft_instr *i)
 {
     for (int k = 0; k < i->n_out; k++) {
         int32_t b = i->out[k].buffer;
-        if (b >= 0 && p->slab[p->buffer[b].slab].kind == WEFT_SLAB_STATE)
+        if (b >= 0 && weft_slab_kind_is_state(p->slab[p->buffer[b].slab].kind))
             return p->buffer[b].name;
     }
     return "";

@@ -197,7 +197,7 @@ static weft_status fill_outside(checker *c)
 {
     const weft_program *p = c->p;
     for (int b = 0; b < p->n_buffer; b++)
-        if (p->slab[p->buffer[b].slab].kind == WEFT_SLAB_STATE) fill(c, b);
+        if (weft_slab_kind_is_state(p->slab[p->buffer[b].slab].kind)) fill(c, b);
     for (int i = 0; i < p->n_binding; i++) {
         const weft_binding *x = &p->binding[i];
         const weft_buffer  *b = &p->buffer[x->at.buffer];
@@ -244,11 +244,11 @@ static weft_status check_content(const checker *c, const cell *x, const range *r
                    x->buffer == r->buffer ? "another slot of " : "",
                    p->buffer[x->buffer].name);
     if (x->step >= 0 && x->step != c->step && !may_carry(c, x->actor) &&
-        p->slab[p->buffer[r->buffer].slab].kind != WEFT_SLAB_STATE)
+        !weft_slab_kind_is_state(p->slab[p->buffer[r->buffer].slab].kind))
         return BAD(c, "it reads buffer %s, which was written in the step before", name);
     if (!adds && x->micro >= 0 && c->f->micro >= 0 && x->micro != c->f->micro &&
         p->buffer[r->buffer].slot_by != WEFT_SLOT_LANE &&
-        p->slab[p->buffer[r->buffer].slab].kind != WEFT_SLAB_STATE)
+        !weft_slab_kind_is_state(p->slab[p->buffer[r->buffer].slab].kind))
         return BAD(c, "micro-batch %d reads buffer %s, which holds micro-batch %d",
                    c->f->micro, name, x->micro);
     return WEFT_OK;

@@ -72,15 +72,21 @@ typedef enum weft_strategy_schedule {
     WEFT_STRATEGY_INTERLEAVED,
 } weft_strategy_schedule;
 
+typedef enum weft_strategy_offload {
+    WEFT_OFFLOAD_NONE,
+    WEFT_OFFLOAD_OPTIMIZER,
+} weft_strategy_offload;
+
 typedef struct weft_strategy {
-    int     dp, tp, cp, ep;       /* 0: no such axis */
-    int     pp, chunks;           /* pipeline ranks, stages of each */
-    int     zero;                 /* 0 to 3 */
-    int     overlap_param_gather; /* percent of the parameters; with zero 1 and 2 */
-    bool    sp;
-    int     cp_comm, schedule, recompute; /* of the enumerations above; recompute.h */
-    int64_t bucket_bytes;                 /* -1: chosen at the start */
-    int     n_mesh_order;                 /* 0: the default order */
+    int  dp, tp, cp, ep;       /* 0: no such axis */
+    int  pp, chunks;           /* pipeline ranks, stages of each */
+    int  zero;                 /* 0 to 3 */
+    int  overlap_param_gather; /* percent of the parameters; with zero 1 and 2 */
+    bool sp;
+    int  cp_comm, schedule, recompute,
+        offload;          /* of the enumerations above; recompute.h */
+    int64_t bucket_bytes; /* -1: chosen at the start */
+    int     n_mesh_order; /* 0: the default order */
     uint8_t mesh_order[WEFT_N_STRATEGY_AXIS];
     /* lanes of each rank along dp, as runs whose neighbours differ; 0: equal */
     int             n_batch_split;

@@ -53,7 +53,7 @@ enum {
 };
 
 typedef struct weft_exec_options {
-    /* those that the program's streams name by number; none: cpu */
+    /* those that the program's streams name by number (WEFT_HOST_DEVICE: the host's); none: cpu */
     weft_device *device[WEFT_EXEC_MAX_DEVICE];
     /* borrowed, for kernels of the compute stream; NULL: one of n_thread */
     weft_pool *pool;
@@ -167,8 +167,8 @@ typedef struct weft_exec_stats {
 } weft_exec_stats;
 weft_exec_stats weft_exec_get_stats(const weft_exec *e);
 
-/* Memory for the slabs of p that have none (address NULL): staging in space PINNED, others in
- * DEVICE.  An error frees what was allocated. */
+/* Memory for the slabs of p that have none (address NULL): staging and the host's in space PINNED,
+ * others in DEVICE.  An error frees what was allocated. */
 weft_status weft_exec_alloc_slabs(const weft_program *p, weft_device *d,
                                   weft_memory *slab);
 void        weft_exec_free_slabs(const weft_program *p, weft_memory *slab);

@@ -51,6 +51,11 @@ typedef struct weft_exec__group {
     const weft_kernel_call *const *call;
 } weft_exec__group;
 
+/* A COPY between host memory and the device's. */
+typedef struct weft_exec__transfer {
+    weft_memory to, from;
+} weft_exec__transfer;
+
 /* An instruction with its addresses filled in. */
 typedef struct weft_exec__instr {
     const weft_instr  *i;
@@ -62,6 +67,8 @@ typedef struct weft_exec__instr {
     };
     weft_kernel_call  call;  /* its views serve every kind of instruction */
     weft_exec__group *group; /* COMPUTE: what its task runs; NULL: the call alone */
+    /* COPY: the device copies, no kernel does; NULL: a kernel */
+    weft_exec__transfer *transfer;
 } weft_exec__instr;
 
 /* An actor's instructions for one choice of slots; firings that choose the same share it. */

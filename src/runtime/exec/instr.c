@@ -11,6 +11,10 @@ static weft_status run(const weft_exec__instr *x)
             return x->kernel->many->run(x->group->call, x->group->n, &x->s->ctx);
         return x->kernel->run(&x->call, &x->s->ctx);
     case WEFT_INSTR_COPY:
+        if (x->transfer)
+            return x->s->device->copy(x->s->device, &x->s->dev, &x->transfer->to,
+                                      &x->transfer->from);
+        return x->move(&x->s->ctx, x->call.out, x->call.in);
     case WEFT_INSTR_MERGE: return x->move(&x->s->ctx, x->call.out, x->call.in);
     case WEFT_INSTR_COLLECTIVE:
     case WEFT_INSTR_SEND:

@@ -17,10 +17,12 @@ weft_status weft_exec_alloc_slabs(const weft_program *p, weft_device *d,
                          p->n_slab, (int)WEFT_COUNT(mine));
     for (int i = 0; i < p->n_slab; i++) {
         if (slab[i].address) continue;
-        weft_space space =
-            p->slab[i].kind == WEFT_SLAB_STAGING ? WEFT_SPACE_PINNED : WEFT_SPACE_DEVICE;
-        weft_status st = weft_device_alloc(d, space, p->slab[i].bytes, &slab[i]);
-        mine[i]        = st == WEFT_OK;
+        bool pinned = p->slab[i].kind == WEFT_SLAB_STAGING ||
+                      weft_slab_kind_is_host(p->slab[i].kind);
+        weft_status st =
+            weft_device_alloc(d, pinned ? WEFT_SPACE_PINNED : WEFT_SPACE_DEVICE,
+                              p->slab[i].bytes, &slab[i]);
+        mine[i] = st == WEFT_OK;
         if (st == WEFT_OK) continue;
         for (int k = 0; k < i; k++)
             if (mine[k]) weft_device_free(&slab[k]);

@@ -75,6 +75,7 @@ static weft_status ask_stream(weft_exec *e, int k, int64_t *bytes)
     const weft_stream_spec *spec = &e->p->stream[k];
     asked_actor      *asked      = WEFT_ARENA_ARRAY(e->arena, asked_actor, e->p->n_actor);
     weft_exec__stream s          = {.e = e, .number = k, .device = e->o.device[0]};
+    if (spec->device != 0) return WEFT_OK; /* the host's */
     WEFT_TRY(weft_arena_status(e->arena));
     if (!spec->threads) s.ctx.pool = e->o.pool;
     for (int i = 0; i < spec->n_firing; i++) {

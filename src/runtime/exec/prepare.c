@@ -130,6 +130,35 @@ weft_status weft_exec__bind_call(weft_exec *e, const weft_firing *f, bool first,
     return WEFT_OK;
 }
 
+/* The bytes of an operand without gaps. */
+static weft_status find_bytes(const weft_exec *e, const weft_operand *o,
+                              const weft_view *v, weft_memory *out)
+{
+    const weft_memory *m = &e->slab[e->p->buffer[o->buffer].slab];
+    return weft_memory_part(
+        m, (char *)v->p - (char *)m->address,
+        weft_shape_count(&o->type.shape) * weft_dtype_bytes(o->type.dtype), out);
+}
+
+/* A COPY between host memory and the device's, where both are without gaps: the device copies it,
+ * which takes none of its units. */
+static weft_status bind_transfer(weft_exec *e, weft_exec__instr *x)
+{
+    const weft_instr   *i = x->i;
+    const weft_program *p = e->p;
+    if (i->kind != WEFT_INSTR_COPY || e->o.price || i->in[0].buffer < 0 ||
+        i->out[0].buffer < 0 || !weft_operand_contiguous(&i->in[0]) ||
+        !weft_operand_contiguous(&i->out[0]))
+        return WEFT_OK;
+    if (weft_slab_kind_is_host(p->slab[p->buffer[i->in[0].buffer].slab].kind) ==
+        weft_slab_kind_is_host(p->slab[p->buffer[i->out[0].buffer].slab].kind))
+        return WEFT_OK;
+    x->transfer = WEFT_ARENA_NEW(e->arena, weft_exec__transfer);
+    WEFT_TRY(weft_arena_status(e->arena));
+    WEFT_TRY(find_bytes(e, &i->in[0], &x->call.in[0], &x->transfer->from));
+    return find_bytes(e, &i->out[0], &x->call.out[0], &x->transfer->to);
+}
+
 static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
                               bool first, const weft_instr *i, weft_exec__instr *x)
 {
@@ -141,6 +170,7 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
             out[k].p =
                 weft_exec__host_address(e, e->p->buffer[i->out[k].buffer].slab, out[k].p);
     if (!e->o.price) WEFT_TRY(weft_exec__find_kernel(x));
+    WEFT_TRY(bind_transfer(e, x));
     if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
     return weft_instr_is_comm(i) || is_host_work(e, s->device, i) ? bind_host_work(e, x)

@@ -47,6 +47,15 @@ static weft_status wait_on_host(void *arg, double *start_s, double *end_s)
     return WEFT_OK;
 }
 
+/* Another device is so far: what is given to this one from now on comes after it, and neither
+ * waits.  An emulation takes its times from the wait. */
+static bool is_done(const weft_exec__stream *s, const host_wait *w)
+{
+    double done;
+    return !s->device->needs_thread && !s->e->o.price &&
+           w->event->device->query(w->event, w->n, &done) == WEFT_OK;
+}
+
 weft_status weft_exec__wait_for(weft_exec__stream *s, const weft_firing_order *f)
 {
     weft_exec *e = s->e;
@@ -55,7 +64,7 @@ weft_status weft_exec__wait_for(weft_exec__stream *s, const weft_firing_order *f
         const weft_wait *w = &f->wait[i];
         weft_exec__edge *x = &e->edge[w->edge];
         host_wait        h = {e, &x->event[w->credit], needed(w, s->step)};
-        if (h.n <= 0) continue;
+        if (h.n <= 0 || (x->host && is_done(s, &h))) continue;
         WEFT_TRY(x->host ? s->device->call(&s->dev, wait_on_host, &h)
                          : s->device->wait(&s->dev, h.event, h.n));
     }

@@ -72,7 +72,8 @@ static weft_status open_direction(weft_mover *t, direction *d, bool sends, int t
 /* Is a tensor of one state at the same place as a tensor of the other? */
 static bool is_same_place(const weft_mover *t, const weft_move *m)
 {
-    const weft_memory *a = weft_state_memory(t->from), *b = weft_state_memory(t->to);
+    const weft_memory       *a = weft_state_memory_of(t->from, m->tensor);
+    const weft_memory       *b = weft_state_memory_of(t->to, m->target);
     const weft_state_tensor *x = weft_state_at(t->from, m->tensor);
     const weft_state_tensor *y = weft_state_at(t->to, m->target);
     return a->device == b->device && a->address == b->address && x->offset == y->offset &&

@@ -4,7 +4,7 @@
 
 struct weft_state {
     weft_arena        *arena;
-    weft_memory        memory;
+    weft_memory        memory, host;
     weft_state_free_fn release; /* of the memory */
     void              *arg;
     int64_t            step;
@@ -49,7 +49,16 @@ void weft_state_destroy(weft_state *s)
 {
     if (!s) return;
     s->release(s->arg, &s->memory);
+    weft_device_free(&s->host);
     weft_arena_destroy(s->arena);
+}
+
+weft_status weft_state_add_host_memory(weft_state *s, int64_t bytes)
+{
+    if (s->host.address || s->n_tensor)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "a state has one block of host memory");
+    return bytes ? weft_device_alloc(s->memory.device, WEFT_SPACE_PINNED, bytes, &s->host)
+                 : WEFT_OK;
 }
 
 int64_t weft_state_bytes(const weft_state *s)
@@ -62,12 +71,12 @@ int64_t weft_state_bytes(const weft_state *s)
 weft_status weft_state_add(weft_state *s, const weft_state_tensor *t)
 {
     int64_t bytes = t->part ? weft_part_count(t->part) * weft_dtype_bytes(t->dtype) : 0;
-    if (t->part &&
-        (t->offset < 0 || bytes > s->memory.bytes || t->offset > s->memory.bytes - bytes))
+    int64_t have  = t->on_host ? s->host.bytes : s->memory.bytes;
+    if (t->part && (t->offset < 0 || bytes > have || t->offset > have - bytes))
         return WEFT_FAIL(WEFT_ERR_INTERNAL,
                          "%s: bytes %lld to %lld are not in a state of %lld", t->name,
                          (long long)t->offset, (long long)(t->offset + bytes),
-                         (long long)s->memory.bytes);
+                         (long long)have);
     WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->tensor, &s->cap, s->n_tensor + 1,
                              sizeof *s->tensor));
     weft_state_tensor *x = &s->tensor[s->n_tensor];
@@ -85,8 +94,10 @@ weft_status weft_state_clone(const weft_state *s, weft_state **out)
     weft_state  *clone = NULL;
     weft_status  st    = WEFT_OK;
     WEFT_TRY(weft_state_create(d, s->memory.bytes, &clone));
+    WEFT_GO(weft_state_add_host_memory(clone, s->host.bytes));
     for (int i = 0; i < s->n_tensor; i++) WEFT_GO(weft_state_add(clone, &s->tensor[i]));
     if (s->memory.bytes) WEFT_GO(d->copy(d, NULL, &clone->memory, &s->memory));
+    if (s->host.bytes) WEFT_GO(d->copy(d, NULL, &clone->host, &s->host));
     clone->step = s->step;
     *out        = clone;
     clone       = NULL;
@@ -115,6 +126,16 @@ int weft_state_find(const weft_state *s, const char *name)
 const weft_memory *weft_state_memory(const weft_state *s)
 {
     return &s->memory;
+}
+
+const weft_memory *weft_state_host_memory(const weft_state *s)
+{
+    return &s->host;
+}
+
+const weft_memory *weft_state_memory_of(const weft_state *s, int tensor)
+{
+    return s->tensor[tensor].on_host ? &s->host : &s->memory;
 }
 
 int64_t weft_state_step(const weft_state *s)
@@ -149,7 +170,7 @@ static weft_status copy_region(const weft_state *s, int tensor, const weft_regio
                                void *to, const void *from)
 {
     const weft_state_tensor *t = &s->tensor[tensor];
-    region_copy              c = {.memory = &s->memory,
+    region_copy              c = {.memory = weft_state_memory_of(s, tensor),
                                   .offset = t->offset,
                                   .size   = weft_dtype_bytes(t->dtype),
                                   .to     = to,
@@ -158,15 +179,21 @@ static weft_status copy_region(const weft_state *s, int tensor, const weft_regio
     return weft_part_walk(t->part, r, 0, weft_region_count(r), copy_run, &c);
 }
 
-weft_status weft_state_zero(weft_state *s)
+static weft_status zero_memory(const weft_memory *m)
 {
     static const char zero[1 << 16];
-    for (int64_t at = 0; at < s->memory.bytes; at += (int64_t)sizeof zero) {
-        int64_t left = s->memory.bytes - at;
+    for (int64_t at = 0; at < m->bytes; at += (int64_t)sizeof zero) {
+        int64_t left = m->bytes - at;
         if (left > (int64_t)sizeof zero) left = (int64_t)sizeof zero;
-        WEFT_TRY(weft_device_write(&s->memory, at, zero, left));
+        WEFT_TRY(weft_device_write(m, at, zero, left));
     }
     return WEFT_OK;
+}
+
+weft_status weft_state_zero(weft_state *s)
+{
+    WEFT_TRY(zero_memory(&s->memory));
+    return zero_memory(&s->host);
 }
 
 weft_status weft_state_read(const weft_state *s, int tensor, const weft_region *r,

@@ -3,13 +3,14 @@
  *     weft_state *s;
  *     WEFT_TRY(weft_state_create(NULL, bytes, &s));                 zeroed memory of the device
  *     WEFT_TRY(weft_state_add(s, &(weft_state_tensor){"wte.weight", WEFT_DTYPE_F32, shape,
- *                                                     &part, offset}));
+ *                                                     &part, offset, false}));
  *     WEFT_TRY(weft_state_write(s, 0, &region, numbers));           numbers: the region, row-major
  *     weft_state_destroy(s);
  *
- * A state is one layout: a block of memory and what lies where in it.  An executor adopts the block
- * (weft_state_memory) and frees none of it.  A new plan is a new state, which weft_mover_run()
- * fills out of the old one.
+ * A state is one layout: a block of memory and what lies where in it, perhaps with a second block
+ * in host memory, for what the host updates.  An executor adopts the blocks (weft_state_memory,
+ * weft_state_host_memory) and frees none of them.  A new plan is a new state, which
+ * weft_mover_run() fills out of the old one.
  * (1) Every rank names the same tensors in the same order, also those it holds nothing of.
  * (2) Tensors are read and written only through the device: host code has no address of them. */
 #ifndef WEFT_STATE_STATE_H
@@ -24,9 +25,10 @@ typedef struct weft_state weft_state;
 typedef struct weft_state_tensor {
     const char      *name;
     weft_dtype       dtype;
-    weft_shape       shape;  /* of the whole tensor */
-    const weft_part *part;   /* what is held here; NULL: nothing */
-    int64_t          offset; /* bytes; the part's memory is dense from there on */
+    weft_shape       shape;   /* of the whole tensor */
+    const weft_part *part;    /* what is held here; NULL: nothing */
+    int64_t          offset;  /* bytes; the part's memory is dense from there on */
+    bool             on_host; /* it is in the block of host memory */
 } weft_state_tensor;
 
 typedef void (*weft_state_free_fn)(void *arg, weft_memory *m);
@@ -36,6 +38,9 @@ weft_status weft_state_create(weft_device *device, int64_t bytes, weft_state **o
 /* Over memory of another origin, which release frees at last; also where creating fails. */
 weft_status weft_state_create_over(const weft_memory *memory, weft_state_free_fn release,
                                    void *arg, weft_state **out);
+/* Once, before tensors are added: a second block of so many zeroed bytes, of space PINNED of the
+ * same device. */
+weft_status weft_state_add_host_memory(weft_state *s, int64_t bytes);
 /* The same tensors with the same numbers, in memory of its own of the same device. */
 weft_status weft_state_clone(const weft_state *s, weft_state **out);
 void        weft_state_destroy(weft_state *s); /* accepts NULL */
@@ -49,6 +54,10 @@ int                      weft_state_count(const weft_state *s);
 const weft_state_tensor *weft_state_at(const weft_state *s, int tensor);
 int                      weft_state_find(const weft_state *s, const char *name);
 const weft_memory       *weft_state_memory(const weft_state *s);
+/* An address of NULL: there is none. */
+const weft_memory *weft_state_host_memory(const weft_state *s);
+/* The block that a tensor is in. */
+const weft_memory *weft_state_memory_of(const weft_state *s, int tensor);
 
 /* All of its memory is 0, as after create. */
 weft_status weft_state_zero(weft_state *s);
