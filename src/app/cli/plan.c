@@ -77,7 +77,7 @@ static weft_status check_was(const words *w, const weft_model_source *source,
     s.micro_batch       = was->of.micro_batch;
     s.dtype             = was->of.dtype;
     weft_status st      = weft_compile_model(&s, &m);
-    bool        same = st == WEFT_OK && weft_graph_hash(m->graph) == was->of.graph_hash;
+    bool        same    = st == WEFT_OK && m->graph_hash == was->of.graph_hash;
     weft_model_destroy(m);
     if (same) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_ARG,

@@ -137,7 +137,7 @@ weft_status weft_session__compare_programs(weft_session *s, const weft_compiled 
     weft_status st = WEFT_OK;
     if (!s->now->group) return WEFT_OK;
     weft_text_add(&t, "its graph is %016llx\n",
-                  (unsigned long long)weft_graph_hash(made->model->graph));
+                  (unsigned long long)made->model->graph_hash);
     WEFT_GO(compare_lines(s, "the model", &t));
     t.n = 0;
     weft_text_add(&t, "%lld tokens (%016llx)\n", (long long)weft_data_tokens(data),

@@ -162,11 +162,11 @@ weft_status weft_session__check_model(weft_session *s)
     weft_compile_spec spec = weft_job_spec(&s->job);
     weft_model       *m    = NULL;
     if (!s->resume) return WEFT_OK;
-    uint64_t hash = weft_graph_hash(s->now->made.model->graph);
+    uint64_t hash = s->now->made.model->graph_hash;
     if (s->checkpoint.micro_batch != s->job.micro_batch) {
         spec.micro_batch = s->checkpoint.micro_batch;
         WEFT_TRY(weft_compile_model(&spec, &m));
-        hash = weft_graph_hash(m->graph);
+        hash = m->graph_hash;
         weft_model_destroy(m);
     }
     if (s->checkpoint.graph_hash == hash) return WEFT_OK;

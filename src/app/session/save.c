@@ -73,7 +73,7 @@ static weft_status print_state(weft_session *s, weft_text *out)
                              .data_id        = weft_data_id(s->data),
                              .has_content_id = true,
                              .content_id     = weft_data_content_id(s->data),
-                             .graph_hash     = weft_graph_hash(s->now->made.model->graph),
+                             .graph_hash     = s->now->made.model->graph_hash,
                              .n_history      = s->checkpoint.n_history,
                              .history        = s->checkpoint.history};
     weft_text       extra = {0};

@@ -42,6 +42,7 @@ static weft_status make_model(const weft_compile_spec *s, bool with_loss, bool d
     if (with_loss && m->loss_sum < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", m->name));
     if (s->layers) WEFT_GO(weft_model_shorten(m, s->layers, s->longer, s->more));
+    m->graph_hash = weft_graph_hash(m->graph);
     if (s->rewrites) WEFT_GO(weft_graph_fuse_gates(m->graph));
     *out = m;
     m    = NULL;

@@ -10,7 +10,7 @@ weft_reduction weft_compile_reduction(const weft_compile_spec *s)
 void weft_compile_plan_of(const weft_training *t, weft_plan_of *of)
 {
     *of = (weft_plan_of){.model       = t->model->name,
-                         .graph_hash  = weft_graph_hash(t->model->graph),
+                         .graph_hash  = t->model->graph_hash,
                          .dtype       = t->spec.dtype,
                          .batch       = t->spec.batch,
                          .seq         = t->model->seq,
