@@ -182,6 +182,34 @@ def check_families(s, base, out):
     near(loss["cuda"], loss["cpu"], 1e-4, "resnet's loss in a bench")
 
 
+def check_joined(s, base, out):
+    """q, k and v as one matmul: losses near the CPU's, where they are three; bits of one rank with shards; and a checkpoint
+    of each device on the other."""
+    model = s.write("grouped/config.json", json.dumps(dict(
+        architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, vocab_size=33, max_position_embeddings=16, hidden_act="silu",
+        rms_norm_eps=1e-6, rope_theta=10000.0, initializer_range=0.02, tie_word_embeddings=False)))
+    job = dict(base, model=os.path.dirname(model), dropout=False, steps=3)
+    cpu = run(dict(job, device="cpu", output=out("joined-cpu")))
+    run(dict(job, output=out("joined")))
+    for a, b in zip(metrics(out("joined")), metrics(out("joined-cpu"))):
+        near(a["loss"], b["loss"], 1e-5, "loss of step %d" % a["step"])
+        near(a["grad_norm"], b["grad_norm"], 1e-4, "norm of step %d" % a["step"])
+    for one, other in (("cpu", "cuda"), ("cuda", "cpu")):
+        place = out("joined-%s-to-%s" % (one, other))
+        run(dict(job, device=one, steps=2, output=place))
+        r = run(dict(job, device=other, output=place))
+        if r and cpu:
+            near(r["loss"], cpu["loss"], 1e-5, "resumed from %s on %s" % (one, other))
+    libs = {} if REAL else dict(WEFT_CUDA_LIBS=os.path.join(BUILD, "cuda_stub"))
+    job = dict({k: v for k, v in job.items() if k != "plan"}, batch=4, lanes=2, dtype="bf16", share_gpu=True, steps=2)
+    one = run(dict(job, output=out("joined-one")), env=libs)
+    for zero in (1, 3):
+        r = run(dict(job, dp=2, zero=zero, output=out("joined-zero%d" % zero)), ranks=2, env=libs)
+        if r and one:
+            same(r["weights_xxh64"], one["weights_xxh64"], "joined, zero=%d" % zero)
+
+
 def check_leaks(s, base, out):
     leaks = s.path("leaks")
     run(dict(base, output=out("good")), env=dict(WEFT_STUB_LEAKS=leaks))
@@ -200,6 +228,7 @@ with Scratch("cuda", memory=True) as s:
     check_library_bits(s, {k: v for k, v in base.items() if k != "plan"}, out)
     check_gates(s, base, out)
     check_families(s, base, out)
+    check_joined(s, base, out)
     if not REAL:
         check_leaks(s, base, out)
 end()

@@ -146,6 +146,7 @@ weft_status weft_compile__rank(const weft_compile__request *q,
                                   .rank         = q->rank,
                                   .row_elements = s->row_elements,
                                   .head_rows    = s->head_rows,
+                                  .join_width   = s->join_width,
                                   .align_bytes  = s->align_bytes,
                                   .fusions      = s->fusions};
     if (q->plan) return make_ranks(q, sharding, cache, o, out);
@@ -244,9 +245,9 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->offload == s->offload && x->offload_bytes == s->offload_bytes &&
            x->dropout == s->dropout && x->row_elements == s->row_elements &&
-           x->head_rows == s->head_rows && x->align_bytes == s->align_bytes &&
-           x->fusions == s->fusions && x->rewrites == s->rewrites &&
-           same_optimizer(&x->optimizer, &s->optimizer);
+           x->head_rows == s->head_rows && x->join_width == s->join_width &&
+           x->align_bytes == s->align_bytes && x->fusions == s->fusions &&
+           x->rewrites == s->rewrites && same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)

@@ -41,6 +41,7 @@ typedef struct weft_compile_spec {
     /* what the device's kernels take (weft_lower_options), set by weft_compile_for_cuda() */
     int      row_elements;
     int      head_rows;
+    int      join_width;
     int      align_bytes;
     unsigned fusions;
     bool     rewrites; /* gates and sums as its kernels take them (graph/) */

@@ -19,6 +19,7 @@ void weft_compile_for_cuda(weft_compile_spec *s)
 {
     s->row_elements = 64;
     s->head_rows    = 4096;
+    s->join_width   = 2048;
     s->align_bytes  = 256;
     s->rewrites     = true;
     s->fusions      = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_COPY;

@@ -394,6 +394,48 @@ static weft_status write_head(writer *w, int loss)
     return write_accumulates(w, dw);
 }
 
+/* ---- matmuls as one (join.c) ---- */
+
+/* Copies side by side. */
+static weft_status copy_weights(writer *w, const weft_lower__join *j, weft_operand *to)
+{
+    const char *name = w->p->g->value[j->b].name;
+    weft_attr   attr[WEFT_MAX_ATTR];
+    weft_instr  i;
+    weft_op_attr_defaults(WEFT_OP_CONCAT, attr);
+    WEFT_TRY(start(w, WEFT_OP_CONCAT, attr, name, j->n_copy, 1, &i));
+    for (int k = 0; k < j->n_copy; k++)
+        WEFT_TRY(read_operand(w, j->copy[k], true, &i.in[k]));
+    *to = (weft_operand){.type = j->b_type};
+    weft_lower__dense(&to->type.shape, to->stride);
+    WEFT_TRY(add_extra(w, &j->b_type, NULL, &to->buffer));
+    i.out[0] = *to;
+    return push(w, &i);
+}
+
+static weft_status write_join(writer *w, int node)
+{
+    const weft_lower__join *j = w->p->join[node];
+    const weft_graph_node  *n = &w->p->g->node[node];
+    weft_operand            a, b, y;
+    weft_instr              i;
+    WEFT_TRY(read_operand(w, j->a, true, &a));
+    if (j->n_copy)
+        WEFT_TRY(copy_weights(w, j, &b));
+    else
+        WEFT_TRY(read_operand(w, j->b, true, &b));
+    write_result(w, j->y, &y);
+    a.type = j->a_type;
+    b.type = j->b_type;
+    y.type = j->y_type;
+    WEFT_TRY(start(w, n->op, n->attr, w->p->g->value[j->y].name, 2, 1, &i));
+    i.in[0]  = a;
+    i.in[1]  = b;
+    i.out[0] = y;
+    i.add    = w->p->accum[j->y] >= 0;
+    return push(w, &i);
+}
+
 static weft_status write_phase(writer *w, weft_phase phase)
 {
     weft_lower__pass *p = w->p;
@@ -401,12 +443,14 @@ static weft_status write_phase(writer *w, weft_phase phase)
         const weft_graph_node *n    = &p->g->node[i];
         bool                   view = (weft_op_get(n->op)->flags & WEFT_OP_VIEW) != 0;
         if (n->phase != phase || !p->alive[i] || p->fused_into[i] >= 0) continue;
-        if (n->op == WEFT_OP_ACCUMULATE || p->in_head[i]) continue;
+        if (n->op == WEFT_OP_ACCUMULATE || p->in_head[i] || p->in_join[i]) continue;
         w->node = i;
         if (view)
             WEFT_TRY(write_view(w, n));
         else if (p->head[i])
             WEFT_TRY(write_head(w, i));
+        else if (p->join[i])
+            WEFT_TRY(write_join(w, i));
         else if (n->op != WEFT_OP_CONCAT || p->loc[n->out[0]].root < 0)
             WEFT_TRY(write_node(w, i));
         for (int j = 0; j < n->n_out; j++) WEFT_TRY(write_accumulates(w, n->out[j]));
@@ -417,6 +461,11 @@ static weft_status write_phase(writer *w, weft_phase phase)
     return WEFT_OK;
 }
 
+static bool is_at(const weft_lower__loc *a, const weft_lower__loc *b)
+{
+    return a->root == b->root && a->offset == b->offset;
+}
+
 /* Next states that could not overwrite their state: copied at the very end. */
 static weft_status write_next(writer *w)
 {
@@ -424,7 +473,7 @@ static weft_status write_next(writer *w)
     w->node             = -1;
     for (weft_vid v = 0; v < p->g->n_value; v++) {
         weft_vid next = p->g->value[v].next;
-        if (next < 0 || p->loc[next].root == v) continue;
+        if (next < 0 || is_at(&p->loc[next], &p->loc[v])) continue;
         weft_operand in, out = operand_at(&p->loc[v], &p->g->value[v].type);
         WEFT_TRY(read_operand(w, next, true, &in));
         WEFT_TRY(write_copy(w, p->g->value[v].name, &in, &out));
@@ -466,7 +515,7 @@ static weft_status number_storages(writer *w)
         if ((v) >= 0) id[v] = 1;                                                         \
     } while (0)
     for (weft_vid v = 0; v < g->n_value; v++)
-        if (g->value[v].kind != WEFT_VALUE_NODE) TOUCH(v);
+        if (g->value[v].kind != WEFT_VALUE_NODE) TOUCH(w->p->loc[v].root);
     for (int i = 0; i < s->n_instr; i++) {
         for (int k = 0; k < s->instr[i].n_in; k++) TOUCH(s->instr[i].in[k].buffer);
         for (int k = 0; k < s->instr[i].n_out; k++) TOUCH(s->instr[i].out[k].buffer);
@@ -476,6 +525,7 @@ static weft_status number_storages(writer *w)
         if (!id[v]) continue;
         const weft_type *t =
             v < g->n_value ? &g->value[v].type : &w->extra[v - g->n_value].type;
+        if (v < g->n_value && w->p->room[v]) t = w->p->room[v];
         const char *own =
             v < g->n_value ? g->value[v].name : w->extra[v - g->n_value].name;
         const char *nm    = own ? weft_arena_strdup(s->arena, own)
@@ -532,6 +582,7 @@ static weft_status write_segment(writer *w)
     weft_lower__fuse(w->p);
     weft_lower__choose_padded(w->p);
     WEFT_TRY(weft_lower__find_heads(w->p));
+    WEFT_TRY(weft_lower__find_joins(w->p));
     w->dense_copy = WEFT_ARENA_ARRAY(w->p->tmp, weft_vid, w->p->g->n_value + 1);
     WEFT_TRY(weft_arena_status(w->p->tmp));
     WEFT_TRY(write_phase(w, WEFT_PHASE_FORWARD));
@@ -553,6 +604,8 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
         .piece        = o ? o->piece : NULL,
         .row_elements = o ? o->row_elements : 0,
         .head_rows    = o ? o->head_rows : 0,
+        .join_width   = o ? o->join_width : 0,
+        .align_bytes  = o && o->align_bytes ? o->align_bytes : 64,
         .fusions      = o ? o->fusions : 0,
     };
     writer      w  = {.p = &p};
@@ -564,7 +617,7 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
     w.s = WEFT_ARENA_NEW(a, weft_segment);
     WEFT_GO(weft_arena_status(a));
     w.s->arena = a;
-    w.s->align = o && o->align_bytes ? o->align_bytes : 64;
+    w.s->align = p.align_bytes;
     w.s->name  = weft_arena_strdup(a, g->name);
     WEFT_GO(write_segment(&w));
     *out = w.s;

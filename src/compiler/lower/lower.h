@@ -59,6 +59,9 @@ typedef struct weft_lower_options {
     /* logits, their loss and its gradient are made and used in parts of at least so many rows; 0:
      * all rows at once */
     int head_rows;
+    /* matmuls that take the same operand, or whose results are added up, become one where the
+     * narrowest has at most so many columns (q, k and v); 0: none do */
+    int join_width;
     /* storages begin at multiples of so many bytes, a power of two; 0: 64 */
     int align_bytes;
     /* weft_fusion: what the device's kernels take; others stay instructions */

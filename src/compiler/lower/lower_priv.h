@@ -26,6 +26,18 @@ typedef struct weft_lower__head {
     int64_t n_part; /* equal ones */
 } weft_lower__head;
 
+enum {
+    WEFT_LOWER__MOST_JOINED = 4
+};
+
+/* Matmuls as one (join.c): the first of what each operand joins, and the type of the whole. */
+typedef struct weft_lower__join {
+    weft_vid  a, b, y;
+    weft_type a_type, b_type, y_type;
+    int       n_copy; /* b: these are copied side by side; 0: they lie so */
+    weft_vid  copy[WEFT_LOWER__MOST_JOINED];
+} weft_lower__join;
+
 typedef struct weft_lower__pass {
     const weft_graph  *g;
     weft_arena        *tmp;   /* dies with the pass */
@@ -42,11 +54,16 @@ typedef struct weft_lower__pass {
     bool      *placed; /* value: written straight into a concat or a state */
     int        row_elements;
     unsigned   fusions;
-    bool      *padded;          /* value: its rows are at multiples of row_elements */
-    int        head_rows;       /* weft_lower_options */
-    weft_lower__head **head;    /* node: of a loss in parts; NULL: it is none */
-    bool              *in_head; /* node: written with such a loss */
-    int *last_use; /* value: last alive node that reads it, views looked through */
+    bool      *padded;              /* value: its rows are at multiples of row_elements */
+    int        head_rows;           /* weft_lower_options */
+    weft_lower__head **head;        /* node: of a loss in parts; NULL: it is none */
+    bool              *in_head;     /* node: written with such a loss */
+    int                join_width;  /* weft_lower_options */
+    int64_t            align_bytes; /* of storages */
+    weft_lower__join **join;        /* node: of matmuls as one; NULL: it is none */
+    bool              *in_join;     /* node: written with such a one */
+    weft_type **room;     /* value: what its storage holds with others; NULL: it alone */
+    int        *last_use; /* value: last alive node that reads it, views looked through */
 } weft_lower__pass;
 
 /* view.c */
@@ -74,6 +91,8 @@ void weft_lower__share(weft_segment *s, int row_elements);
 weft_status weft_lower__find_heads(weft_lower__pass *p);
 /* Part k of n_part equal ones along a dimension. */
 weft_operand weft_lower__part(const weft_operand *o, int dim, int64_t n_part, int64_t k);
+/* join.c: fills join, in_join and room; after heads. */
+weft_status weft_lower__find_joins(weft_lower__pass *p);
 /* pad.c: fills padded. */
 void weft_lower__choose_padded(weft_lower__pass *p);
 

@@ -247,6 +247,7 @@ static weft_status lower_graph(assembly *build)
                             .piece        = piece,
                             .row_elements = build->options->row_elements,
                             .head_rows    = build->options->head_rows,
+                            .join_width   = build->options->join_width,
                             .align_bytes  = build->options->align_bytes,
                             .fusions      = build->options->fusions};
     return weft_lower(build->part.graph, &o, &build->segment);

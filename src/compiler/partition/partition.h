@@ -32,6 +32,7 @@ typedef struct weft_partition_options {
     uint32_t   ring_axes;    /* weft_spmd_options */
     int        row_elements; /* weft_lower_options */
     int        head_rows;    /* likewise */
+    int        join_width;   /* likewise */
     int        align_bytes;  /* likewise */
     unsigned   fusions;      /* likewise */
     bool       gather_once;  /* likewise */

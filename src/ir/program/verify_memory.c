@@ -314,6 +314,7 @@ static bool may_overwrite(const checker *c, int j, int k)
         return j == k && (i->coll == WEFT_ALL_REDUCE || i->coll == WEFT_BROADCAST);
     if (i->kind != WEFT_INSTR_COMPUTE) return false;
     if (weft_op_get(i->op)->flags & (WEFT_OP_ELEM | WEFT_OP_UPDATE)) return true;
+    if (i->op == WEFT_OP_ROTARY) return true;           /* pair by pair */
     if (i->op == WEFT_OP_EMBEDDING_GRAD) return k == 2; /* its base, row by row */
     if (i->op == WEFT_OP_CROSS_ENTROPY)
         return k == 0 && j >= i->n_own_out; /* row by row */
