@@ -184,7 +184,7 @@ static weft_status take_weights(weft_lower__pass *p, const group *q, weft_lower_
 
 /* ---- columns: values that become parts of one ---- */
 
-/* Is value v made by an operator that writes it anywhere, and read by such that read it anywhere? */
+/* Is value v made by an operator that writes it anywhere, and read by such that read it so? */
 static bool is_column(const weft_lower__pass *p, weft_vid v)
 {
     const weft_graph *g = p->g;

@@ -67,8 +67,8 @@ typedef struct weft_model_info {
 struct weft_model {
     weft_arena *arena;
     weft_graph *graph;
-    uint64_t
-        graph_hash; /* of a compiled model: of its graph before a device's rewrites */
+    /* of a compiled model: of its graph before a device's rewrites */
+    uint64_t        graph_hash;
     const char     *name;   /* the preset's, else the type */
     const char     *type;   /* model_type of the configuration */
     const char     *source; /* the file or "preset gpt2" */
