@@ -294,6 +294,10 @@ add_library(slow_sync MODULE tests/fault/slow_sync.c)
 target_compile_definitions(test_slow_save PRIVATE WEFT_TEST_SLOW_SYNC="$<TARGET_FILE:slow_sync>")
 add_dependencies(test_slow_save slow_sync)
 
+# tests/session/test_again.c brings wrong numbers to the commit point.
+target_link_options(test_again PRIVATE
+    -Wl,--wrap=weft_session__commit -Wl,--wrap=weft_runner_get_reads)
+
 # tests/flow/test_compile_once.c counts calls of these; tests/fault/count_opens.c is preloaded.
 target_link_options(test_compile_once PRIVATE
     -Wl,--wrap=weft_model_source_open -Wl,--wrap=weft_model_load -Wl,--wrap=weft_model_build

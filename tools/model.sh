@@ -23,3 +23,8 @@ check barrier holds "-DWORK -DNO_DEADLINE"
 check barrier fails "-DWORK -DBROKEN_SWAP"
 check barrier fails "-DWORK -DBROKEN_LAST"
 check barrier fails "-DWORK -DNO_DEADLINE -DBROKEN_ORDER"
+check vote holds
+check vote fails -DBROKEN_EARLY
+check vote fails -DBROKEN_COUNT
+check vote fails -DBROKEN_RULE
+check vote fails -DBROKEN_TAIL

@@ -33,7 +33,7 @@ static void *agree(void *arg)
     m->st = weft_comm_open_group(m->comm, 2, of, WEFT_SESSION__TAG, &g.group);
     if (m->st == WEFT_OK) m->st = weft_session__commit(&s, 0, 2, value, &m->hold);
     m->stopped = s.r.stopped;
-    m->fault   = s.fault;
+    m->fault   = s.trial.fault;
     return NULL;
 }
 

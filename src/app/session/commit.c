@@ -1,97 +1,151 @@
-/* What ranks agree on at the commit point of a step, before anything writes state: is the outcome
- * finite, is the norm the same on all of them, does one of them want to stop or know of another
- * membership.
+/* What ranks agree on at the commit point of a step, before anything writes state (vote.h): is the
+ * outcome finite, is the norm the same on all of them, was each sample of the step read, does one
+ * of them want to stop or know of another membership; and how long ranks were busy.
  *
- * One sum over all ranks of a few counts, which are exact.  Ranks have the same norm if each of its
- * bits is set on none or on all of them.  A step that is not as it should be is held back: state
- * stays that of the step before, on every rank. */
+ * A step that is not as it should be is held back: state stays that of the step before, on every
+ * rank. */
 #include <math.h>
 #include <signal.h>
-#include <string.h>
 
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
-enum {
-    STOP,       /* ranks that want to stop */
-    INTERRUPT,  /* ... because of SIGINT */
-    NEWER,      /* ranks that know of a newer membership */
-    NOT_FINITE, /* ranks whose loss or norm is not */
-    NORM,       /* ranks that have bit 0, 1, ... of the norm set */
-    N_COUNT = NORM + 32
-};
-
-static void count_bits(double norm, float *count)
+static int count_ranks(const weft_session *s)
 {
-    float    x = (float)norm;
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    for (int k = 0; k < 32; k++) count[k] = (float)(bits >> k & 1);
+    return s->now->comm ? s->now->comm->world : 1;
 }
 
-static bool is_same(const float *count, int world)
+static int own_rank(const weft_session *s)
 {
-    for (int k = 0; k < 32; k++)
-        if (count[k] > 0 && count[k] < (float)world) return false;
-    return true;
+    return s->now->comm ? s->now->comm->rank : 0;
 }
 
-weft_status weft_session__agree_step(weft_session *s, double loss, double norm,
-                                     bool *hold)
+static weft_status sum_words(weft_session *s, uint64_t *word, int n)
+{
+    if (count_ranks(s) == 1) return WEFT_OK;
+    return weft_comm_collective(s->now->comm, s->now->group, WEFT_ALL_REDUCE,
+                                WEFT_DTYPE_U64, word, word, n);
+}
+
+/* ---- samples ---- */
+
+/* Do the ranks' programs together read each micro-batch of a step equally often?  Micro-batches
+ * stand for samples.  Once a generation. */
+static weft_status check_programs(weft_session *s)
+{
+    const weft_program *p       = s->now->made.program;
+    uint64_t            word[3] = {0};
+    for (int k = 0; k < p->n_stream; k++)
+        for (int f = 0; f < p->stream[k].n_firing; f++) {
+            const weft_firing *fire = &p->stream[k].firing[f];
+            const weft_actor  *a    = &p->actor[fire->actor];
+            for (int n = 0; n < a->n_instr; n++) {
+                if (a->instr[n].kind != WEFT_INSTR_READ) continue;
+                word[0]++;
+                word[1] += weft_vote_hash(0, fire->micro, 0);
+            }
+        }
+    for (int m = own_rank(s); m < p->n_micro; m += count_ranks(s))
+        word[2] += weft_vote_hash(0, m, 0);
+    WEFT_TRY(sum_words(s, word, 3));
+    weft_vote_sum sum = {.n_read = word[0], .read = word[1], .due = word[2]};
+    s->now->reads     = weft_vote_is_read(&sum, (uint64_t)p->n_micro)
+                            ? WEFT_SESSION__READS_ALIKE
+                            : WEFT_SESSION__READS_DIFFER;
+    return WEFT_OK;
+}
+
+/* This rank's part of what all have to read: every world-th sample of the step. */
+static uint64_t sum_due(const weft_session *s, int64_t step)
+{
+    uint64_t sum = 0;
+    for (int64_t k = own_rank(s); k < s->job.batch; k += count_ranks(s)) {
+        int64_t epoch, index;
+        weft_data_locate(s->data, step * s->job.batch + k, &epoch, &index);
+        sum += weft_vote_hash(epoch, index, step);
+    }
+    return sum;
+}
+
+/* ---- the vote ---- */
+
+static void note_busy(weft_session *s, const weft_vote_sum *v)
+{
+    for (int k = 0; k < v->n_busy && v->first_busy + k < WEFT_SESSION__MAX_RANK; k++)
+        s->times.busy_s[v->first_busy + k] = v->busy_s[k];
+}
+
+static void note_outcome(weft_session *s, const weft_vote_sum *v, int own)
+{
+    if (v->n_stop)
+        s->r.stopped = count_ranks(s) == 1 ? own : v->n_interrupt ? SIGINT : SIGTERM;
+    s->ending = s->r.stopped ? WEFT_ENDING_STOP
+                : v->n_newer ? WEFT_ENDING_MEMBERSHIP
+                             : WEFT_ENDING_DONE;
+    note_busy(s, v);
+}
+
+/* mine: what the step has come to here. */
+static weft_status hold_vote(weft_session *s, weft_vote *mine, weft_vote_sum *all)
 {
     const weft_membership_source *source = s->o->member;
-
-    weft_comm *comm           = s->now->comm;
-    int        world          = comm ? comm->world : 1;
-    int        own            = s->o->stop ? s->o->stop(s->o->arg) : 0;
-    bool       newer          = source && source->changed && source->changed(source->arg);
-    float      count[N_COUNT] = {[STOP]      = own ? 1.0f : 0.0f,
-                                 [INTERRUPT] = own == SIGINT ? 1.0f : 0.0f,
-                                 [NEWER]     = newer ? 1.0f : 0.0f,
-                                 [NOT_FINITE] =
-                                isfinite(loss) && isfinite(norm) ? 0.0f : 1.0f};
-    count_bits(norm, count + NORM);
-    if (world > 1)
-        WEFT_TRY(weft_comm_collective(comm, s->now->group, WEFT_ALL_REDUCE,
-                                      WEFT_DTYPE_F32, count, count, N_COUNT));
-    if (count[STOP] > 0)
-        s->r.stopped = world == 1 ? own : count[INTERRUPT] > 0 ? SIGINT : SIGTERM;
-    s->ending = s->r.stopped       ? WEFT_ENDING_STOP
-                : count[NEWER] > 0 ? WEFT_ENDING_MEMBERSHIP
-                                   : WEFT_ENDING_DONE;
-    s->fault  = count[NOT_FINITE] > 0          ? WEFT_SESSION__NOT_FINITE
-                : is_same(count + NORM, world) ? WEFT_SESSION__NO_FAULT
-                                               : WEFT_SESSION__DIFFERS;
-    *hold     = s->fault != WEFT_SESSION__NO_FAULT;
-
-    s->committed = !*hold;
-    if (s->committed) weft_session__mark_state(s, -1); /* until its update is done */
+    uint64_t                      word[WEFT_VOTE_WORDS];
+    int                           world = count_ranks(s);
+    int                           own   = s->o->stop ? s->o->stop(s->o->arg) : 0;
+    mine->rank                          = own_rank(s);
+    mine->stop                          = own != 0;
+    mine->interrupt                     = own == SIGINT;
+    mine->newer = source && source->changed && source->changed(source->arg);
+    weft_vote_pack(mine, world, word);
+    WEFT_TRY(sum_words(s, word, WEFT_VOTE_WORDS));
+    weft_vote_unpack(word, world, mine->step, all);
+    note_outcome(s, all, own);
     return WEFT_OK;
+}
+
+static void count_samples(const weft_session *s, weft_vote *mine)
+{
+    weft_runner_reads reads = weft_runner_get_reads(s->now->runner);
+    double            busy  = weft_runner_busy(s->now->runner);
+    mine->n_read            = reads.n;
+    mine->read              = reads.sum;
+    mine->due               = sum_due(s, mine->step);
+    mine->busy_s            = busy - s->now->busy_s;
+    s->now->busy_s          = busy;
 }
 
 weft_status weft_session__commit(void *session, int64_t step, int n, const double *value,
                                  bool *hold)
 {
-    (void)step;
+    weft_session *s = session;
+    weft_vote_sum all;
     if (n != 2)
         return WEFT_FAIL(WEFT_ERR_INTERNAL,
                          "a commit point of %d values, not loss and norm", n);
-    return weft_session__agree_step(session, value[0], value[1], hold);
+    weft_vote mine  = {.step   = step,
+                       .finite = isfinite(value[0]) && isfinite(value[1]),
+                       .norm   = (float)value[1]};
+    bool      reads = s->now->runner && s->data;
+    if (reads && !s->now->reads) WEFT_TRY(check_programs(s));
+    if (reads) count_samples(s, &mine);
+    WEFT_TRY(hold_vote(s, &mine, &all));
+    bool read = !reads || s->now->reads == WEFT_SESSION__READS_DIFFER ||
+                weft_vote_is_read(&all, (uint64_t)s->job.batch);
+    s->trial = (weft_session__trial){.fault = all.n_not_finite ? WEFT_SESSION__NOT_FINITE
+                                              : !all.same_norm ? WEFT_SESSION__DIFFERS
+                                              : !read          ? WEFT_SESSION__MISREAD
+                                                               : WEFT_SESSION__NO_FAULT,
+                                     .loss  = value[0],
+                                     .norm  = mine.norm};
+    *hold    = s->trial.fault != WEFT_SESSION__NO_FAULT;
+    if (!*hold) weft_session__mark_state(s, -1); /* until its update is done */
+    return WEFT_OK;
 }
 
-weft_status weft_session__check_step(const weft_session *s, const weft_metrics_row *r)
+weft_status weft_session__agree_skipped(weft_session *s, int64_t step)
 {
-    const char *kept = s->out.saved_step >= 0 ? "; the last checkpoint is whole" : "";
-    if (s->fault == WEFT_SESSION__NO_FAULT) return WEFT_OK;
-    if (s->fault == WEFT_SESSION__DIFFERS)
-        return WEFT_FAIL(
-            WEFT_ERR_NUMERIC,
-            "step %lld: ranks have different gradient norms (%.9g here): a machine "
-            "or a library computes other bits than the others; the step was "
-            "held back%s",
-            (long long)r->step, r->grad_norm, kept);
-    return WEFT_FAIL(
-        WEFT_ERR_NUMERIC,
-        "step %lld: %s is not finite (lr %g); lower optimizer.lr or set optimizer.clip%s",
-        (long long)r->step, isfinite(r->loss) ? "the gradient" : "the loss", r->lr, kept);
+    weft_vote     mine = {.step = step, .finite = true};
+    weft_vote_sum all;
+    s->trial = (weft_session__trial){.fault = WEFT_SESSION__NO_FAULT};
+    return hold_vote(s, &mine, &all);
 }

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/random.h"
 #include "device/device.h"
 #include "exec/exec.h"
+#include "session/vote.h"
 
 struct weft_runner {
     weft_runner_options o;
@@ -20,7 +22,9 @@ struct weft_runner {
     const int32_t      *ids;   /* of put_ids */
     int64_t             n_ids;
     weft_status         st; /* of put */
-    int32_t            *sample
+    /* of the running step: samples that were read, the sum of their hashes */
+    _Atomic uint64_t n_read, read;
+    int32_t         *sample
         [2]; /* a micro-batch's ids and labels, for ranks that bind only some of them */
 };
 
@@ -78,6 +82,18 @@ static bool is_input(weft_runner *r, const weft_view *out, weft_vid v, int micro
            weft_exec_binding(r->exec, name, micro, &x) == WEFT_OK && x.p == out->p;
 }
 
+static void count_reads(weft_runner *r, int64_t step, int64_t first, int64_t n)
+{
+    uint64_t sum = 0;
+    for (int64_t g = first; g < first + n; g++) {
+        int64_t epoch, index;
+        weft_data_locate(r->o.data, g, &epoch, &index);
+        sum += weft_vote_hash(epoch, index, step);
+    }
+    atomic_fetch_add(&r->n_read, (uint64_t)n);
+    atomic_fetch_add(&r->read, sum);
+}
+
 /* Only what is asked for: a rank's stages may read their inputs at different times. */
 static weft_status read_data(weft_runner *r, int64_t step, int micro, int n,
                              const weft_view *out)
@@ -95,6 +111,7 @@ static weft_status read_data(weft_runner *r, int64_t step, int micro, int n,
     WEFT_TRY(weft_data_fill(r->o.data, step * r->batch + micro * m->batch, m->batch,
                             to[0], to[1]));
     if (decoder) shift_right(m, to[1], decoder);
+    if (r->o.commit) count_reads(r, step, step * r->batch + micro * m->batch, m->batch);
     return WEFT_OK;
 }
 
@@ -274,7 +291,23 @@ void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n)
 weft_status weft_runner_step(weft_runner *r, int64_t step)
 {
     WEFT_TRY(r->st);
+    r->n_read = r->read = 0;
     return weft_exec_run(r->exec, step, 1);
+}
+
+weft_runner_reads weft_runner_get_reads(const weft_runner *r)
+{
+    return (weft_runner_reads){r->n_read, r->read};
+}
+
+double weft_runner_busy(const weft_runner *r)
+{
+    return weft_exec_get_stats(r->exec).busy_s;
+}
+
+weft_exec_progress weft_runner_progress(const weft_runner *r)
+{
+    return weft_exec_get_progress(r->exec);
 }
 
 int weft_runner_instructions(const weft_program *p)

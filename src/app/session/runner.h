@@ -50,6 +50,16 @@ void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n);
 /* Step number `step`, counted from 0: samples step * batch and on.  Allocates nothing. */
 weft_status weft_runner_step(weft_runner *r, int64_t step);
 
+/* The samples that the running step has read so far here, and the sum of their weft_vote_hash(). */
+typedef struct weft_runner_reads {
+    uint64_t n, sum;
+} weft_runner_reads;
+weft_runner_reads weft_runner_get_reads(const weft_runner *r);
+/* Seconds in which this rank's kernels ran, at the commit point, since create; 0: not known. */
+double weft_runner_busy(const weft_runner *r);
+/* What became of the state in the last step. */
+weft_exec_progress weft_runner_progress(const weft_runner *r);
+
 /* Memory of its own: slabs (the state's only where none was given), scratch, tables.  What comm
  * holds is not counted. */
 typedef struct weft_runner_memory {

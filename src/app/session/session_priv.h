@@ -14,6 +14,7 @@
 #include "session/metrics.h"
 #include "session/runner.h"
 #include "session/say.h"
+#include "session/vote.h"
 #include "session/weights.h"
 #include "weft/session.h"
 
@@ -37,6 +38,13 @@ typedef struct weft_session__devices {
     weft_session__card *card;         /* of each; NULL: only expected */
     int                 n_cpu, n_gpu; /* ranks on CPUs; GPUs, each counted once */
 } weft_session__devices;
+
+/* How ranks' programs together read the micro-batches of a step. */
+typedef enum weft_session__reads {
+    WEFT_SESSION__READS_UNKNOWN,
+    WEFT_SESSION__READS_ALIKE,  /* each equally often: samples are counted */
+    WEFT_SESSION__READS_DIFFER, /* they are not */
+} weft_session__reads;
 
 /* What lives as long as one membership: who takes part, how they share the work, and what runs it.
  * Closing it frees all of that, and nothing of the session's. */
@@ -62,6 +70,8 @@ typedef struct weft_generation {
     weft_holders        *holders;     /* who holds what of the state; NULL: all is here */
     weft_gather         *gather;      /* all of it at rank 0, for files */
     weft_weights         weights;
+    weft_session__reads  reads;  /* whether the sum of samples tells anything */
+    double               busy_s; /* of the runner, at the commit point before */
     weft_generation_eval eval;
 } weft_generation;
 
@@ -71,6 +81,17 @@ typedef struct weft_session__eval {
     int64_t    n_batch; /* of an evaluation: eval.batches, as far as the data has them */
     int64_t    step;    /* after which the last one was; 0: there was none in this run */
 } weft_session__eval;
+
+enum {
+    WEFT_SESSION__MAX_RANK  = 4096,
+    WEFT_SESSION__MAX_TIMED = 1 << 16, /* the median is over the last that many steps */
+    WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
+    WEFT_SESSION__TAG_GATHER = WEFT_SESSION__TAG + 1, /* and the one behind it */
+    WEFT_SESSION__TAG_TRACE  = WEFT_SESSION__TAG + 3, /* and the one behind it */
+    WEFT_SESSION__TAG_EVAL   = WEFT_SESSION__TAG + 5,
+    WEFT_SESSION__TAG_STATE  = WEFT_SESSION__TAG + 6,
+    WEFT_SESSION__TAG_LEADER = WEFT_SESSION__TAG + 7,
+};
 
 /* What a job writes. */
 typedef struct weft_session__output {
@@ -94,6 +115,8 @@ typedef struct weft_session__times {
     int64_t n_step;
     double  total_s;
     double  peak_gflops; /* 0: not measured */
+    /* of each rank: in a step, as it last said at a commit point; 0: not known */
+    float busy_s[WEFT_SESSION__MAX_RANK];
 } weft_session__times;
 
 /* How the steps of a generation ended; session.c has a row of reactions for each. */
@@ -114,7 +137,15 @@ typedef enum weft_session__fault {
     WEFT_SESSION__NO_FAULT,
     WEFT_SESSION__NOT_FINITE,
     WEFT_SESSION__DIFFERS, /* ranks have different gradient norms */
+    WEFT_SESSION__MISREAD, /* a sample of the step was not read, or more often than others */
 } weft_session__fault;
+
+/* The outcome of one run of a step: what all ranks found, and what this one brought. */
+typedef struct weft_session__trial {
+    weft_session__fault fault;
+    double              loss;
+    float               norm;
+} weft_session__trial;
 
 /* What lives as long as the job: the job itself, its files and data, model and training graph,
  * state, the step it has got to. */
@@ -145,23 +176,11 @@ typedef struct weft_session {
     weft_metrics_row    row;  /* of the last step; step 0: there is none in this run */
     float              *load; /* of each layer with experts, for the row; NULL: not yet */
     bool                row_written; /* by this rank */
-    bool committed; /* ranks have passed the commit point of the running step */
-    bool over;      /* there is no further membership */
-    weft_session__fault fault; /* of the newest step */
-    weft_ending ending;        /* after it: done (where none is left), stop, membership */
-    weft_session_result r;     /* with the step it has got to */
+    bool                over;        /* there is no further membership */
+    weft_session__trial trial;       /* the newest one */
+    weft_ending ending;    /* after it: done (where none is left), stop, membership */
+    weft_session_result r; /* with the step it has got to */
 } weft_session;
-
-enum {
-    WEFT_SESSION__MAX_RANK  = 4096,
-    WEFT_SESSION__MAX_TIMED = 1 << 16, /* the median is over the last that many steps */
-    WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
-    WEFT_SESSION__TAG_GATHER = WEFT_SESSION__TAG + 1, /* and the one behind it */
-    WEFT_SESSION__TAG_TRACE  = WEFT_SESSION__TAG + 3, /* and the one behind it */
-    WEFT_SESSION__TAG_EVAL   = WEFT_SESSION__TAG + 5,
-    WEFT_SESSION__TAG_STATE  = WEFT_SESSION__TAG + 6,
-    WEFT_SESSION__TAG_LEADER = WEFT_SESSION__TAG + 7,
-};
 
 /* session.c: a session without generations, and its end. */
 weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
@@ -210,13 +229,21 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending);
 weft_status weft_session__read_loads(weft_session *s, weft_metrics_row *row);
 
 /* commit.c: what all ranks agree on once a step, before anything writes state (weft_exec_commit_fn;
- * value: loss, gradient norm); a step whose outcome is at fault is held back.  agree_step: the same
- * for a step that runs nothing.  check_step: the fault as an error, after the step. */
+ * value: loss, gradient norm); a step whose outcome is at fault is held back.  agree_skipped: the
+ * same for a step that runs nothing. */
 weft_status weft_session__commit(void *session, int64_t step, int n, const double *value,
                                  bool *hold);
-weft_status weft_session__agree_step(weft_session *s, double loss, double norm,
-                                     bool *hold);
-weft_status weft_session__check_step(const weft_session *s, const weft_metrics_row *r);
+weft_status weft_session__agree_skipped(weft_session *s, int64_t step);
+
+/* again.c: a step that was held back was run again.  Tells which ranks computed other numbers than
+ * before or than the others; WEFT_ERR_NUMERIC where it was held back again, with the state before
+ * it saved.  All ranks together.  name_differing: at once, ranks whose norm is not that of the
+ * most. */
+weft_status weft_session__name_differing(weft_session *s, const weft_session__trial *t,
+                                         int64_t step);
+weft_status weft_session__compare_trials(weft_session             *s,
+                                         const weft_session__trial trial[2],
+                                         const weft_metrics_row   *row);
 
 /* gpu_comm.c: all ranks together; nothing where a job has one. */
 weft_status weft_session__open_gpu_comm(weft_session *s);

@@ -9,10 +9,8 @@
  * middle, before anything is written (commit.c). */
 static weft_status run_step(weft_session *s, weft_metrics_row *row)
 {
-    bool    hold  = false;
     int64_t first = (row->step - 1) * s->job.batch;
     double  begin = weft_clock_s();
-    s->committed  = false;
     WEFT_TRY(weft_data_count_labels(s->data, first, s->job.batch, &row->labels));
     row->lr      = weft_job_lr(&s->job, row->step);
     row->skipped = row->labels == 0;
@@ -26,7 +24,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
         row->loss = weft_runner_get(s->now->runner, "step.loss") / (double)row->labels;
         row->grad_norm = weft_runner_get(s->now->runner, "step.grad_norm");
     } else {
-        WEFT_TRY(weft_session__agree_step(s, 0, 0, &hold));
+        WEFT_TRY(weft_session__agree_skipped(s, row->step - 1));
     }
     double seconds    = weft_clock_s() - begin;
     row->step_ms      = 1e3 * seconds;
@@ -34,6 +32,20 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
     s->times.step_s[s->times.n_step++ % WEFT_SESSION__MAX_TIMED] = seconds;
     s->times.total_s += seconds;
     return WEFT_OK;
+}
+
+/* The same; one that was held back is run once more (again.c). */
+static weft_status run_checked(weft_session *s, weft_metrics_row *row)
+{
+    weft_session__trial trial[2];
+    for (int k = 0; k < 2; k++) {
+        WEFT_TRY(run_step(s, row));
+        trial[k] = s->trial;
+        if (!k && trial[k].fault == WEFT_SESSION__NO_FAULT) return WEFT_OK;
+        if (trial[k].fault == WEFT_SESSION__DIFFERS)
+            WEFT_TRY(weft_session__name_differing(s, &trial[k], row->step));
+    }
+    return weft_session__compare_trials(s, trial, row);
 }
 
 static weft_status write_row(weft_session *s, const weft_metrics_row *r)
@@ -104,8 +116,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
         WEFT_TRY(finish_step(s));
     for (int64_t step = s->r.steps + 1; step <= s->job.steps; step++) {
         weft_metrics_row row = {.step = step, .eval_loss = NAN};
-        WEFT_TRY(run_step(s, &row));
-        WEFT_TRY(weft_session__check_step(s, &row));
+        WEFT_TRY(run_checked(s, &row));
         WEFT_TRY(weft_session__read_loads(s, &row));
         weft_session__mark_state(s, step);
         s->r.steps     = step;

@@ -106,7 +106,8 @@ weft_exec_progress weft_exec_get_progress(const weft_exec *e)
 
 weft_exec_stats weft_exec_get_stats(const weft_exec *e)
 {
-    return (weft_exec_stats){.steps = e->until, .host_wakeups = e->host_wakeups};
+    return (weft_exec_stats){
+        .steps = e->until, .host_wakeups = e->host_wakeups, .busy_s = e->busy_s};
 }
 
 weft_exec_memory weft_exec_mem(const weft_exec *e)

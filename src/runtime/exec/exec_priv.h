@@ -125,6 +125,7 @@ struct weft_exec__stream {
     int64_t            n_timed;
     const weft_firing *firing;   /* the running one */
     int64_t            job_step; /* and its step, counted from the job's start */
+    double             busy_s;   /* in launches */
     int64_t            step; /* of this executor's, from 0: the next firing is of it, */
     int                at;   /* has this place in the list, */
     int instr; /* and begins with this instruction: not 0 after a failure in it */
@@ -180,6 +181,7 @@ struct weft_exec {
     /* steps as in weft_exec_progress; written by the commit point */
     _Atomic int64_t   arrived, passed;
     weft_exec_outcome outcome;
+    double            busy_s; /* of the stream with the commit point, at it */
     bool alone; /* updates are made without peers: communication is left out */
 
     /* shared by the streams' threads, under lock */

@@ -107,6 +107,7 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x)
     bool       hold = false;
     WEFT_TRY(weft_exec__check_device_comm(e)); /* nothing writes state after an abort */
     e->arrived = s->job_step;
+    e->busy_s  = s->busy_s;
     if (!e->o.commit) {
         e->passed = s->job_step;
         return WEFT_OK;

@@ -217,6 +217,7 @@ static weft_status fire_instr(weft_exec__stream *s, const weft_exec__variant *v,
     if (c && s->timed.device) return launch_run(s, v, n_code, &c);
     WEFT_TRY(c ? s->device->launch(&s->dev, c)
                : s->device->call(&s->dev, weft_exec__host_work, &v->task[n]));
+    if (c && s->device->needs_thread) s->busy_s += s->dev.done_s - s->dev.start_s;
     weft_exec__add_slice(s, n, s->dev.start_s, s->dev.done_s);
     return WEFT_OK;
 }
