@@ -13,7 +13,7 @@ enum {
  * they are of one level. */
 typedef struct weft_cuda_few_terms_args {
     void *out; /* may be one of in */
-    /* not 0: nothing is written, for terms did not come; in the host's memory, NULL: none */
+    /* not 0: nothing is written, for terms did not come; NULL: none */
     const uint32_t *stop;
     int64_t         n; /* elements */
     int32_t         dtype, n_term;

@@ -91,6 +91,9 @@ void weft_cuda_fill_device(weft_cuda_gpu *g);
 weft_status weft_cuda_stream_failed(weft_stream *s, weft_status st);
 
 /* share.c */
+/* The host as processes see it: one kernel, and the same names of processes and shared memory in
+ * it. */
+void        weft_cuda_name_host(char *out, size_t size);
 weft_status weft_cuda_export(weft_device *d, const weft_memory *m,
                              weft_memory_handle *out);
 weft_status weft_cuda_import(weft_device *d, const weft_memory_handle *h,
@@ -116,6 +119,9 @@ weft_status weft_cuda_set_base(weft_cuda_gpu *g);
 
 /* nccl.c */
 extern const weft_device_backend weft_cuda_nccl_backend;
+
+/* staged.c */
+extern const weft_device_backend weft_cuda_staged_backend;
 
 /* capture.c */
 weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n);

@@ -244,6 +244,8 @@ static weft_status make_group(weft_device_comm *dc, const weft_device_group_spec
     memcpy(g->rank, spec->rank, (size_t)spec->n * sizeof *g->rank);
     WEFT_TRY(dc->device->alloc(dc->device, WEFT_SPACE_PINNED, 2 * sizeof *g->aborted,
                                &g->flags));
+    WEFT_TRY(dc->device->alloc(dc->device, WEFT_SPACE_DEVICE, sizeof *g->aborted,
+                               &g->stop_copy));
     g->progress = g->flags.address;
     g->aborted  = (uint32_t *)g->flags.address + 1;
     return WEFT_OK;
@@ -281,6 +283,7 @@ static void free_group(weft_device_group *g)
     g->end->bytes -= g->stage.bytes;
     if (g->stage.address) d->free(d, &g->stage);
     if (g->flags.address) d->free(d, &g->flags);
+    if (g->stop_copy.address) d->free(d, &g->stop_copy);
     pthread_mutex_destroy(&g->lock);
     free(g->rank);
     free(g);

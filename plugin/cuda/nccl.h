@@ -27,10 +27,12 @@ struct weft_device_group {
     /* terms that came to be added here; as large as the largest call wants it */
     weft_memory stage;
     /* Flags in pinned memory.  progress is written in the stream's order: odd while a call is under
-     * way, another number for each call of a program.  aborted: sums write nothing. */
+     * way, another number for each call of a program.  aborted: sums write nothing; they read a
+     * copy in device memory, made in the stream's order before them. */
     weft_memory        flags;
     volatile uint32_t *progress;
     uint32_t          *aborted;
+    weft_memory        stop_copy;
     uint32_t last_number, seen; /* of calls; what look() saw last, and since when */
     double   seen_s;
     /* A channel: the sender's slots.  The branch sends what was copied to them, so that n_slot

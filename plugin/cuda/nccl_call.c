@@ -245,6 +245,14 @@ static weft_status copy_bytes(const issue *x, void *to, const void *from, int64_
     return WEFT_OK;
 }
 
+/* Each block of a kernel reads it: not over PCIe. */
+static weft_status copy_stop(const issue *x)
+{
+    CU_TRY(MemcpyAsync, (weft_cuda_ptr)(uintptr_t)x->g->stop_copy.address,
+           (weft_cuda_ptr)(uintptr_t)x->g->aborted, sizeof *x->g->aborted, x->stream);
+    return WEFT_OK;
+}
+
 /* ---- sums ---- */
 
 /* Own term i of a part. */
@@ -296,7 +304,7 @@ static weft_status add_part(const issue *x, const weft_comm_part *p, const char 
     }
     return weft_cuda_sum_terms(&x->ctx, c->call.dtype, c->terms->n, in, c->terms->level,
                                sum_place(x, p), share_count(c, p, c->g->me),
-                               x->g->aborted);
+                               x->g->stop_copy.address);
 }
 
 static void gather_part(issue *x, const weft_comm_part *p)
@@ -336,6 +344,7 @@ static weft_status sum_in_order(issue *x)
         stage += away * slot_bytes(c, &c->part[i]);
     }
     WEFT_TRY(end_group(x));
+    WEFT_TRY(copy_stop(x));
     stage = x->g->stage.address;
     for (int i = 0; i < c->n_part; i++) {
         WEFT_TRY(add_part(x, &c->part[i], stage));
@@ -360,7 +369,7 @@ static weft_status add_own(const issue *x, const weft_comm_part *p, char *stage,
     if (c->n_own < 2) return WEFT_OK;
     return weft_cuda_sum_terms(&x->ctx, c->call.dtype, c->n_own, term,
                                c->terms->level + c->first_own, stage, p->count,
-                               x->g->aborted);
+                               x->g->stop_copy.address);
 }
 
 static weft_status sum_by_nccl(issue *x)
@@ -369,6 +378,7 @@ static weft_status sum_by_nccl(issue *x)
     int                     type = nccl_type(c->call.dtype);
     char                   *at   = x->g->stage.address;
     const void             *in;
+    if (c->n_own > 1) WEFT_TRY(copy_stop(x));
     for (int i = 0; i < c->n_part; i++) {
         WEFT_TRY(add_own(x, &c->part[i], at, &in));
         if (c->n_own > 1) at += slot_bytes(c, &c->part[i]);

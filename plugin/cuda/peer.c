@@ -1,10 +1,8 @@
 /* The backend "peer": who can use it, a rank's end, and noticing that somebody does not come. */
 #include "peer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -34,23 +32,6 @@ static uint64_t short_id(const unsigned char gpu[16])
     return id;
 }
 
-/* One kernel, and the same names of processes and shared memory in it. */
-static void name_host(char *out, size_t size)
-{
-    char        boot[40] = "";
-    struct stat shm = {0}, pids = {0};
-    FILE       *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (f) {
-        if (!fgets(boot, sizeof boot, f)) boot[0] = 0;
-        fclose(f);
-    }
-    boot[strcspn(boot, "\n")] = 0;
-    (void)stat("/dev/shm", &shm);
-    (void)stat("/proc/self/ns/pid", &pids);
-    snprintf(out, size, "%s %llx %llx", boot, (unsigned long long)shm.st_dev,
-             (unsigned long long)pids.st_ino);
-}
-
 static weft_status find_reach(weft_cuda_gpu *g, peer_hello *h)
 {
     int n = 0;
@@ -74,7 +55,7 @@ static weft_status say_hello(weft_device *d, weft_device_hello *out)
     weft_cuda_gpu *g = weft_cuda_gpu_of(d);
     peer_hello     h = {.magic = "peer 1", .pid = (int32_t)getpid()};
     WEFT_TRY(weft_cuda_use(g));
-    name_host(h.host, sizeof h.host);
+    weft_cuda_name_host(h.host, sizeof h.host);
     CU_TRY(DeviceGetUuid, h.gpu, g->ordinal);
     WEFT_TRY(find_reach(g, &h));
     memcpy(out, &h, sizeof h);

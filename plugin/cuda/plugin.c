@@ -11,8 +11,8 @@
 static const weft_kernel_table *const tables[] = {&weft_cuda_table};
 
 /* In the order in which they are preferred. */
-static const weft_device_backend *const backends[] = {&weft_cuda_peer_backend,
-                                                      &weft_cuda_nccl_backend};
+static const weft_device_backend *const backends[] = {
+    &weft_cuda_peer_backend, &weft_cuda_nccl_backend, &weft_cuda_staged_backend};
 
 static const char *print_build(void)
 {

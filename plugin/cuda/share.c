@@ -1,5 +1,7 @@
 /* Device memory that other processes of this host open: CUDA IPC. */
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "gpu.h"
 
@@ -55,4 +57,20 @@ void weft_cuda_import_close(weft_device *d, const weft_memory_handle *h,
     if (!m->address || weft_cuda_use(weft_cuda_gpu_of(d)) != WEFT_OK) return;
     weft_cuda_cu.IpcCloseMemHandle((weft_cuda_ptr)(uintptr_t)m->address -
                                    (weft_cuda_ptr)s.offset);
+}
+
+void weft_cuda_name_host(char *out, size_t size)
+{
+    char        boot[40] = "";
+    struct stat shm = {0}, pids = {0};
+    FILE       *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f) {
+        if (!fgets(boot, sizeof boot, f)) boot[0] = 0;
+        fclose(f);
+    }
+    boot[strcspn(boot, "\n")] = 0;
+    (void)stat("/dev/shm", &shm);
+    (void)stat("/proc/self/ns/pid", &pids);
+    snprintf(out, size, "%s %llx %llx", boot, (unsigned long long)shm.st_dev,
+             (unsigned long long)pids.st_ino);
 }

@@ -632,7 +632,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_member_ends_all),
         cmocka_unit_test(a_stopped_member_ends_all),
     };
-    static const char *const backends[] = {"peer", "nccl"};
+    static const char *const backends[] = {"peer", "nccl", "staged"};
     int                      failed     = 0;
     for (size_t k = 0; k < WEFT_COUNT(backends); k++) {
         backend_name = backends[k];

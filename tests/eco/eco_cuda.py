@@ -114,9 +114,10 @@ def check_graphs(s, base, out):
     """From the second step on a rank that communicates on the device launches two graphs a step, and no kernel else."""
     if REAL:
         return
-    for name, ranks, keys in (("dp2", 2, dict(dp=2)), ("zero3", 2, dict(dp=2, zero=3)), ("dp2pp2", 4, dict(dp=2, pp=2))):
+    for name, ranks, keys in (("dp2", 2, dict(dp=2)), ("zero3", 2, dict(dp=2, zero=3)), ("dp2pp2", 4, dict(dp=2, pp=2)),
+                              ("staged", 2, dict(dp=2, zero=1))):
         run(dict(base, batch=8, lanes=4, share_gpu=True, output=out("graphs-" + name), **keys), ranks=ranks,
-            env=dict(WEFT_STUB_LOG=s.path("calls-" + name), WEFT_GPU_COMM="peer"))
+            env=dict(WEFT_STUB_LOG=s.path("calls-" + name), WEFT_GPU_COMM="staged" if name == "staged" else "peer"))
         logs = [open(s.path("calls-%s.%d" % (name, r))).read() for r in range(ranks)]
         logs = [x for x in logs if "cuGraphLaunch" in x]
         check(len(logs) == ranks, "%s: %d ranks of %d launch graphs" % (name, len(logs), ranks))

@@ -7,8 +7,8 @@
 #include "cuda_priv.h"
 
 /* out = in[0..n-1] added, count elements that lie together, f32 or bf16; out may be one of them.
- * level: each is a sum of 2^level leaves already; NULL: single ones.  stop: a word
- * of pinned memory, NULL none; not 0 when the kernel starts: it writes nothing.  Of x only the queue
+ * level: each is a sum of 2^level leaves already; NULL: single ones.  stop: 32 bits
+ * of device memory, NULL none; not 0 when the kernel starts: it writes nothing.  Of x only the queue
  * is used. */
 weft_status weft_cuda_sum_terms(const weft_kernel_ctx *x, weft_dtype t, int n,
                                 const void *const *in, const int *level, void *out,

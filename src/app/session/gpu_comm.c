@@ -10,18 +10,22 @@
 /* The one rule.  A backend that was asked for is the only one.  Ranks that share one GPU read each
  * other's memory (peer).  Between GPUs NCCL is the default, which knows their links; with
  * reduction: invariant it only moves bytes, and sums that read peers' memory come first where it
- * can be reached. */
+ * can be reached.  What neither of them joins or takes is staged: on the device where all ranks are
+ * GPUs of one host, else through the host's communicator (exec/stage.c). */
 void weft_session__order_backends(const char *asked, int n_gpu, bool invariant,
                                   const char *backend[WEFT_EXEC_MAX_BACKEND])
 {
     bool nccl_first = n_gpu > 1 && !invariant;
+    int  n          = 0;
     memset(backend, 0, sizeof *backend * WEFT_EXEC_MAX_BACKEND);
     if (asked && *asked) {
-        if (strcmp(asked, "staged") != 0) backend[0] = asked;
+        backend[0] = asked;
         return;
     }
-    backend[0] = nccl_first ? "nccl" : "peer";
-    backend[1] = nccl_first ? "peer" : n_gpu > 1 ? "nccl" : NULL;
+    if (nccl_first) backend[n++] = "nccl";
+    backend[n++] = "peer";
+    if (n_gpu > 1 && !nccl_first) backend[n++] = "nccl";
+    backend[n] = "staged";
 }
 
 static weft_status check_name(const char *name)
@@ -66,10 +70,16 @@ static weft_status try_backend(const weft_session *s, const char *name)
     return backend ? backend->hello(s->device, &hello) : WEFT_OK;
 }
 
+/* Staged works for any ranks: through memory that they share, or the host's communicator. */
+static bool is_staged(const char *name)
+{
+    return !strcmp(name, "staged");
+}
+
 /* A backend that was asked for by name says what it lacks. */
 static weft_status check_asked(const weft_session *s, const char *asked)
 {
-    if (!asked || !*asked) return WEFT_OK;
+    if (!asked || !*asked || is_staged(asked)) return WEFT_OK;
     weft_status st = try_backend(s, asked);
     return st == WEFT_OK ? st : weft_fail_in(st, "WEFT_GPU_COMM=%s: ", asked);
 }
@@ -122,6 +132,7 @@ weft_status weft_session__open_gpu_comm(weft_session *s)
     WEFT_TRY(weft_session__outcome(s, check_asked(s, asked)));
     weft_session__order_backends(asked, g->devices.n_gpu, invariant, name);
     WEFT_TRY(open_backends(s, name, !invariant));
+    if (is_staged(name[0])) return WEFT_OK;
     WEFT_TRY(check_joined(s, name[0], &joined, why, sizeof why));
     if (asked && *asked)
         return weft_session__outcome(
@@ -142,7 +153,8 @@ void weft_session__say_gpu_comm(weft_session *s)
     size_t n        = 0;
     if (!s->now->comm || s->now->devices.n_gpu < 1) return;
     for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
-        if (s->now->gpu_comm[k] && n < sizeof text)
+        if (s->now->gpu_comm[k] && n < sizeof text &&
+            !is_staged(s->now->gpu_comm[k]->backend->name))
             n += (size_t)snprintf(text + n, sizeof text - n, "%s, else ",
                                   s->now->gpu_comm[k]->backend->name);
     weft_say_info(&s->say, "ranks on GPUs communicate by %sstaged (through host memory)",

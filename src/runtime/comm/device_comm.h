@@ -10,7 +10,7 @@
  *     ...
  *     weft_device_comm_check(dc);                                     after the stream was finished
  *
- * A backend ("peer", "nccl") is a table of functions, and promises what comm.h promises:
+ * A backend ("peer", "nccl", "staged") is a table of functions, and promises what comm.h promises:
  * (1) nothing hangs: where a member does not come, or anybody gave up, everything that was issued
  *     comes to its end, what the backend had still to write is not written, and check() says why
  * (2) the sum's order: the tree over group position, with lanes and units as in comm.h; any fixed
@@ -44,6 +44,8 @@ typedef struct weft_device_group_spec {
     /* device memory that calls of the group lie in */
     int                n_slab;
     const weft_memory *slab;
+    /* of a group: bytes of its largest call at this member, about; memory is sized by it */
+    int64_t largest;
     /* of a channel: its largest message, and how many may wait unreceived; bytes 0: a group */
     int64_t bytes;
     int     credits;

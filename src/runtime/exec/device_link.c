@@ -93,6 +93,7 @@ static weft_status open_link(weft_exec *e, weft_exec__link *l)
         WEFT_TRY(
             weft_comm_open_group(e->o.comm, 2, pair, l->tag + CHANNEL_TAG, &l->meeting));
     }
+    spec.largest = l->bytes;
     spec.meeting = l->meeting;
     return l->on_device->backend->open_group(l->on_device, &spec, &l->device_group);
 }

@@ -49,7 +49,7 @@ typedef weft_status (*weft_exec_carry_fn)(void *arg, const weft_instr *i, double
 
 enum {
     WEFT_EXEC_MAX_DEVICE  = 4,
-    WEFT_EXEC_MAX_BACKEND = 2 /* of communication on devices */
+    WEFT_EXEC_MAX_BACKEND = 3 /* of communication on devices */
 };
 
 typedef struct weft_exec_options {

@@ -171,6 +171,7 @@ static int look_at_word(void *args)
 {
     const awaited_word *w = (const awaited_word *)args;
     uint32_t            x = __atomic_load_n(w->p, __ATOMIC_ACQUIRE);
+    if (w->how == 2) return !(x & w->value);
     return !(w->how == 1 ? x == w->value : (int32_t)(x - w->value) >= 0);
 }
 
@@ -178,7 +179,7 @@ API int cuStreamWaitValue32_v2(void *s, ptr p, uint32_t value, unsigned how)
 {
     ENTER();
     NEED_CONTEXT;
-    if (how > 1 ||
+    if (how > 2 ||
         (!is_in(device, (char *)(uintptr_t)p) && !is_in(pinned, (char *)(uintptr_t)p)))
         return INVALID_VALUE;
     awaited_word w = {(uint32_t *)(uintptr_t)p, value, how};
