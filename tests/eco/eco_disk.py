@@ -1,5 +1,6 @@
 """A real full disk: small file systems in memory, each a little larger than the last, so that the room runs
-out in metrics, events, checkpoints and final/.  Exit code 1 and one line; what was saved still loads; with more
+out in metrics, events, checkpoints and final/.  A line for each checkpoint that was given up, exit code 1 and one
+line of what ended the run; what was saved still loads; with more
 room the same command goes on to the weights of an undisturbed run.  Needs root, to mount.
 
     WEFT_FAULT_SIZES  how many sizes (8)"""
@@ -32,7 +33,9 @@ def filled(s, where, kib, whole):
     if r.code == 0:
         return False
     same(r.code, 1, what + ": exit code")
-    check(r.err.count("\n") == 1 and "No space left" in r.err, "%s: %r" % (what, r.err))
+    lines = r.err.splitlines()
+    check(lines and "error: " in lines[-1] and all("No space left" in x for x in lines), "%s: %r" % (what, r.err))
+    check(all("was given up: " in x for x in lines[:-1]), "%s: %r" % (what, r.err))
     top = os.path.join(where, "out", "checkpoints")
     saved = sorted(f for f in os.listdir(top) if f.startswith("MANIFEST")) if os.path.isdir(top) else []
     if any(not f.endswith(".tmp") for f in saved):

@@ -1,6 +1,6 @@
-/* Checkpoints under fire: the n-th call fails, the process dies at the n-th call, files
- * are cut and bits flip, the disk is full.  Afterwards the old or the new checkpoint
- * loads whole, always. */
+/* Checkpoints under fire, written by one rank and by three: the n-th call fails, the
+ * process dies at the n-th call, files are cut and bits flip, the disk is full.
+ * Afterwards the old or the new checkpoint loads whole, always. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -82,19 +82,27 @@ static void check(const char *dir, act what, bool done)
     assert_int_equal(count_names(dir), 2);
 }
 
+/* Act k % N_ACT, by one writer and then by three. */
+static act use_writers(int k)
+{
+    test_ckpt_n_writer = k < N_ACT ? 1 : 3;
+    return (act)(k % N_ACT);
+}
+
 static void each_call_fails(void **state)
 {
     static const struct {
         int  err;
         bool sticky;
-    } way[]   = {{EIO, false}, {EIO, true}, {ENOSPC, true}};
+    } way[]   = {{EIO, false}, {ENOSPC, true}, {EIO, true}};
     int total = 0;
     (void)state;
 
-    for (act what = 0; what < N_ACT; what++)
-        for (size_t w = 0; w < WEFT_COUNT(way); w++)
+    for (int k = 0; k < 2 * N_ACT; k++)
+        for (size_t w = 0; w < WEFT_COUNT(way) - (k >= N_ACT); w++)
             for (int n = 1;; n += CALL_STRIDE, total++) {
-                const char *dir = test_files_path("fail-%d-%zu-%d", (int)what, w, n);
+                act         what = use_writers(k);
+                const char *dir  = test_files_path("fail-%d-%zu-%d", k, w, n);
                 weft_status st;
                 bool        reached;
 
@@ -122,16 +130,18 @@ static void each_call_fails(void **state)
 /* The child is this program again, so that it counts its calls from 1. */
 static int child(const char *dir, act what, int n)
 {
-    char  num[16], which[16];
+    char  num[16], which[16], writers[16];
     pid_t pid;
     int   status;
 
     snprintf(num, sizeof num, "%d", n);
     snprintf(which, sizeof which, "%d", (int)what);
+    snprintf(writers, sizeof writers, "%d", test_ckpt_n_writer);
     pid = fork();
     if (pid == 0) {
         setenv("WEFT_IO_KILL", num, 1);
-        execl("/proc/self/exe", "test_ckpt_crash", "--child", dir, which, (char *)NULL);
+        execl("/proc/self/exe", "test_ckpt_crash", "--child", dir, which, writers,
+              (char *)NULL);
         _exit(99);
     }
     assert_true(pid > 0);
@@ -144,9 +154,10 @@ static void each_call_kills(void **state)
     int total = 0;
     (void)state;
 
-    for (act what = 0; what < N_ACT; what++)
+    for (int k = 0; k < 2 * N_ACT; k++)
         for (int n = 1;; n += CALL_STRIDE, total++) {
-            const char *dir = test_files_path("kill-%d-%d", (int)what, n);
+            act         what = use_writers(k);
+            const char *dir  = test_files_path("kill-%d-%d", k, n);
             int         status;
 
             prepare(dir, what);
@@ -193,6 +204,7 @@ static void cuts_and_flips(void **state)
     const char *dir = test_files_path("damage");
     (void)state;
 
+    test_ckpt_n_writer = 3;
     assert_int_equal(test_ckpt_save(dir, 10, 1), WEFT_OK);
     assert_int_equal(test_ckpt_save(dir, 20, 2), WEFT_OK);
     for (size_t k = 0; k < WEFT_COUNT(member); k++) {
@@ -250,6 +262,7 @@ static void full_disk(void **state)
     int         n   = 0;
     (void)state;
 
+    test_ckpt_n_writer = 3;
     mkdir(dir, 0777);
     if (mount("none", dir, "tmpfs", 0, "size=1m") != 0) {
         print_message("skipped: no small tmpfs without root\n");
@@ -306,7 +319,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(full_disk),
     };
 
-    if (argc == 4 && strcmp(argv[1], "--child") == 0)
+    if (argc == 5) test_ckpt_n_writer = atoi(argv[4]);
+    if (argc == 5 && strcmp(argv[1], "--child") == 0)
         return perform(argv[2], (act)atoi(argv[3])) != WEFT_OK;
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -4,6 +4,10 @@
 
 #include "ckpt/ckpt.h"
 
+/* How many ranks write it (1: one, as a stream; more: by blocks, each what it holds), for all that
+ * follows. */
+extern int test_ckpt_n_writer;
+
 /* Saves it under a step. */
 weft_status test_ckpt_save(const char *dir, int64_t step, int seed);
 /* The seed its contents were made from; -1 when they are not what any seed gives. */

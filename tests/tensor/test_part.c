@@ -155,12 +155,49 @@ static void chunks_follow_each_other(void **state)
     }
 }
 
+/* Boxes of a range follow each other, none is empty, all of them together are the range; there are
+ * few of them: at most two for each dimension. */
+static void boxes_of_a_range(void **state)
+{
+    unsigned seed = 17;
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        weft_region r = {.global = {.n = rand_r(&seed) % 5}}, box;
+        for (int d = 0; d < r.global.n; d++) {
+            r.global.d[d] = 1 + rand_r(&seed) % 5;
+            r.offset[d]   = rand_r(&seed) % (int)r.global.d[d];
+            r.extent[d]   = 1 + rand_r(&seed) % (int)(r.global.d[d] - r.offset[d]);
+        }
+        int64_t all = weft_region_count(&r), at = rand_r(&seed) % (int)(all + 1);
+        int64_t end = at + rand_r(&seed) % (int)(all - at + 1), before = at;
+        int     n_box = 0;
+        while (weft_region_next_box(&r, &at, end, &box)) {
+            int64_t stride = 1, first = 0, last = 0;
+            for (int d = r.global.n - 1; d >= 0; d--) {
+                int64_t lo = box.offset[d] - r.offset[d], hi = lo + box.extent[d] - 1;
+                assert_true(lo >= 0 && lo <= hi && hi < r.extent[d]);
+                first += lo * stride;
+                last += hi * stride;
+                stride *= r.extent[d];
+            }
+            assert_int_equal(first, before);
+            assert_int_equal(last, at - 1);
+            assert_int_equal(at - before, weft_region_count(&box));
+            before = at;
+            n_box++;
+        }
+        assert_int_equal(at, end);
+        assert_true(n_box <= 2 * r.global.n + 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(every_element_once),
         cmocka_unit_test(boxes_tile_a_part),
         cmocka_unit_test(chunks_follow_each_other),
+        cmocka_unit_test(boxes_of_a_range),
     };
     return cmocka_run_group_tests(test, NULL, NULL);
 }

@@ -138,7 +138,9 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
                                      .loss  = value[0],
                                      .norm  = mine.norm};
     *hold    = s->trial.fault != WEFT_SESSION__NO_FAULT;
-    if (!*hold) weft_session__mark_state(s, -1); /* until its update is done */
+    if (*hold) return WEFT_OK;
+    weft_session__wait_copied(s);
+    weft_session__mark_state(s, -1); /* until its update is done */
     return WEFT_OK;
 }
 

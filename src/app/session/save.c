@@ -61,7 +61,14 @@ static void put(weft_text *t, const char *key, double x)
         weft_text_add(t, "null");
 }
 
-static weft_status print_state(weft_session *s, weft_text *out)
+static weft_status copy_history(const weft_ckpt_state *from, weft_ckpt_state *to)
+{
+    for (int i = 0; i < from->n_history; i++)
+        WEFT_TRY(weft_ckpt_state_add_change(to, &from->history[i]));
+    return WEFT_OK;
+}
+
+weft_status weft_session__describe(weft_session *s, weft_ckpt_state *out)
 {
     weft_ckpt_state c     = {.step           = s->r.steps,
                              .sample         = s->r.steps * s->job.batch,
@@ -73,13 +80,10 @@ static weft_status print_state(weft_session *s, weft_text *out)
                              .data_id        = weft_data_id(s->data),
                              .has_content_id = true,
                              .content_id     = weft_data_content_id(s->data),
-                             .graph_hash     = s->now->made.model->graph_hash,
-                             .n_history      = s->checkpoint.n_history,
-                             .history        = s->checkpoint.history};
+                             .graph_hash     = s->now->made.model->graph_hash};
     weft_text       extra = {0};
     weft_status     st    = WEFT_OK;
     snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set(&s->job));
-    WEFT_GO(weft_weights_hash(&s->now->weights, &c.weights_xxh64));
     weft_text_add(&extra, "{\"job\": ");
     weft_job_print_identity(&s->job, &extra);
     weft_text_add(&extra, ", \"steps\": %lld", (long long)s->job.steps);
@@ -88,10 +92,25 @@ static weft_status print_state(weft_session *s, weft_text *out)
     weft_session__eval_print(s, &extra);
     weft_text_add(&extra, "}");
     WEFT_GO(weft_text_status(&extra));
-    c.extra = extra.s;
-    WEFT_GO(weft_ckpt_state_print(&c, out));
+    WEFT_GO(copy_history(&s->checkpoint, &c));
+    c.extra = extra.s; /* the text's memory is malloc's */
+    *out    = c;
+    return WEFT_OK;
 out:
     weft_text_fini(&extra);
+    weft_ckpt_state_fini(&c);
+    return st;
+}
+
+static weft_status print_state(weft_session *s, weft_text *out)
+{
+    weft_ckpt_state c;
+    weft_status     st = WEFT_OK;
+    WEFT_TRY(weft_session__describe(s, &c));
+    WEFT_GO(weft_weights_hash(&s->now->weights, &c.weights_xxh64));
+    WEFT_GO(weft_ckpt_state_print(&c, out));
+out:
+    weft_ckpt_state_fini(&c);
     return st;
 }
 
@@ -115,7 +134,7 @@ void weft_session__show_findings(weft_session *s)
             note_damaged(&s->r, s->out.found.checked[i].step);
 }
 
-static weft_status save(weft_session *s)
+weft_status weft_session__save_alone(weft_session *s)
 {
     static const weft_store_pair pt    = {"format", "pt"};
     weft_arena                  *a     = NULL;
@@ -150,14 +169,6 @@ out:
     weft_text_fini(&state);
     weft_arena_destroy(a);
     return st;
-}
-
-weft_status weft_session__save(weft_session *s)
-{
-    if (s->out.saved_step == s->r.steps) return WEFT_OK;
-    WEFT_TRY(weft_session__lead(s, save));
-    s->out.saved_step = s->r.steps;
-    return WEFT_OK;
 }
 
 /* Small files that make a folder loadable by others and that training does not change. */

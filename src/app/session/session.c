@@ -101,9 +101,13 @@ static weft_status finish(weft_session *s, const reaction *r)
 static weft_status react(weft_session *s, weft_status st, weft_ending ran, bool *next)
 {
     if (st == WEFT_OK) st = finish(s, &reactions[ran]);
+    if (st == WEFT_OK) st = weft_session__settle_save(s);
     if (st == WEFT_OK && reactions[ran].next) st = weft_generation_keep_state(s);
     weft_ending ending = find_ending(s, st, ran);
-    if (ending == WEFT_ENDING_LOST_REPLACED) st = weft_session__keep_for_next(s);
+    if (ending == WEFT_ENDING_LOST_REPLACED) {
+        weft_session__drop_save(s); /* it reads the state */
+        st = weft_session__keep_for_next(s);
+    }
     if (st != WEFT_OK) ending = find_ending(s, st, ran);
     const reaction *r = &reactions[ending];
     if (r->abort && s->now->comm) weft_comm_abort(s->now->comm, weft_error_text());

@@ -64,11 +64,13 @@ typedef struct weft_generation {
     int        leader;    /* a rank that had started and has the newest state */
     int64_t    step;      /* of that state; -1: it has none */
     weft_plan *plan;      /* NULL: one rank */
-    weft_compiled        made; /* this rank's program, of the training */
-    weft_runner         *runner;
-    bool                 keeps_state; /* the state stays where the session has it */
-    weft_holders        *holders;     /* who holds what of the state; NULL: all is here */
-    weft_gather         *gather;      /* all of it at rank 0, for files */
+    weft_compiled made;   /* this rank's program, of the training */
+    weft_runner  *runner;
+    bool          keeps_state; /* the state stays where the session has it */
+    weft_holders *holders;     /* who holds what of the state; NULL: all is here */
+    weft_gather  *gather;      /* all of it at rank 0, for files */
+    /* do all ranks see the output folder?  0: not asked yet, 1: yes, -1: no */
+    int                  sees_output;
     weft_weights         weights;
     weft_session__reads  reads;  /* whether the sum of samples tells anything */
     double               busy_s; /* of the runner, at the commit point before */
@@ -99,8 +101,11 @@ typedef struct weft_session__output {
     int                claim;                /* the folder, locked; -1: not */
     weft_ckpt_findings found;                /* about checkpoints */
     int64_t            saved_step;           /* newest checkpoint, -1 none */
-    weft_metrics      *metrics;
-    weft_events       *events;
+    struct weft_session__saving *saving;     /* the one under way, or NULL */
+    weft_status   save_st; /* of the last that was given up, not said yet */
+    char          save_text[512];
+    weft_metrics *metrics;
+    weft_events  *events;
 } weft_session__output;
 
 /* What a rank keeps of the generation before, for one of the same plan and rank. */
@@ -374,8 +379,23 @@ weft_status weft_session__check_data(weft_session *s);
 /* ... the same, then weights and optimizer state from it. */
 weft_status weft_session__restore(weft_session *s);
 
-/* save.c */
+/* checkpoint.c: all ranks together.  save returns when the checkpoint is there; start_save when the
+ * state may be read by the next step, which may change it after wait_copied. */
 weft_status weft_session__save(weft_session *s);
+weft_status weft_session__start_save(weft_session *s);
+/* After each step: a checkpoint that all ranks have written is finished. */
+weft_status weft_session__poll_save(weft_session *s);
+/* Waits for the one under way, if there is one; whether it succeeded is in the log. */
+weft_status weft_session__settle_save(weft_session *s);
+/* Before anything writes the state. */
+void weft_session__wait_copied(weft_session *s);
+/* What is under way is given up; what rank 0 already finishes is waited for. */
+void weft_session__drop_save(weft_session *s);
+
+/* save.c: rank 0 alone writes a checkpoint, asking the others for what it lacks. */
+weft_status weft_session__save_alone(weft_session *s);
+/* The numbers of state.json but for the weights' hash; fini is the caller's. */
+weft_status weft_session__describe(weft_session *s, weft_ckpt_state *out);
 weft_status weft_session__export(weft_session *s);
 /* Can the files that export copies be read?  Asked before the training, not after it. */
 weft_status weft_session__check_copies(const weft_session *s);

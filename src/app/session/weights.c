@@ -232,6 +232,29 @@ weft_status weft_weights_items(const weft_weights *w, const weft_store_dir *name
     return WEFT_OK;
 }
 
+weft_status weft_weights_list(const weft_weights *w, weft_arena *a,
+                              weft_store_item **item, weft_snapshot_item **region, int *n)
+{
+    int most = 0;
+    for (int i = 0; i < n_all(w); i++) most += nth(w, i)->n_tensor;
+    *n      = 0;
+    *item   = WEFT_ARENA_ARRAY(a, weft_store_item, most + 1);
+    *region = WEFT_ARENA_ARRAY(a, weft_snapshot_item, most + 1);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < n_all(w); i++) {
+        const weft_model_param *p = nth(w, i);
+        int                     tensor;
+        WEFT_TRY(find_tensor(w, p, &tensor));
+        for (int k = 0; k < p->n_tensor; k++, ++*n) {
+            const weft_model_tensor *t = &p->tensor[k];
+            (*region)[*n] = (weft_snapshot_item){tensor, t->region, WEFT_DTYPE_F32};
+            (*item)[*n]   = (weft_store_item){
+                  .name = t->name, .dtype = WEFT_DTYPE_F32, .shape = t->shape};
+        }
+    }
+    return WEFT_OK;
+}
+
 /* A tensor of a file, to be hashed. */
 typedef struct hashed {
     const char              *name;
@@ -245,20 +268,46 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static weft_status add_hash(const weft_weights *w, const hashed *x, weft_hash_state *list)
+/* The bytes of a tensor of a file. */
+static weft_status hash_tensor(const weft_store_file *f, const char *name, uint64_t *out)
+{
+    const weft_store_tensor *t = weft_store_find(f, name);
+    weft_hash_state          h;
+    enum {
+        READ = 1 << 20
+    };
+    if (!t) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no %s in %s", name, weft_store_path(f));
+    char *buf = malloc(READ);
+    if (!buf) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    weft_status st = WEFT_OK;
+    weft_hash_init(&h, 0);
+    for (int64_t at = 0, n; at < t->bytes && st == WEFT_OK; at += n) {
+        n  = t->bytes - at < READ ? t->bytes - at : READ;
+        st = weft_store_read(t, at, buf, (size_t)n);
+        weft_hash_add(&h, buf, (size_t)n);
+    }
+    *out = weft_hash_value(&h);
+    free(buf);
+    return st;
+}
+
+static weft_status add_hash(const weft_weights *w, const weft_store_file *f,
+                            const hashed *x, weft_hash_state *list)
 {
     uint64_t h;
     uint8_t  le[8];
     int      tensor;
     WEFT_TRY(find_tensor(w, x->p, &tensor));
-    WEFT_TRY(weft_gather_hash(w->gather, tensor, &x->t->region, &h));
+    WEFT_TRY(f ? hash_tensor(f, x->name, &h)
+               : weft_gather_hash(w->gather, tensor, &x->t->region, &h));
     for (int b = 0; b < 8; b++) le[b] = (uint8_t)(h >> 8 * b);
     weft_hash_add(list, x->name, strlen(x->name) + 1);
     weft_hash_add(list, le, 8);
     return WEFT_OK;
 }
 
-weft_status weft_weights_hash(const weft_weights *w, uint64_t *out)
+static weft_status hash_all(const weft_weights *w, const weft_store_file *f,
+                            uint64_t *out)
 {
     weft_hash_state list;
     int             n = 0, at = 0;
@@ -272,9 +321,20 @@ weft_status weft_weights_hash(const weft_weights *w, uint64_t *out)
                 (hashed){nth(w, i)->tensor[k].name, nth(w, i), &nth(w, i)->tensor[k]};
     qsort(x, (size_t)n, sizeof *x, by_name);
     weft_hash_init(&list, 0);
-    for (int i = 0; i < n; i++) WEFT_GO(add_hash(w, &x[i], &list));
+    for (int i = 0; i < n; i++) WEFT_GO(add_hash(w, f, &x[i], &list));
     *out = weft_hash_value(&list);
 out:
     free(x);
     return st;
+}
+
+weft_status weft_weights_hash(const weft_weights *w, uint64_t *out)
+{
+    return hash_all(w, NULL, out);
+}
+
+weft_status weft_weights_hash_file(const weft_weights *w, const weft_store_file *f,
+                                   uint64_t *out)
+{
+    return hash_all(w, f, out);
 }

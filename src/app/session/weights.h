@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "model/model.h"
 #include "state/file.h"
+#include "state/snapshot.h"
 #include "store/hf_dir.h"
 
 /* All borrowed. */
@@ -36,8 +37,17 @@ weft_status weft_weights_items(const weft_weights *w, const weft_store_dir *name
                                weft_dtype dtype, weft_arena *a, weft_store_item **out,
                                int *n);
 
+/* The same items in fp32 under the model's own names, each with its region of the state;
+ * item[k].from is empty.  At any rank. */
+weft_status weft_weights_list(const weft_weights *w, weft_arena *a,
+                              weft_store_item **item, weft_snapshot_item **region,
+                              int *n);
+
 /* XXH64 over the list of name, NUL, hash (8 bytes, little-endian), by name in byte order, where
  * hash is XXH64 of the tensor's fp32 numbers, row-major, little-endian; tied tensors once. */
 weft_status weft_weights_hash(const weft_weights *w, uint64_t *out);
+/* The same of a file that has these tensors in fp32. */
+weft_status weft_weights_hash_file(const weft_weights *w, const weft_store_file *f,
+                                   uint64_t *out);
 
 #endif

@@ -403,6 +403,41 @@ weft_status weft_io_write(int fd, const char *path, const void *p, size_t n)
     return write_all(fd, p, n) ? WEFT_OK : weft_io__write_failed("write", path);
 }
 
+static bool write_all_at(int fd, const char *p, size_t n, int64_t at)
+{
+    while (n) {
+        ssize_t k = pwrite(fd, p, n, at);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return false;
+        p += k;
+        at += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+weft_status weft_io_write_at(int fd, const char *path, const void *p, size_t n,
+                             int64_t at)
+{
+    if (!weft_io__may_go_on()) {
+        int err = errno;
+        write_all_at(fd, p, n / 2 / WEFT_IO_ALIGN * WEFT_IO_ALIGN, at);
+        errno = err;
+        return weft_io__write_failed("write", path);
+    }
+    return write_all_at(fd, p, n, at) ? WEFT_OK : weft_io__write_failed("write", path);
+}
+
+weft_status weft_io_open_direct(const char *path, int *fd)
+{
+    if (!weft_io__may_go_on()) return weft_io__write_failed("write", path);
+    int f = weft_io__above_standard(open(path, O_WRONLY | O_CLOEXEC | O_DIRECT));
+    if (f < 0 && errno != EINVAL && errno != EOPNOTSUPP)
+        return weft_io__write_failed("write", path);
+    *fd = f;
+    return WEFT_OK;
+}
+
 #define RESERVE_PIECE ((int64_t)1 << 30)
 
 weft_status weft_io_reserve(int fd, const char *path, int64_t n)

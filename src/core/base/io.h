@@ -13,7 +13,8 @@ enum {
     WEFT_IO_TEXT_MOST = 64 << 20, /* bytes of a text that is read whole */
     /* flags */
     WEFT_IO_PIPES = 1, /* a pipe, a terminal or /dev/stdin will do as well */
-    WEFT_IO_LARGE = 2  /* up to WEFT_IO_LARGE_MOST */
+    WEFT_IO_LARGE = 2, /* up to WEFT_IO_LARGE_MOST */
+    WEFT_IO_ALIGN = 4096 /* of what goes past the cache */
 };
 #define WEFT_IO_LARGE_MOST (4ll << 30)
 
@@ -55,6 +56,12 @@ weft_status weft_io_mkdirs(const char *path); /* with parents; present is fine *
  * fresh: path must be new, not even a link; else it is made where missing, and its bytes stay. */
 weft_status weft_io_open_write(const char *path, bool fresh, int *fd);
 weft_status weft_io_write(int fd, const char *path, const void *p, size_t n);
+/* Bytes at .. at + n - 1, wherever the descriptor stands. */
+weft_status weft_io_write_at(int fd, const char *path, const void *p, size_t n,
+                             int64_t at);
+/* A second descriptor of a file that is there, past the cache (O_DIRECT): memory, place and length
+ * of a write are then multiples of WEFT_IO_ALIGN.  *fd is -1 where the file system cannot. */
+weft_status weft_io_open_direct(const char *path, int *fd);
 weft_status weft_io_reserve(int fd, const char *path, int64_t n); /* posix_fallocate */
 weft_status weft_io_sync(int fd, const char *path);               /* fdatasync */
 weft_status weft_io_close(int fd, const char *path);

@@ -112,6 +112,34 @@ bool weft_region_next_chunk(const weft_region *r, int64_t most, int64_t *at,
     return true;
 }
 
+/* The box takes as many positions of one dimension as fit, all of those after it, and one of
+ * those before it: the outermost dimension at whose beginning `at` is, and that fits. */
+bool weft_region_next_box(const weft_region *r, int64_t *at, int64_t end,
+                          weft_region *out)
+{
+    int64_t left = end - *at, unit = 1, index = *at;
+    int     d = r->global.n - 1;
+    if (left <= 0) return false;
+    *out = *r;
+    for (; d > 0 && index % r->extent[d] == 0 && unit * r->extent[d] <= left; d--) {
+        index /= r->extent[d];
+        unit *= r->extent[d];
+    }
+    if (d >= 0) {
+        int64_t begin = index % r->extent[d], fit = left / unit;
+        out->offset[d] += begin;
+        out->extent[d] = fit < r->extent[d] - begin ? fit : r->extent[d] - begin;
+        index /= r->extent[d];
+    }
+    for (int k = d - 1; k >= 0; k--) {
+        out->offset[k] += index % r->extent[k];
+        out->extent[k] = 1;
+        index /= r->extent[k];
+    }
+    *at += weft_region_count(out);
+    return true;
+}
+
 /* ---- walks ---- */
 
 /* Where position x of dimension d is in the part's memory; -1: not in it. */

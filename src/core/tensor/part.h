@@ -50,4 +50,10 @@ weft_status weft_part_walk(const weft_part *p, const weft_region *r, int64_t fir
 bool weft_region_next_chunk(const weft_region *r, int64_t most, int64_t *at,
                             weft_region *out);
 
+/* Cuts elements [*at, end) of a region, in its row-major order, into boxes that follow each other.
+ * *at moves on to the end of the box; at least 0 <= *at <= end <= all of the region's elements.
+ * False: there is none left. */
+bool weft_region_next_box(const weft_region *r, int64_t *at, int64_t end,
+                          weft_region *out);
+
 #endif

@@ -21,7 +21,7 @@
  *     WEFT_TRY(weft_ckpt_open("out/checkpoints", WEFT_CKPT_NEWEST, &found, &c));
  *     t = weft_store_find(weft_ckpt_tensors(c, "model.safetensors"), "wte.weight");
  *
- * One process writes a directory at a time; any number may read it. */
+ * One job writes a directory at a time, one checkpoint of it; any number may read it. */
 #ifndef WEFT_CKPT_CKPT_H
 #define WEFT_CKPT_CKPT_H
 
@@ -31,12 +31,14 @@
 #define WEFT_CKPT_NEWEST (-1)
 
 /* One file to be saved: text, or tensors (where text is NULL).  With tensors.like the
- * header of an existing file is kept byte for byte. */
+ * header of an existing file is kept byte for byte.  In a draft (below) also bytes that others
+ * write, or a text of n_text bytes that is given later. */
 typedef struct weft_ckpt_file {
     const char     *name; /* letters, digits, . _ - ; tensors end in .safetensors */
     weft_store_spec tensors;
     const char     *text;
     size_t          n_text;
+    int64_t         block_bytes; /* > 0: written in place, by blocks, by others */
 } weft_ckpt_file;
 
 /* One checkpoint that was read back in full, or could not be. */
@@ -65,6 +67,30 @@ void weft_ckpt_findings_fini(weft_ckpt_findings *f);
  * and no record of ours names is left, with a warning. */
 weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
                            int n_file, weft_ckpt_findings *f);
+
+/* A checkpoint that is being written, by several processes, perhaps while training goes on:
+ *
+ *     weft_ckpt_draft *d;
+ *     WEFT_TRY(weft_ckpt_begin(dir, 20, file, n_file, &found, &d));  empty files in step-20.tmp
+ *     WEFT_GO(weft_ckpt_reserve(d));                                 room for all of them
+ *     ...                            others write, sync and close weft_ckpt_draft_path(d, i)
+ *     WEFT_GO(weft_ckpt_set_sum(d, i, &sum));                        for each file by blocks
+ *     WEFT_GO(weft_ckpt_set_text(d, k, text, n));                    for each text that was left
+ *     WEFT_GO(weft_ckpt_commit(d, &found));                          step 20 exists
+ *     out: weft_ckpt_draft_close(d);               what was not committed is removed
+ *
+ * Calls are made by one thread at a time. */
+typedef struct weft_ckpt_draft weft_ckpt_draft;
+weft_status weft_ckpt_begin(const char *dir, int64_t step, const weft_ckpt_file *file,
+                            int n_file, weft_ckpt_findings *f, weft_ckpt_draft **out);
+/* Borrows file[] and what it points to.  WEFT_ERR_FULL: the room is not there. */
+weft_status weft_ckpt_reserve(weft_ckpt_draft *d);
+const char *weft_ckpt_draft_path(const weft_ckpt_draft *d, int i);
+weft_status weft_ckpt_set_sum(weft_ckpt_draft *d, int i,
+                              weft_store_sum *sum); /* takes it */
+weft_status weft_ckpt_set_text(weft_ckpt_draft *d, int i, const char *text, size_t n);
+weft_status weft_ckpt_commit(weft_ckpt_draft *d, weft_ckpt_findings *f);
+void        weft_ckpt_draft_close(weft_ckpt_draft *d); /* accepts NULL */
 
 /* Removes those leftovers without a save; fine where dir is not there. */
 weft_status weft_ckpt_tidy(const char *dir, weft_ckpt_findings *f);

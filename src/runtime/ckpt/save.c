@@ -16,7 +16,7 @@
 #include "base/io.h"
 #include "ckpt/ckpt_priv.h"
 
-typedef struct job {
+struct weft_ckpt_draft {
     weft_arena           *arena;
     const char           *dir;
     int64_t               step;
@@ -24,12 +24,17 @@ typedef struct job {
     int                   n_file;
     weft_store_writer   **writer; /* of tensor files */
     weft_store_out       *out;    /* of text files */
+    const char          **path;
+    int                  *fd;    /* of files by blocks, until their room is reserved */
+    bool                 *ready; /* the file is written, its sum is in m */
     weft_ckpt_manifest    m;
     const char           *tmp, *final, *manifest, *manifest_tmp; /* paths */
     const char           *old;     /* the record of what is replaced; NULL: nothing is */
     weft_store_out        record;  /* the manifest being written */
     bool                  renamed; /* step-N is there: records stay until it is swept */
-} job;
+    bool                  committed;
+};
+typedef struct weft_ckpt_draft job;
 
 static weft_status check_files(const weft_ckpt_file *file, int n_file)
 {
@@ -121,10 +126,13 @@ out:
 static weft_status open_file(job *j, int i)
 {
     const weft_ckpt_file *f    = &j->file[i];
-    char                 *path = weft_arena_printf(j->arena, "%s/%s", j->tmp, f->name);
+    const char           *path = weft_arena_printf(j->arena, "%s/%s", j->tmp, f->name);
 
     WEFT_TRY(weft_arena_status(j->arena));
-    if (f->text) return weft_store_out_open(&j->out[i], path, (int64_t)f->n_text);
+    j->path[i] = path;
+    if (f->block_bytes) return weft_io_open_write(path, true, &j->fd[i]);
+    if (f->text || f->n_text)
+        return weft_store_out_open(&j->out[i], path, (int64_t)f->n_text);
     WEFT_TRY(weft_store_writer_create(&f->tensors, &j->writer[i]));
     return weft_store_writer_begin(j->writer[i], path);
 }
@@ -139,8 +147,9 @@ static weft_status reserve_manifest(job *j)
     if (!j->m.file) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
     for (int i = 0; i < j->n_file; i++) {
         weft_ckpt_entry *e = &j->m.file[j->m.n_file++];
-        int64_t          n = j->file[i].text ? (int64_t)j->file[i].n_text
-                                             : weft_store_writer_bytes(j->writer[i]);
+        int64_t          n = j->writer[i] ? weft_store_writer_bytes(j->writer[i])
+                             : j->file[i].block_bytes ? j->file[i].block_bytes
+                                                      : (int64_t)j->file[i].n_text;
 
         e->name        = strdup(j->file[i].name);
         e->sum.bytes   = n;
@@ -156,21 +165,71 @@ out:
     return st;
 }
 
+static void set_sum(job *j, int i, weft_store_sum *sum)
+{
+    weft_store_sum_fini(&j->m.file[i].sum);
+    j->m.file[i].sum = *sum;
+    *sum             = (weft_store_sum){0};
+    j->ready[i]      = true;
+}
+
+weft_status weft_ckpt_set_sum(weft_ckpt_draft *d, int i, weft_store_sum *sum)
+{
+    if (sum->bytes != d->file[i].block_bytes)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: %lld bytes written, %lld announced",
+                         d->file[i].name, (long long)sum->bytes,
+                         (long long)d->file[i].block_bytes);
+    set_sum(d, i, sum);
+    return WEFT_OK;
+}
+
+weft_status weft_ckpt_set_text(weft_ckpt_draft *d, int i, const char *text, size_t n)
+{
+    weft_store_sum sum = {0};
+
+    WEFT_TRY(weft_store_out_put(&d->out[i], text, n));
+    WEFT_TRY(weft_store_out_close(&d->out[i], &sum));
+    set_sum(d, i, &sum);
+    return WEFT_OK;
+}
+
+static weft_status write_tensors(job *j, int i)
+{
+    weft_store_sum sum = {0};
+
+    WEFT_TRY(weft_store_writer_put_all(j->writer[i]));
+    WEFT_TRY(weft_store_writer_end(j->writer[i], &sum));
+    set_sum(j, i, &sum);
+    return WEFT_OK;
+}
+
+/* What nobody else has written. */
 static weft_status write_file(job *j, int i)
 {
-    const weft_ckpt_file *f   = &j->file[i];
-    weft_store_sum        sum = {0};
+    const weft_ckpt_file *f = &j->file[i];
 
-    if (f->text) {
-        WEFT_TRY(weft_store_out_put(&j->out[i], f->text, f->n_text));
-        WEFT_TRY(weft_store_out_close(&j->out[i], &sum));
-    } else {
-        WEFT_TRY(weft_store_writer_put_all(j->writer[i]));
-        WEFT_TRY(weft_store_writer_end(j->writer[i], &sum));
+    if (j->ready[i]) return WEFT_OK;
+    if (f->text) return weft_ckpt_set_text(j, i, f->text, f->n_text);
+    if (j->writer[i]) return write_tensors(j, i);
+    return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s of a checkpoint was not written", f->name);
+}
+
+weft_status weft_ckpt_reserve(weft_ckpt_draft *d)
+{
+    for (int i = 0; i < d->n_file; i++) {
+        int fd = d->fd[i];
+
+        if (fd < 0) continue;
+        WEFT_TRY(weft_io_reserve(fd, weft_ckpt_draft_path(d, i), d->file[i].block_bytes));
+        d->fd[i] = -1;
+        WEFT_TRY(weft_io_close(fd, weft_ckpt_draft_path(d, i)));
     }
-    weft_store_sum_fini(&j->m.file[i].sum);
-    j->m.file[i].sum = sum;
     return WEFT_OK;
+}
+
+const char *weft_ckpt_draft_path(const weft_ckpt_draft *d, int i)
+{
+    return d->path[i];
 }
 
 static weft_status commit(job *j)
@@ -195,7 +254,7 @@ out:
 
 /* Frees the room again, or leaves that to the next sweep where it is not certain how far
  * the commit came.  The first error's words are what the caller shall see. */
-static void give_up(job *j, weft_status why)
+static void give_up(job *j)
 {
     char text[1024];
 
@@ -203,7 +262,7 @@ static void give_up(job *j, weft_status why)
     if (j->tmp) weft_io_remove_tree(j->tmp);
     if (j->manifest_tmp && !j->renamed) weft_io_remove_tree(j->manifest_tmp);
     if (j->old && !j->renamed) weft_io_remove_tree(j->old);
-    (void)WEFT_FAIL(why, "%s", text);
+    (void)WEFT_FAIL(WEFT_ERR_IO, "%s", text);
 }
 
 static void fini(job *j)
@@ -211,6 +270,7 @@ static void fini(job *j)
     for (int i = 0; i < j->n_file; i++) {
         if (j->writer) weft_store_writer_destroy(j->writer[i]);
         if (j->out) weft_store_out_drop(&j->out[i]);
+        if (j->fd && j->fd[i] >= 0) close(j->fd[i]);
     }
     weft_store_out_drop(&j->record);
     weft_ckpt_manifest_fini(&j->m);
@@ -222,8 +282,12 @@ static weft_status init(job *j)
     WEFT_TRY(weft_arena_create(&j->arena));
     j->writer = WEFT_ARENA_ARRAY(j->arena, weft_store_writer *, j->n_file + 1);
     j->out    = WEFT_ARENA_ARRAY(j->arena, weft_store_out, j->n_file + 1);
-    if (j->out)
-        for (int i = 0; i < j->n_file; i++) j->out[i].fd = -1;
+    j->path   = WEFT_ARENA_ARRAY(j->arena, const char *, j->n_file + 1);
+    j->fd     = WEFT_ARENA_ARRAY(j->arena, int, j->n_file + 1);
+    j->ready  = WEFT_ARENA_ARRAY(j->arena, bool, j->n_file + 1);
+    j->dir    = weft_arena_strdup(j->arena, j->dir);
+    for (int i = 0; i < j->n_file && j->out; i++) j->out[i].fd = -1;
+    for (int i = 0; i < j->n_file && j->fd; i++) j->fd[i] = -1;
     return weft_arena_status(j->arena);
 }
 
@@ -240,34 +304,63 @@ static weft_status move_folder_away(const job *j, weft_ckpt_findings *f)
     return WEFT_OK;
 }
 
-weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
-                           int n_file, weft_ckpt_findings *f)
+weft_status weft_ckpt_begin(const char *dir, int64_t step, const weft_ckpt_file *file,
+                            int n_file, weft_ckpt_findings *f, weft_ckpt_draft **out)
 {
-    job         j  = {.dir       = dir,
-                      .step      = step,
-                      .file      = file,
-                      .n_file    = n_file,
-                      .m.step    = step,
-                      .record.fd = -1};
     weft_status st = WEFT_OK;
+    job        *j;
 
     if (step < 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "a checkpoint of step %lld", (long long)step);
     WEFT_TRY(check_files(file, n_file));
-    WEFT_GO(init(&j));
-    WEFT_GO(make_dir(&j));
+    j = malloc(sizeof *j);
+    if (!j) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
+    *j = (job){.dir       = dir,
+               .step      = step,
+               .file      = file,
+               .n_file    = n_file,
+               .m.step    = step,
+               .record.fd = -1};
+    WEFT_GO(init(j));
+    WEFT_GO(make_dir(j));
     WEFT_GO(weft_ckpt__sweep(dir, f));
-    WEFT_GO(choose_names(&j));
-    WEFT_GO(move_folder_away(&j, f));
-    WEFT_GO(weft_io_mkdirs(j.tmp));
-    for (int i = 0; i < n_file; i++) WEFT_GO(open_file(&j, i));
-    WEFT_GO(reserve_manifest(&j));
-    WEFT_GO(record_old(&j));
-    for (int i = 0; i < n_file; i++) WEFT_GO(write_file(&j, i));
-    WEFT_GO(commit(&j));
-    if (j.old) (void)weft_ckpt__sweep(dir, f); /* what stays is swept another time */
+    WEFT_GO(choose_names(j));
+    WEFT_GO(move_folder_away(j, f));
+    WEFT_GO(weft_io_mkdirs(j->tmp));
+    for (int i = 0; i < n_file; i++) WEFT_GO(open_file(j, i));
+    WEFT_GO(reserve_manifest(j));
+    WEFT_GO(record_old(j));
+    *out = j;
+    j    = NULL;
 out:
-    if (st != WEFT_OK) give_up(&j, st);
-    fini(&j);
+    weft_ckpt_draft_close(j);
+    return st;
+}
+
+weft_status weft_ckpt_commit(weft_ckpt_draft *d, weft_ckpt_findings *f)
+{
+    for (int i = 0; i < d->n_file; i++) WEFT_TRY(write_file(d, i));
+    WEFT_TRY(commit(d));
+    d->committed = true;
+    if (d->old) (void)weft_ckpt__sweep(d->dir, f); /* what stays is swept another time */
+    return WEFT_OK;
+}
+
+void weft_ckpt_draft_close(weft_ckpt_draft *d)
+{
+    if (!d) return;
+    if (!d->committed) give_up(d);
+    fini(d);
+    free(d);
+}
+
+weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
+                           int n_file, weft_ckpt_findings *f)
+{
+    weft_ckpt_draft *d  = NULL;
+    weft_status      st = weft_ckpt_begin(dir, step, file, n_file, f, &d);
+
+    if (st == WEFT_OK) st = weft_ckpt_commit(d, f);
+    weft_ckpt_draft_close(d);
     return st;
 }

@@ -96,6 +96,8 @@ typedef struct weft_store_writer weft_store_writer;
 weft_status                      weft_store_writer_create(const weft_store_spec *spec,
                                                           weft_store_writer    **out);
 int64_t     weft_store_writer_bytes(const weft_store_writer *w); /* of the whole file */
+/* All that is in front of the data, the length word included. */
+const char *weft_store_writer_header(const weft_store_writer *w, size_t *n);
 weft_status weft_store_writer_begin(weft_store_writer *w, const char *path);
 weft_status weft_store_writer_put_all(weft_store_writer *w);
 weft_status weft_store_writer_end(weft_store_writer *w,

@@ -192,6 +192,12 @@ int64_t weft_store_writer_bytes(const weft_store_writer *w)
     return w->bytes;
 }
 
+const char *weft_store_writer_header(const weft_store_writer *w, size_t *n)
+{
+    *n = w->header.n;
+    return w->header.s;
+}
+
 /* Takes fd. */
 static weft_status begin_on(weft_store_writer *w, int fd, const char *path)
 {

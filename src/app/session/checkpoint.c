@@ -1,0 +1,602 @@
+/* Checkpoints that all ranks write, while the next steps compute.
+ *
+ *     main threads of all ranks                             threads of their own
+ *     start_save   rank 0: empty files; all open them        copy blocks out of the state, sum and
+ *     next step    ...                                       write them (state/snapshot.h)
+ *     commit point wait_copied: the state may change         ...
+ *     poll_save    all have written: rank 0 gets the sums    rank 0: state.json, manifest, pruning
+ *     poll_save    rank 0 has finished: the log says so
+ *
+ * (1) Ranks communicate on their main threads alone, once after each step while a checkpoint is
+ *     under way; threads that write files exchange nothing.
+ * (2) The bytes are those of the step after which it was started, the same as if training waited.
+ * (3) An error of any rank gives the checkpoint up, on all of them, with one line; training goes
+ *     on.  A save that is waited for ends the job with that line, as an error.
+ * (4) There is one at a time: the next one waits for it.
+ * (5) Where a rank does not see the output folder, rank 0 writes alone (save.c). */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/progress.h"
+#include "session/keep_alive.h"
+#include "session/session_priv.h"
+
+enum {
+    MAX_FILE = 4,
+    CHUNK    = 1024 /* blocks whose sums are exchanged at a time */
+};
+static const double TICK_S = 0.25; /* between two exchanges while all wait */
+/* A device that takes longer for what an update waits for does not keep up. */
+static const double STALL_S = 10;
+
+/* What a rank tells the others of its work. */
+typedef enum stage {
+    STAGE_WORKING,
+    STAGE_DONE,
+    STAGE_FAILED,
+} stage;
+
+typedef struct card {
+    int32_t stage, status, committed;
+    double  waited_s; /* the longest that a step waited */
+    char    text[512];
+} card;
+
+typedef struct weft_session__saving {
+    weft_session        *session;
+    weft_arena          *arena;
+    int64_t              step;
+    int                  n_file; /* tensor files, the first ones of ckpt */
+    weft_store_writer   *writer[2];
+    weft_snapshot_file   file[2];
+    weft_ckpt_file       ckpt[MAX_FILE];
+    int                  n_ckpt, state_file; /* which one state.json is */
+    weft_ckpt_state      numbers;            /* rank 0 */
+    weft_ckpt_draft     *draft;              /* rank 0 */
+    weft_snapshot       *snapshot;           /* NULL: it could not be started */
+    double               begin_s, waited_s;
+    weft_snapshot_total *total;
+    weft_store_sum       sum[2];
+
+    /* rank 0, when all have written */
+    bool            finishing; /* all ranks: they have */
+    bool            running;
+    pthread_t       thread;
+    pthread_mutex_t lock;
+    pthread_cond_t  moved;
+    bool            finished; /* under lock */
+    bool            committed;
+    _Atomic bool    dropped; /* nobody waits for more than what is under way */
+    weft_status     st;      /* of this rank, before or after */
+    char            text[512];
+} saving;
+
+static int count_ranks(const weft_session *s)
+{
+    return s->now->comm ? s->now->comm->world : 1;
+}
+
+static void fail_saving(saving *v, weft_status st)
+{
+    if (v->st != WEFT_OK) return;
+    v->st = st;
+    snprintf(v->text, sizeof v->text, "%s", weft_error_text());
+}
+
+/* ---- what is saved ---- */
+
+static weft_status list_optimizer(weft_session *s, weft_arena *a, weft_store_item **item,
+                                  weft_snapshot_item **region, int *n)
+{
+    const weft_graph *g = s->now->made.graph;
+    *n                  = 0;
+    *item               = WEFT_ARENA_ARRAY(a, weft_store_item, g->n_value + 1);
+    *region             = WEFT_ARENA_ARRAY(a, weft_snapshot_item, g->n_value + 1);
+    WEFT_TRY(weft_arena_status(a));
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        const weft_type *t    = &g->value[v].type;
+        const char      *name = g->value[v].name;
+        if (!weft_session__is_saved(s, v)) continue;
+        (*region)[*n] = (weft_snapshot_item){weft_state_find(s->state, name),
+                                             weft_region_whole(&t->shape), t->dtype};
+        (*item)[(*n)++] =
+            (weft_store_item){.name = name, .dtype = t->dtype, .shape = t->shape};
+    }
+    return WEFT_OK;
+}
+
+/* A tensor file: its header from the items, its place when the folder has a name. */
+static weft_status add_file(saving *v, const char *name, const weft_store_spec *spec,
+                            const weft_snapshot_item *region)
+{
+    weft_snapshot_file *f = &v->file[v->n_file];
+    size_t              n;
+    WEFT_TRY(weft_store_writer_create(spec, &v->writer[v->n_file]));
+    *f        = (weft_snapshot_file){.item = region, .n_item = spec->n_item};
+    f->head   = weft_store_writer_header(v->writer[v->n_file++], &n);
+    f->n_head = (int64_t)n;
+    v->ckpt[v->n_ckpt++] =
+        (weft_ckpt_file){.name = name, .block_bytes = weft_snapshot_file_bytes(f)};
+    return WEFT_OK;
+}
+
+static weft_status list_files(weft_session *s, saving *v)
+{
+    static const weft_store_pair pt     = {"format", "pt"};
+    const char                  *config = s->now->made.model->config;
+    weft_store_item             *item;
+    weft_snapshot_item          *region;
+    weft_text                    state = {0};
+    int                          n;
+    WEFT_TRY(weft_weights_list(&s->now->weights, v->arena, &item, &region, &n));
+    WEFT_TRY(add_file(v, "model.safetensors", &(weft_store_spec){item, n, &pt, 1, NULL},
+                      region));
+    WEFT_TRY(list_optimizer(s, v->arena, &item, &region, &n));
+    if (n)
+        WEFT_TRY(add_file(v, "optimizer.safetensors",
+                          &(weft_store_spec){item, n, NULL, 0, NULL}, region));
+    if (!weft_session__writes(s)) return WEFT_OK;
+    WEFT_TRY(weft_session__describe(s, &v->numbers));
+    weft_status st       = weft_ckpt_state_print(&v->numbers, &state);
+    v->state_file        = v->n_ckpt;
+    v->ckpt[v->n_ckpt++] = (weft_ckpt_file){.name = "state.json", .n_text = state.n};
+    weft_text_fini(&state); /* it is as long with the weights' hash */
+    if (config)
+        v->ckpt[v->n_ckpt++] = (weft_ckpt_file){
+            .name = "config.json", .text = config, .n_text = strlen(config)};
+    return st;
+}
+
+/* ---- start ---- */
+
+static void free_saving(saving *v)
+{
+    if (!v) return;
+    weft_snapshot_close(v->snapshot);
+    weft_ckpt_draft_close(v->draft);
+    weft_ckpt_state_fini(&v->numbers);
+    for (int i = 0; i < 2; i++) {
+        weft_store_writer_destroy(v->writer[i]);
+        weft_store_sum_fini(&v->sum[i]);
+    }
+    pthread_cond_destroy(&v->moved);
+    pthread_mutex_destroy(&v->lock);
+    weft_arena_destroy(v->arena);
+    free(v);
+}
+
+static weft_status create_saving(weft_session *s, saving **out)
+{
+    pthread_condattr_t a;
+    saving            *v = calloc(1, sizeof *v);
+    if (!v) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
+    pthread_condattr_init(&a);
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    pthread_mutex_init(&v->lock, NULL);
+    pthread_cond_init(&v->moved, &a);
+    pthread_condattr_destroy(&a);
+    v->session     = s;
+    v->step        = s->r.steps;
+    v->begin_s     = weft_clock_s();
+    weft_status st = weft_arena_create(&v->arena);
+    if (st == WEFT_OK) st = list_files(s, v);
+    v->total = WEFT_ARENA_ARRAY(v->arena, weft_snapshot_total,
+                                weft_snapshot_count(v->file, v->n_file) + 1);
+    if (st == WEFT_OK) st = weft_arena_status(v->arena);
+    if (st == WEFT_OK)
+        *out = v;
+    else
+        free_saving(v);
+    return st;
+}
+
+/* Rank 0: the folder and its files. */
+static weft_status begin_draft(weft_session *s, saving *v)
+{
+    WEFT_TRY(weft_io_mkdirs(s->out.checkpoints));
+    return weft_ckpt_begin(s->out.checkpoints, v->step, v->ckpt, v->n_ckpt, &s->out.found,
+                           &v->draft);
+}
+
+static weft_status reserve_files(void *arg)
+{
+    return weft_ckpt_reserve(arg);
+}
+
+static weft_status start_snapshot(weft_session *s, saving *v, const char *folder)
+{
+    weft_snapshot_source  source = {.state   = s->state,
+                                    .holders = s->now->holders,
+                                    .rank    = s->now->comm ? s->now->comm->rank : 0};
+    weft_snapshot_options o      = {.copied_by_caller = !s->device->host_access,
+                                    .before           = v->draft ? reserve_files : NULL,
+                                    .arg              = v->draft};
+    for (int i = 0; i < v->n_file; i++)
+        v->file[i].path = weft_arena_printf(v->arena, "%s/%s/%s", s->out.checkpoints,
+                                            folder, v->ckpt[i].name);
+    WEFT_TRY(weft_arena_status(v->arena));
+    return weft_snapshot_start(&source, v->file, v->n_file, &o, &v->snapshot);
+}
+
+/* The name of step-N.tmp, of a path in it. */
+static void find_folder(const weft_ckpt_draft *d, char *out, size_t n)
+{
+    const char *path = weft_ckpt_draft_path(d, 0), *end = strrchr(path, '/'), *at = end;
+    while (at > path && at[-1] != '/') at--;
+    snprintf(out, n, "%.*s", (int)(end - at), at);
+}
+
+static weft_status begin_save(weft_session *s)
+{
+    saving *v           = NULL;
+    char    folder[128] = "";
+    WEFT_TRY(create_saving(s, &v));
+    s->out.saving = v;
+    if (weft_session__writes(s)) {
+        fail_saving(v, begin_draft(s, v));
+        if (v->draft) find_folder(v->draft, folder, sizeof folder);
+    }
+    WEFT_TRY(weft_session__share(s, folder, sizeof folder));
+    if (*folder) fail_saving(v, start_snapshot(s, v, folder));
+    return WEFT_OK;
+}
+
+/* ---- the end of it, at rank 0 ---- */
+
+static weft_status finish_files(saving *v)
+{
+    weft_session    *s    = v->session;
+    weft_store_file *f    = NULL;
+    weft_text        text = {0};
+    weft_status      st   = WEFT_OK;
+    WEFT_GO(weft_snapshot_sum(v->file, v->n_file, v->total, v->sum));
+    for (int i = 0; i < v->n_file; i++)
+        WEFT_GO(weft_ckpt_set_sum(v->draft, i, &v->sum[i]));
+    WEFT_GO(weft_store_open(v->file[0].path, &f));
+    WEFT_GO(weft_weights_hash_file(&s->now->weights, f, &v->numbers.weights_xxh64));
+    if (v->dropped) WEFT_GO(WEFT_FAIL(WEFT_ERR_PEER, "a rank was lost"));
+    WEFT_GO(weft_ckpt_state_print(&v->numbers, &text));
+    WEFT_GO(weft_ckpt_set_text(v->draft, v->state_file, text.s, text.n));
+    WEFT_GO(weft_ckpt_commit(v->draft, &s->out.found));
+    v->committed = true;
+    if (!v->dropped)
+        WEFT_GO(weft_ckpt_prune(s->out.checkpoints, v->step, (int)s->job.checkpoint.keep,
+                                &s->out.found));
+out:
+    weft_store_close(f);
+    weft_text_fini(&text);
+    return st;
+}
+
+static void *finish_main(void *arg)
+{
+    saving     *v  = arg;
+    weft_status st = finish_files(v);
+    pthread_mutex_lock(&v->lock);
+    fail_saving(v, st);
+    v->finished = true;
+    pthread_cond_broadcast(&v->moved);
+    pthread_mutex_unlock(&v->lock);
+    return NULL;
+}
+
+static void start_finishing(saving *v)
+{
+    sigset_t all, before;
+    v->finishing = true;
+    if (!v->draft) return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    v->running = pthread_create(&v->thread, NULL, finish_main, v) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!v->running) finish_main(v);
+}
+
+static bool wait_finished(saving *v, double seconds)
+{
+    double          until = weft_clock_s() + seconds;
+    struct timespec t     = {.tv_sec = (time_t)until};
+    t.tv_nsec             = (long)((until - (double)t.tv_sec) * 1e9);
+    pthread_mutex_lock(&v->lock);
+    while (!v->finished && weft_clock_s() < until)
+        pthread_cond_timedwait(&v->moved, &v->lock, &t);
+    bool done = v->finished;
+    pthread_mutex_unlock(&v->lock);
+    return done;
+}
+
+/* ---- ranks ---- */
+
+/* Is the work of this rank done, as far as it has got any? */
+static bool is_done(saving *v, double seconds)
+{
+    if (v->finishing) return !v->draft || wait_finished(v, seconds);
+    if (!v->snapshot) return true;
+    weft_snapshot_copy(v->snapshot, seconds);
+    return weft_snapshot_wait(v->snapshot, WEFT_SNAPSHOT_WRITTEN, seconds);
+}
+
+static void fill_card(saving *v, card *c)
+{
+    *c = (card){.waited_s = v->waited_s};
+    if (!is_done(v, 0)) return;
+    if (!v->finishing && v->snapshot) fail_saving(v, weft_snapshot_status(v->snapshot));
+    c->stage     = v->st == WEFT_OK ? STAGE_DONE : STAGE_FAILED;
+    c->status    = (int32_t)v->st;
+    c->committed = v->committed;
+    snprintf(c->text, sizeof c->text, "%s", v->text);
+}
+
+/* The sums of what each rank wrote, to all of them. */
+static weft_status exchange_sums(weft_session *s, saving *v)
+{
+    int                        n, world = count_ranks(s);
+    const weft_snapshot_block *own  = weft_snapshot_blocks(v->snapshot, &n);
+    size_t                     size = sizeof *own;
+    weft_snapshot_block       *all  = malloc(size * CHUNK * (size_t)world);
+    weft_status                st   = WEFT_OK;
+    if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for checksums");
+    for (int at = 0, k; at < n && st == WEFT_OK; at += k) {
+        k  = n - at < CHUNK ? n - at : CHUNK;
+        st = weft_session__gather(s, own + at, size * (size_t)k, all);
+        for (int r = 0; r < world && st == WEFT_OK; r++)
+            weft_snapshot_add(v->total + at, all + (int64_t)r * k, k);
+    }
+    free(all);
+    return st;
+}
+
+static void log_saved(weft_session *s, const saving *v)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < v->n_file; i++) bytes += weft_snapshot_file_bytes(&v->file[i]);
+    weft_say_info(
+        &s->say,
+        "checkpoint of step %lld in %s: %.4g MB in %.2f s, a step waited %.1f ms for it",
+        (long long)v->step, s->out.checkpoints, 1e-6 * (double)bytes,
+        weft_clock_s() - v->begin_s, 1e3 * v->waited_s);
+}
+
+static void end_saving(weft_session *s, saving *v, bool committed, const card *failed)
+{
+    if (v->running) pthread_join(v->thread, NULL);
+    weft_session__show_findings(s);
+    if (committed) s->out.saved_step = v->step;
+    s->out.save_st = WEFT_OK;
+    if (failed) {
+        s->out.save_st = (weft_status)failed->status;
+        snprintf(s->out.save_text, sizeof s->out.save_text, "%s", failed->text);
+    } else {
+        log_saved(s, v);
+    }
+    s->out.saving = NULL;
+    free_saving(v);
+}
+
+/* What ranks say of themselves, into what they do next. */
+static weft_status decide_next(weft_session *s, saving *v, const card *all)
+{
+    const card *failed = NULL;
+    int         n_done = 0;
+    for (int r = 0; r < count_ranks(s); r++) {
+        if (all[r].stage == STAGE_FAILED && !failed) failed = &all[r];
+        n_done += all[r].stage != STAGE_WORKING;
+        if (all[r].waited_s > v->waited_s) v->waited_s = all[r].waited_s;
+    }
+    if (n_done < count_ranks(s)) return WEFT_OK;
+    if (failed || v->finishing) {
+        end_saving(s, v, all[0].committed, failed);
+        return WEFT_OK;
+    }
+    WEFT_TRY(exchange_sums(s, v));
+    start_finishing(v);
+    return WEFT_OK;
+}
+
+static weft_status poll_once(weft_session *s)
+{
+    saving *v = s->out.saving;
+    card    own, *all;
+    if (!v) return WEFT_OK;
+    all = calloc((size_t)count_ranks(s), sizeof *all);
+    if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
+    fill_card(v, &own);
+    weft_status st = weft_session__gather(s, &own, sizeof own, all);
+    if (st == WEFT_OK) st = decide_next(s, v, all);
+    free(all);
+    return st;
+}
+
+static void warn_given_up(weft_session *s, int64_t step)
+{
+    if (s->out.save_st == WEFT_OK) return;
+    if (s->out.saved_step == step)
+        weft_say_warn(&s->say,
+                      "checkpoint of step %lld is there, but older ones stay: %s",
+                      (long long)step, s->out.save_text);
+    else
+        weft_say_warn(&s->say,
+                      "checkpoint of step %lld was given up: %s; training goes on",
+                      (long long)step, s->out.save_text);
+    s->out.save_st = WEFT_OK;
+}
+
+weft_status weft_session__poll_save(weft_session *s)
+{
+    int64_t step = s->out.saving ? s->out.saving->step : 0;
+    WEFT_TRY(poll_once(s));
+    if (!s->out.saving) warn_given_up(s, step);
+    return WEFT_OK;
+}
+
+/* Whether calls on files come to an end. */
+typedef struct progress {
+    double   limit_s, moved_s;
+    uint64_t seen;
+} progress;
+
+static progress watch_progress(const weft_session *s)
+{
+    return (progress){.limit_s = s->o->io_timeout_s > 0 ? s->o->io_timeout_s
+                                                        : WEFT_KEEP_ALIVE_LIMIT_S,
+                      .moved_s = weft_clock_s(),
+                      .seen    = weft_progress_count()};
+}
+
+/* idle: this rank waits for none. */
+static bool is_stuck(progress *p, bool idle)
+{
+    uint64_t count = weft_progress_count();
+    double   now   = weft_clock_s();
+    if (idle || count != p->seen) p->moved_s = now;
+    p->seen = count;
+    return now - p->moved_s > p->limit_s;
+}
+
+/* Until none is under way.  Ranks exchange where they are more often than any of them times out,
+ * however long a file takes. */
+static weft_status wait_until_saved(weft_session *s)
+{
+    progress p    = watch_progress(s);
+    double   tick = TICK_S;
+    if (s->now->comm && s->now->comm->timeout_s / 8 < tick)
+        tick = s->now->comm->timeout_s / 8;
+    while (s->out.saving) {
+        if (is_stuck(&p, is_done(s->out.saving, tick)))
+            return WEFT_FAIL(
+                WEFT_ERR_IO,
+                "one call on its files has taken longer than %g s (--io-timeout)",
+                p.limit_s);
+        weft_progress_alive();
+        WEFT_TRY(poll_once(s));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_session__settle_save(weft_session *s)
+{
+    int64_t step = s->out.saving ? s->out.saving->step : 0;
+    WEFT_TRY(wait_until_saved(s));
+    warn_given_up(s, step);
+    return WEFT_OK;
+}
+
+void weft_session__wait_copied(weft_session *s)
+{
+    saving *v = s->out.saving;
+    double  begin;
+    if (!v || !v->snapshot || weft_snapshot_wait(v->snapshot, WEFT_SNAPSHOT_COPIED, 0))
+        return;
+    begin = weft_clock_s();
+    if (!weft_snapshot_wait(v->snapshot, WEFT_SNAPSHOT_COPIED, STALL_S))
+        weft_snapshot_cancel(v->snapshot, "the device takes too long to write it");
+    if (weft_clock_s() - begin > v->waited_s) v->waited_s = weft_clock_s() - begin;
+}
+
+/* Rank 0 has all it needs: the launcher hears that it is at work, unless one call does not end. */
+static void wait_for_rank_0(weft_session *s, saving *v)
+{
+    progress p = watch_progress(s);
+    while (v->running && !wait_finished(v, TICK_S) && !is_stuck(&p, false))
+        weft_progress_alive();
+    if (v->running) pthread_join(v->thread, NULL);
+}
+
+void weft_session__drop_save(weft_session *s)
+{
+    saving *v = s->out.saving;
+    char    text[1024]; /* of what ended the steps: closing files may fail, too */
+    if (!v) return;
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    v->dropped = weft_session__has_agent(s); /* the next generation waits */
+    wait_for_rank_0(s, v);
+    if (v->committed) s->out.saved_step = v->step;
+    s->out.saving = NULL;
+    free_saving(v);
+    (void)WEFT_FAIL(WEFT_ERR_PEER, "%s", text);
+}
+
+/* ---- do all ranks see the folder? ---- */
+
+/* Rank 0 makes a file under a temporary name that the others look for. */
+static weft_status probe_output(weft_session *s)
+{
+    char    name[64] = "", path[4500];
+    int     world = count_ranks(s), fd = -1;
+    int32_t sees = 0, *all = calloc((size_t)world, sizeof *all);
+    if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
+    if (weft_session__writes(s)) {
+        snprintf(name, sizeof name, "probe-%d-%llx.tmp", (int)getpid(),
+                 (unsigned long long)(weft_clock_s() * 1e9));
+        snprintf(path, sizeof path, "%s/%s", s->out.checkpoints, name);
+        if (weft_io_mkdirs(s->out.checkpoints) == WEFT_OK)
+            fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) close(fd);
+    }
+    weft_status st = weft_session__share(s, name, sizeof name);
+    if (st == WEFT_OK) {
+        snprintf(path, sizeof path, "%s/%s", s->out.checkpoints, name);
+        sees = weft_io_exists(path) && access(s->out.checkpoints, W_OK) == 0;
+        st   = weft_session__gather(s, &sees, sizeof sees, all);
+    }
+    s->now->sees_output = 1;
+    for (int r = 0; r < world && st == WEFT_OK; r++)
+        if (!all[r] && all[0]) s->now->sees_output = -1;
+    if (fd >= 0) (void)unlink(path);
+    free(all);
+    if (st == WEFT_OK && s->now->sees_output < 0)
+        weft_say_warn(&s->say,
+                      "not all ranks see %s: rank 0 writes checkpoints alone, and "
+                      "training waits for it",
+                      s->out.checkpoints);
+    return st;
+}
+
+static weft_status choose_way(weft_session *s, bool *alone)
+{
+    if (count_ranks(s) > 1 && !s->now->sees_output) WEFT_TRY(probe_output(s));
+    *alone = s->now->sees_output < 0;
+    return WEFT_OK;
+}
+
+static weft_status save_alone(weft_session *s)
+{
+    WEFT_TRY(weft_session__lead(s, weft_session__save_alone));
+    s->out.saved_step = s->r.steps;
+    return WEFT_OK;
+}
+
+/* ---- the two ways to save ---- */
+
+weft_status weft_session__save(weft_session *s)
+{
+    bool alone;
+    WEFT_TRY(weft_session__settle_save(s));
+    if (s->out.saved_step == s->r.steps) return WEFT_OK;
+    WEFT_TRY(choose_way(s, &alone));
+    if (alone) return save_alone(s);
+    WEFT_TRY(begin_save(s));
+    WEFT_TRY(wait_until_saved(s));
+    if (s->out.save_st == WEFT_OK) return WEFT_OK;
+    return weft_session__refuse(s, WEFT_FAIL(s->out.save_st, "%s", s->out.save_text));
+}
+
+weft_status weft_session__start_save(weft_session *s)
+{
+    bool alone, async = s->job.checkpoint.async && !s->now->devices.n_gpu;
+    WEFT_TRY(weft_session__settle_save(s));
+    if (s->out.saved_step == s->r.steps) return WEFT_OK;
+    WEFT_TRY(choose_way(s, &alone));
+    if (alone) return save_alone(s);
+    WEFT_TRY(begin_save(s));
+    return async ? WEFT_OK : weft_session__settle_save(s);
+}

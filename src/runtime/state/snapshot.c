@@ -1,0 +1,476 @@
+/* The threads of a snapshot.  In: a state, files.  Out: this rank's bytes in the files, synced.
+ *
+ *     free buffers --copy--> full buffers --sum, write--> free buffers        one lock
+ *
+ * The last thread that writes syncs and closes the files: then it is WRITTEN. */
+#include "state/snapshot.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "state/snapshot_block.h"
+
+enum {
+    N_WRITER    = 2,
+    LEAST_BLOCK = N_WRITER + 1 /* buffers: one is filled while the others are written */
+};
+#define STAGING ((int64_t)256 << 20)
+#define SYNC_EVERY                                                                       \
+    ((int64_t)256 << 20) /* through the cache: so that no single sync is long */
+
+/* A file as this rank writes it. */
+typedef struct target {
+    int fd, direct; /* -1: not open; direct: past the cache */
+    int first;      /* number of its first block among those of all files */
+    int n_block;
+
+    _Atomic int64_t cached; /* bytes that were written through the cache */
+} target;
+
+struct weft_snapshot {
+    weft_snapshot_source      source;
+    const weft_snapshot_file *file;
+    int                       n_file;
+    weft_snapshot_options     o;
+    target                   *target;
+    int                       n_block;
+    weft_snapshot_block      *block;
+    weft_block_copier         copier;
+    int                       next_file; /* of the copier, */
+    int64_t                   next;      /* and the block */
+    pthread_t                 thread[N_WRITER + 1];
+    int                       n_thread;
+
+    /* under lock */
+    pthread_mutex_t    lock;
+    pthread_cond_t     moved;
+    int                n_buffer, most_buffer; /* there are; may be */
+    weft_block_buffer *buffer;
+    int               *free, *full; /* stack; queue, in the order of blocks */
+    int                n_free, n_full;
+    int                n_writing; /* threads that write */
+    bool               copied, written, began;
+    int64_t            bytes;
+    weft_status        st;
+    char               text[640];
+};
+
+static void wait_moved(weft_snapshot *s, double until_s)
+{
+    struct timespec t = {.tv_sec = (time_t)until_s};
+    t.tv_nsec         = (long)((until_s - (double)t.tv_sec) * 1e9);
+    pthread_cond_timedwait(&s->moved, &s->lock, &t);
+}
+
+/* Under lock. */
+static void give_up(weft_snapshot *s, weft_status st, const char *text)
+{
+    if (s->st == WEFT_OK) {
+        s->st = st;
+        snprintf(s->text, sizeof s->text, "%s", text);
+    }
+    s->copied = true;
+    pthread_cond_broadcast(&s->moved);
+}
+
+static void note(weft_snapshot *s, weft_status st)
+{
+    if (st == WEFT_OK) return;
+    pthread_mutex_lock(&s->lock);
+    give_up(s, st, weft_error_text());
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- copying ---- */
+
+/* Under lock: a buffer to fill; -1: all are full, and there may be no more of them. */
+static int take_buffer(weft_snapshot *s)
+{
+    if (s->n_free) return s->free[--s->n_free];
+    if (s->n_buffer == s->most_buffer) return -1;
+    void *p = NULL;
+    if (posix_memalign(&p, WEFT_IO_ALIGN, WEFT_STORE_BLOCK)) {
+        if (!s->n_buffer)
+            give_up(s, WEFT_ERR_MEM, "no memory for blocks of a checkpoint");
+        s->most_buffer = s->n_buffer;
+        return -1;
+    }
+    s->buffer[s->n_buffer].p = p;
+    return s->n_buffer++;
+}
+
+/* The next block that this rank writes any of; false: there is none. */
+static weft_status copy_next(weft_snapshot *s, weft_block_buffer *b, bool *any)
+{
+    *any = false;
+    while (s->next_file < s->n_file) {
+        int     file   = s->next_file;
+        int64_t number = s->next++;
+        if (number == s->target[file].n_block) {
+            s->next_file++;
+            s->next = 0;
+            continue;
+        }
+        WEFT_TRY(weft_block_copy(&s->copier, file, number, b));
+        *any = b->own > 0;
+        if (*any) return WEFT_OK;
+    }
+    return WEFT_OK;
+}
+
+/* Until all is copied, or the time is over. */
+static void copy_until(weft_snapshot *s, double until_s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->copied && weft_clock_s() < until_s) {
+        bool any;
+        int  i = take_buffer(s);
+        if (i < 0) {
+            if (!s->copied) wait_moved(s, weft_clock_s() + 0.1);
+            continue;
+        }
+        pthread_mutex_unlock(&s->lock);
+        weft_status st = copy_next(s, &s->buffer[i], &any);
+        pthread_mutex_lock(&s->lock);
+        if (st != WEFT_OK) give_up(s, st, weft_error_text());
+        if (st == WEFT_OK && any)
+            s->full[s->n_full++] = i;
+        else
+            s->free[s->n_free++] = i;
+        if (!any) s->copied = true;
+        pthread_cond_broadcast(&s->moved);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void *copier_main(void *arg)
+{
+    weft_snapshot *s = arg;
+    while (!weft_snapshot_wait(s, WEFT_SNAPSHOT_COPIED, 0))
+        copy_until(s, weft_clock_s() + 3600);
+    return NULL;
+}
+
+void weft_snapshot_copy(weft_snapshot *s, double seconds)
+{
+    if (s->o.copied_by_caller) copy_until(s, weft_clock_s() + seconds);
+}
+
+/* ---- writing ---- */
+
+static weft_status write_cached(target *t, const char *path, const weft_block_buffer *b)
+{
+    int64_t at = b->number * WEFT_STORE_BLOCK, before;
+    for (int i = 0; i < b->n_run; i++)
+        WEFT_TRY(weft_io_write_at(t->fd, path, b->p + b->run[i].lo,
+                                  (size_t)(b->run[i].hi - b->run[i].lo),
+                                  at + b->run[i].lo));
+    before = atomic_fetch_add(&t->cached, b->own);
+    if (before / SYNC_EVERY == (before + b->own) / SYNC_EVERY) return WEFT_OK;
+    return weft_io_sync(t->fd, path);
+}
+
+static weft_status write_block(weft_snapshot *s, const weft_block_buffer *b)
+{
+    target     *t    = &s->target[b->file];
+    const char *path = s->file[b->file].path;
+    int64_t     at   = b->number * WEFT_STORE_BLOCK;
+    bool        all  = b->own == b->n;
+    s->block[t->first + b->number] =
+        (weft_snapshot_block){weft_hash_crc32c(0, b->p, (size_t)b->n), (uint32_t)b->own};
+    if (all && t->direct >= 0 && b->n % WEFT_IO_ALIGN == 0)
+        return weft_io_write_at(t->direct, path, b->p, (size_t)b->n, at);
+    return write_cached(t, path, b);
+}
+
+/* Under lock: the oldest full buffer, waited for; -1: there will be none. */
+static int next_full(weft_snapshot *s)
+{
+    while (!s->n_full && !s->copied) wait_moved(s, weft_clock_s() + 1);
+    if (!s->n_full || s->st != WEFT_OK) return -1;
+    int i = s->full[0];
+    s->n_full--;
+    memmove(s->full, s->full + 1, sizeof *s->full * (size_t)s->n_full);
+    return i;
+}
+
+static weft_status sync_targets(weft_snapshot *s)
+{
+    for (int i = 0; i < s->n_file; i++) {
+        target *t = &s->target[i];
+        /* one sync is of the file, whichever descriptor wrote it */
+        WEFT_TRY(weft_io_sync(t->fd, s->file[i].path));
+        int fd = t->fd;
+        t->fd  = -1;
+        WEFT_TRY(weft_io_close(fd, s->file[i].path));
+    }
+    return WEFT_OK;
+}
+
+static void end_writing(weft_snapshot *s)
+{
+    bool last = --s->n_writing == 0;
+    if (!last) return;
+    bool fine = s->st == WEFT_OK;
+    pthread_mutex_unlock(&s->lock);
+    if (fine) note(s, sync_targets(s));
+    pthread_mutex_lock(&s->lock);
+    s->written = true;
+    pthread_cond_broadcast(&s->moved);
+}
+
+static void *writer_main(void *arg)
+{
+    weft_snapshot *s = arg;
+    pthread_mutex_lock(&s->lock);
+    bool first = !s->began;
+    s->began   = true;
+    if (first && s->o.before) {
+        pthread_mutex_unlock(&s->lock);
+        note(s, s->o.before(s->o.arg));
+        pthread_mutex_lock(&s->lock);
+    }
+    for (int i; (i = next_full(s)) >= 0;) {
+        pthread_mutex_unlock(&s->lock);
+        weft_status st = write_block(s, &s->buffer[i]);
+        pthread_mutex_lock(&s->lock);
+        if (st != WEFT_OK) give_up(s, st, weft_error_text());
+        s->bytes += s->buffer[i].own;
+        s->free[s->n_free++] = i;
+        pthread_cond_broadcast(&s->moved);
+    }
+    end_writing(s);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- start and end ---- */
+
+static int count_blocks(const weft_snapshot_file *f)
+{
+    return (int)((weft_snapshot_file_bytes(f) + WEFT_STORE_BLOCK - 1) / WEFT_STORE_BLOCK);
+}
+
+int weft_snapshot_count(const weft_snapshot_file *file, int n_file)
+{
+    int n = 0;
+    for (int i = 0; i < n_file; i++) n += count_blocks(&file[i]);
+    return n;
+}
+
+static weft_status open_targets(weft_snapshot *s)
+{
+    int first = 0;
+    for (int i = 0; i < s->n_file; i++) s->target[i] = (target){.fd = -1, .direct = -1};
+    for (int i = 0; i < s->n_file; i++) {
+        target *t  = &s->target[i];
+        t->first   = first;
+        t->n_block = count_blocks(&s->file[i]);
+        first += t->n_block;
+        WEFT_TRY(weft_io_open_write(s->file[i].path, false, &t->fd));
+        WEFT_TRY(weft_io_open_direct(s->file[i].path, &t->direct));
+    }
+    return WEFT_OK;
+}
+
+static weft_status make_buffers(weft_snapshot *s)
+{
+    int64_t most = (s->o.staging_bytes ? s->o.staging_bytes : STAGING) / WEFT_STORE_BLOCK;
+    if (most > s->n_block) most = s->n_block;
+    if (most < LEAST_BLOCK) most = LEAST_BLOCK;
+    s->most_buffer = (int)most;
+    s->buffer      = calloc((size_t)most, sizeof *s->buffer);
+    s->free        = malloc(sizeof *s->free * (size_t)most);
+    s->full        = malloc(sizeof *s->full * (size_t)most);
+    s->block       = calloc((size_t)s->n_block + 1, sizeof *s->block);
+    if (s->buffer && s->free && s->full && s->block) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_MEM, "no memory to copy the state");
+}
+
+static weft_status add_thread(weft_snapshot *s, void *(*run)(void *))
+{
+    sigset_t all, before;
+    sigfillset(&all); /* signals are the caller's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&s->thread[s->n_thread], NULL, run, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) return WEFT_FAIL(WEFT_ERR_MEM, "no thread to write a checkpoint");
+    s->n_thread++;
+    return WEFT_OK;
+}
+
+/* Threads wait for the lock, so that none ends before the others are counted. */
+static weft_status start_threads(weft_snapshot *s)
+{
+    weft_status st = WEFT_OK;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < N_WRITER; i++) {
+        weft_status made = add_thread(s, writer_main);
+        if (made == WEFT_OK)
+            s->n_writing++;
+        else if (!s->n_thread)
+            st = made; /* one that writes will do */
+    }
+    if (st == WEFT_OK && !s->o.copied_by_caller) st = add_thread(s, copier_main);
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+static void init_lock(weft_snapshot *s)
+{
+    pthread_condattr_t a;
+    pthread_condattr_init(&a);
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, &a);
+    pthread_condattr_destroy(&a);
+}
+
+weft_status weft_snapshot_start(const weft_snapshot_source *source,
+                                const weft_snapshot_file *file, int n_file,
+                                const weft_snapshot_options *o, weft_snapshot **out)
+{
+    weft_status    st = WEFT_OK;
+    weft_snapshot *s  = calloc(1, sizeof *s);
+    if (!s) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to copy the state");
+    s->source  = *source;
+    s->file    = file;
+    s->n_file  = n_file;
+    s->n_block = weft_snapshot_count(file, n_file);
+    if (o) s->o = *o;
+    init_lock(s);
+    s->target = malloc(sizeof *s->target * (size_t)(n_file + 1));
+    if (!s->target) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory to copy the state"));
+    WEFT_GO(open_targets(s));
+    WEFT_GO(make_buffers(s));
+    WEFT_GO(weft_block_copier_init(&s->copier, &s->source, file));
+    WEFT_GO(start_threads(s));
+    *out = s;
+    s    = NULL;
+out:
+    weft_snapshot_close(s);
+    return st;
+}
+
+bool weft_snapshot_wait(weft_snapshot *s, weft_snapshot_stage stage, double seconds)
+{
+    double      until = weft_clock_s() + seconds;
+    const bool *flag  = stage == WEFT_SNAPSHOT_COPIED ? &s->copied : &s->written;
+    pthread_mutex_lock(&s->lock);
+    while (!*flag && weft_clock_s() < until) wait_moved(s, until);
+    bool reached = *flag;
+    pthread_mutex_unlock(&s->lock);
+    return reached;
+}
+
+void weft_snapshot_cancel(weft_snapshot *s, const char *reason)
+{
+    pthread_mutex_lock(&s->lock);
+    if (!s->written) give_up(s, WEFT_ERR_IO, reason);
+    pthread_mutex_unlock(&s->lock);
+}
+
+weft_status weft_snapshot_status(weft_snapshot *s)
+{
+    pthread_mutex_lock(&s->lock);
+    weft_status st = s->st;
+    if (st != WEFT_OK) (void)WEFT_FAIL(st, "%s", s->text);
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+const weft_snapshot_block *weft_snapshot_blocks(const weft_snapshot *s, int *n)
+{
+    *n = s->n_block;
+    return s->block;
+}
+
+int64_t weft_snapshot_bytes(const weft_snapshot *s)
+{
+    return s->bytes;
+}
+
+void weft_snapshot_close(weft_snapshot *s)
+{
+    if (!s) return;
+    weft_snapshot_cancel(s, "given up");
+    for (int i = 0; i < s->n_thread; i++) pthread_join(s->thread[i], NULL);
+    for (int i = 0; i < s->n_file && s->target; i++) {
+        if (s->target[i].fd >= 0) close(s->target[i].fd);
+        if (s->target[i].direct >= 0) close(s->target[i].direct);
+    }
+    for (int i = 0; i < s->n_buffer; i++) {
+        free(s->buffer[i].p);
+        free(s->buffer[i].run);
+    }
+    weft_block_copier_fini(&s->copier);
+    free(s->target);
+    free(s->buffer);
+    free(s->free);
+    free(s->full);
+    free(s->block);
+    pthread_cond_destroy(&s->moved);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- the sums of all ranks ---- */
+
+void weft_snapshot_add(weft_snapshot_total *total, const weft_snapshot_block *block,
+                       int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!block[i].bytes) continue;
+        total[i].crc ^= block[i].crc;
+        total[i].bytes += block[i].bytes;
+        total[i].n_part++;
+    }
+}
+
+/* crc(x xor y) = crc(x) xor crc(y) xor crc(0), all of one length. */
+static weft_status sum_block(const weft_snapshot_file *f, int64_t number, int64_t n,
+                             const weft_snapshot_total *total, uint32_t *out)
+{
+    *out = total->crc;
+    if (total->bytes != n)
+        return WEFT_FAIL(
+            WEFT_ERR_INTERNAL, "%s: ranks wrote %lld bytes of block %lld, which has %lld",
+            f->path, (long long)total->bytes, (long long)number, (long long)n);
+    if (total->n_part % 2) return WEFT_OK;
+    uint8_t *zero = calloc(1, (size_t)n);
+    if (!zero) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for checksums");
+    *out ^= weft_hash_crc32c(0, zero, (size_t)n);
+    free(zero);
+    return WEFT_OK;
+}
+
+weft_status weft_snapshot_sum(const weft_snapshot_file *file, int n_file,
+                              const weft_snapshot_total *total, weft_store_sum *out)
+{
+    weft_status st = WEFT_OK;
+    for (int i = 0; i < n_file; i++) out[i] = (weft_store_sum){0};
+    for (int i = 0; i < n_file; i++) {
+        weft_store_sum *sum = &out[i];
+        sum->bytes          = weft_snapshot_file_bytes(&file[i]);
+        sum->n_block        = count_blocks(&file[i]);
+        sum->crc            = malloc(sizeof *sum->crc * (size_t)(sum->n_block + 1));
+        if (!sum->crc) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for checksums"));
+        for (int64_t k = 0; k < sum->n_block; k++) {
+            int64_t left = sum->bytes - k * WEFT_STORE_BLOCK;
+            int64_t n    = left < WEFT_STORE_BLOCK ? left : WEFT_STORE_BLOCK;
+            WEFT_GO(sum_block(&file[i], k, n, total++, &sum->crc[k]));
+        }
+    }
+out:
+    for (int i = 0; i < n_file && st != WEFT_OK; i++) weft_store_sum_fini(&out[i]);
+    return st;
+}

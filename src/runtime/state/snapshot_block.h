@@ -1,0 +1,43 @@
+/* What one rank has to write of one block of a file, copied out of the state. */
+#ifndef WEFT_STATE_SNAPSHOT_BLOCK_H
+#define WEFT_STATE_SNAPSHOT_BLOCK_H
+
+#include "state/move.h"
+#include "state/snapshot.h"
+
+/* Bytes [lo, hi) of a block. */
+typedef struct weft_block_run {
+    int64_t lo, hi;
+} weft_block_run;
+
+/* A block in memory; zeroed to begin with, but for p. */
+typedef struct weft_block_buffer {
+    uint8_t        *p; /* WEFT_STORE_BLOCK bytes, aligned */
+    int             file;
+    int64_t         number, n; /* of the block in the file; its bytes */
+    int64_t         own;       /* bytes that this rank writes */
+    int             n_run, cap_run;
+    weft_block_run *run; /* where they are; they ascend where one holder has them */
+} weft_block_buffer;
+
+/* Memory for copying blocks one after another. */
+typedef struct weft_block_copier {
+    const weft_snapshot_source *source;
+    const weft_snapshot_file   *file;
+    weft_move_list              list;
+    int64_t                    *held;   /* bytes of a block, by rank */
+    int                         writer; /* of the block: holds most of it */
+    char                       *raw, *converted;
+    float                      *numbers;
+} weft_block_copier;
+
+weft_status weft_block_copier_init(weft_block_copier          *c,
+                                   const weft_snapshot_source *source,
+                                   const weft_snapshot_file   *file);
+void        weft_block_copier_fini(weft_block_copier *c);
+
+/* Block `number` of a file into b; b->own 0: other ranks write all of it. */
+weft_status weft_block_copy(weft_block_copier *c, int file, int64_t number,
+                            weft_block_buffer *b);
+
+#endif
