@@ -147,7 +147,8 @@ weft_status weft_cuda_nccl_ended(const weft_device_group *g)
     return WEFT_FAIL(WEFT_ERR_PEER, "communication was given up");
 }
 
-/* Until NCCL has done what it was asked for, at most so long; the lock is held.  *late: it had not. */
+/* Until NCCL has done what it was asked for, at most so long; the lock is held.  *late: it had
+ * not. */
 static weft_status wait_until(weft_device_group *g, int *code, double limit_s, bool *late)
 {
     const weft_cuda_nccl *l       = weft_cuda_nccl_get();

@@ -1,7 +1,8 @@
 /* Calls of a group by NCCL.
  *
  *     sums in our order     every term's slices to their owners (grouped sends and receives), which
- *                           add them by the tree in one kernel; all_reduce: and send the sums to all
+ *                           add them by the tree in one kernel; all_reduce: and send the sums to
+ *                           all
  *     sums in any order     own terms added here, then ncclAllReduce or ncclReduceScatter
  *     rows                  their table is read by the host, which then knows all runs
  *     all else              moves bytes

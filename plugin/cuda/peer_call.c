@@ -1,5 +1,5 @@
-/* Calls of the backend "peer": what each member does of them, found once; then signals, waits and one
- * kernel. */
+/* Calls of the backend "peer": what each member does of them, found once; then signals, waits and
+ * one kernel. */
 #include <stdlib.h>
 #include <string.h>
 

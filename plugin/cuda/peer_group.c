@@ -1,5 +1,5 @@
-/* Groups and channels of the backend "peer": members tell each other what they export, map the flags
- * they meet by, and open each other's memory. */
+/* Groups and channels of the backend "peer": members tell each other what they export, map the
+ * flags they meet by, and open each other's memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -227,8 +227,8 @@ static const void **next_terms(staged_plan *x)
     return c->term;
 }
 
-/* A piece of the run [first, first + bytes) of this position's sum.  to_all: others add the same run
- * themselves; else each has a run of its own. */
+/* A piece of the run [first, first + bytes) of this position's sum.  to_all: others add the same
+ * run themselves; else each has a run of its own. */
 static void sum_round(staged_plan *x, const weft_comm_part *p, int64_t at, bool to_all)
 {
     const weft_comm_terms *t = x->terms;

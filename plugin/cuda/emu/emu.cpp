@@ -45,8 +45,9 @@ const void *arguments;
 
 void run_fiber();
 
-/* Changing fibers is what emulation costs.  swapcontext asks the kernel for the signal mask each time (0.3 us), so on
- * x86-64 the registers that a call keeps are pushed and popped here (0.01 us); sanitizers know swapcontext only. */
+/* Changing fibers is what emulation costs.  swapcontext asks the kernel for the signal mask each
+ * time (0.3 us), so on x86-64 the registers that a call keeps are pushed and popped here (0.01
+ * us); sanitizers know swapcontext only. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern "C" void weft_cuda_emu_switch(void **save, void *to);
 __asm__(".text\n"
@@ -91,7 +92,8 @@ void prepare(fiber &f)
 }
 #endif
 
-/* Another fiber that is not done goes on, the next one in order; the scheduler where there is none. */
+/* Another fiber that is not done goes on, the next one in order; the scheduler where there is
+ * none. */
 void go_on(int me)
 {
     int next = me;

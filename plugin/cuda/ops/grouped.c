@@ -1,8 +1,8 @@
-/* Products of experts' rows: bf16 by warpgroups where the GPU has them (sm_90), else by the tensor cores of a warp where
- * rows are whole vectors; everything else by the plain kernel.
+/* Products of experts' rows: bf16 by warpgroups where the GPU has them (sm_90), else by the
+ * tensor cores of a warp where rows are whole vectors; everything else by the plain kernel.
  *
- * prepare makes the tensor maps of the first: all addresses are planned.  Steps after a product are launched on their
- * own, on the product in the memory of the last result. */
+ * prepare makes the tensor maps of the first: all addresses are planned.  Steps after a product
+ * are launched on their own, on the product in the memory of the last result. */
 #include "cuda_priv.h"
 
 enum {
@@ -83,7 +83,8 @@ static weft_status make_prepared(const weft_cuda_grouped_args *a, weft_arena *ar
     return WEFT_OK;
 }
 
-/* Blocks stay and take tiles in turn: no more than run at once.  Results do not depend on their number. */
+/* Blocks stay and take tiles in turn: no more than run at once.  Results do not depend on their
+ * number. */
 static weft_cuda_grid wgmma_grid(int64_t n_row_tile, int64_t n)
 {
     int64_t n_tile = n_row_tile * weft_cuda_ceil(n, WEFT_CUDA_WGMMA_N);

@@ -1,5 +1,5 @@
-/* Element by element: add, mul, scale, activations and their gradients, accumulate, ema, dropout; steps after
- * products. */
+/* Element by element: add, mul, scale, activations and their gradients, accumulate, ema, dropout;
+ * steps after products. */
 #include <string.h>
 
 #include "cuda_priv.h"

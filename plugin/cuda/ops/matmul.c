@@ -1,7 +1,8 @@
 /* matmul by the plain kernel.
  *
- * Letters of a spec fall into four groups: batch (in a, b and y), rows (a, y), columns (b, y), summed (not in y).  Steps
- * after the product are launched on their own, on the product in the memory of the last result. */
+ * Letters of a spec fall into four groups: batch (in a, b and y), rows (a, y), columns (b, y),
+ * summed (not in y).  Steps after the product are launched on their own, on the product in the
+ * memory of the last result. */
 #include <string.h>
 
 #include "cuda_priv.h"

@@ -1,4 +1,5 @@
-/* layer_norm, rms_norm, their gradients, softmax: fast kernels where a row's vectors fit the registers of its threads. */
+/* layer_norm, rms_norm, their gradients, softmax: fast kernels where a row's vectors fit the
+ * registers of its threads. */
 #include "cuda_priv.h"
 
 enum {
@@ -126,7 +127,8 @@ static weft_status fold_sums(const weft_kernel_call *c, const weft_kernel_ctx *x
     return weft_cuda_fold(x, &f);
 }
 
-/* A fast kernel of the backward pass: for blocks of so many threads, with rows and stages as it has them. */
+/* A fast kernel of the backward pass: for blocks of so many threads, with rows and stages as it
+ * has them. */
 typedef struct grad_kernel {
     weft_cuda_kernel kernel;
     unsigned         threads, rows, stages;

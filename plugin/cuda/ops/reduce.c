@@ -1,4 +1,5 @@
-/* reduce: columns where what is kept lies together, else a warp a result; many gone elements are cut into parts. */
+/* reduce: columns where what is kept lies together, else a warp a result; many gone elements are
+ * cut into parts. */
 #include <string.h>
 
 #include "cuda_priv.h"

@@ -90,7 +90,7 @@ CUDA_SCRATCH(sumsq_tree)
     return sizeof(double) * (size_t)tree_room(weft_shape_count(&c->in[0].shape));
 }
 
-/* ---- many: their partials one after the other, and the rooms of their trees after all of them ---- */
+/* ---- many: all partials, then the rooms of their trees ---- */
 
 CUDA_MANY_SCRATCH(sumsq)
 {
