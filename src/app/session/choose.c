@@ -68,6 +68,8 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
     /* strategies and the planner number none, selective and full alike */
     if (fixed || j->strategy.recompute)
         weft_search_fix(&q->constraints, WEFT_KEY_recompute, j->strategy.recompute);
+    if (fixed || j->strategy.offload)
+        weft_search_fix(&q->constraints, WEFT_KEY_offload, j->strategy.offload);
 }
 
 static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,

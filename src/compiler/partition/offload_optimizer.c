@@ -67,7 +67,7 @@ typedef struct offload_pass {
 
 /* ---- which instructions ---- */
 
-static bool is_update(const weft_instr *i)
+bool weft_offload_is_update(const weft_instr *i)
 {
     if (i->kind != WEFT_INSTR_COMPUTE) return false;
     switch (i->op) {
@@ -88,14 +88,15 @@ static const weft_instr *find_updated(const weft_actor *a, int at)
     const weft_instr *i = &a->instr[at];
     if (i->kind != WEFT_INSTR_COMPUTE || i->op != WEFT_OP_CAST || i->n_post) return NULL;
     for (int n = at - 1; n >= 0; n--)
-        if (is_update(&a->instr[n]) && a->instr[n].out[0].buffer == i->in[0].buffer)
+        if (weft_offload_is_update(&a->instr[n]) &&
+            a->instr[n].out[0].buffer == i->in[0].buffer)
             return &a->instr[n];
     return NULL;
 }
 
 static bool is_moved(const weft_actor *a, int at)
 {
-    return is_update(&a->instr[at]) || find_updated(a, at);
+    return weft_offload_is_update(&a->instr[at]) || find_updated(a, at);
 }
 
 static weft_status check_update(const weft_program *p, const weft_instr *i)
@@ -122,11 +123,11 @@ static weft_status find_updates(offload_pass *k)
     k->at                     = -1;
     for (int a = 0; a < p->n_actor; a++)
         for (int n = 0; n < p->actor[a].n_instr; n++)
-            if (is_update(&p->actor[a].instr[n]))
+            if (weft_offload_is_update(&p->actor[a].instr[n]))
                 WEFT_TRY(check_update(p, &p->actor[a].instr[n]));
     for (int f = 0; s && f < s->n_firing && k->at < 0; f++)
         for (int n = 0; n < p->actor[s->firing[f].actor].n_instr; n++)
-            if (is_update(&p->actor[s->firing[f].actor].instr[n])) k->at = f;
+            if (weft_offload_is_update(&p->actor[s->firing[f].actor].instr[n])) k->at = f;
     return WEFT_OK;
 }
 
@@ -160,7 +161,7 @@ static bool is_operand_of_update(const weft_program *p, int buffer)
     for (int a = 0; a < p->n_actor; a++)
         for (int n = 0; n < p->actor[a].n_instr; n++) {
             const weft_instr *i = &p->actor[a].instr[n];
-            for (int x = 0; is_update(i) && x < i->n_own_out; x++)
+            for (int x = 0; weft_offload_is_update(i) && x < i->n_own_out; x++)
                 if (i->out[x].buffer == buffer) return true;
         }
     return false;
@@ -368,7 +369,7 @@ static weft_status place_operand(offload_pass *k, piece *x, weft_operand *o, boo
  * operator's row; the others are numbers of the step. */
 static bool is_scalar(const weft_instr *i, int operand)
 {
-    return is_update(i) && operand > i->n_own_out;
+    return weft_offload_is_update(i) && operand > i->n_own_out;
 }
 
 static weft_status place_instr(offload_pass *k, piece *x, const weft_instr *from)
@@ -454,7 +455,7 @@ static weft_status make_chunks(offload_pass *k)
     for (int f = k->at; f < s->n_firing; f++) {
         const weft_actor *a = &p->actor[s->firing[f].actor];
         for (int n = 0; n < a->n_instr; n++)
-            if (is_update(&a->instr[n])) WEFT_TRY(place_update(k, a, n));
+            if (weft_offload_is_update(&a->instr[n])) WEFT_TRY(place_update(k, a, n));
     }
     return WEFT_OK;
 }
@@ -481,7 +482,7 @@ static weft_status cut_front(offload_pass *k, int actor, int *front)
     weft_program *p = k->p;
     weft_actor   *a = &p->actor[actor];
     int           n = 0;
-    while (!is_update(&a->instr[n])) n++;
+    while (!weft_offload_is_update(&a->instr[n])) n++;
     const char *name = weft_arena_printf(p->arena, "%s.front", a->name);
     WEFT_TRY(weft_arena_status(p->arena));
     WEFT_TRY(weft_partition__more_actor(&k->more, name, a->stream, a->instr, n, front));

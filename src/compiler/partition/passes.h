@@ -35,6 +35,8 @@ weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program 
  * only they use are in its memory.  Bits are those of the host's kernels.  The last pass.
  * WEFT_ERR_ARG: the optimizer is lamb. */
 #define WEFT_OFFLOAD_CHUNK_BYTES ((int64_t)64 << 20)
+/* Is it an update of a parameter, which the pass moves? */
+bool        weft_offload_is_update(const weft_instr *i);
 weft_status weft_pass_offload_optimizer(const weft_program *in, int64_t chunk_bytes,
                                         weft_program **out);
 

@@ -98,6 +98,7 @@ static weft_status price_instr(const weft_program *p, const weft_instr *i,
         *seconds = i->seconds;
         return WEFT_OK;
     }
+    if (weft_cost__is_on_host(p, i)) return weft_cost__host_seconds(p, i, c, seconds);
     const weft_device_kind *d = weft_cluster_device(c, p->rank);
     weft_group_shape        me;
     if (!d) return no_rank(c, p->rank);

@@ -4,6 +4,8 @@
  *                the longer of flops / (peak * efficiency) and bytes / memory bandwidth, plus the
  *   launch send         alpha + bytes / the path's share, with health
  *   recv         nothing of its own: the time is the send's
+ *   host         updates and copies in the host's memory: its bandwidth, its link to the device
+ *   (host.c)
  *   collectives  alpha and beta terms inside the group's islands and between them (link.c,
  *   collective.c)
  * Where ports are shared, by the ranks of the node that execute the same instruction (ports.h). */
@@ -16,12 +18,15 @@
 /* Seconds of instruction i of p.  A stated time (i->seconds >= 0) is taken as it stands. */
 weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
                             const weft_cluster *c, double *seconds);
+/* Seconds of an update that runs on the host's cores, wherever its operands are. */
+weft_status weft_cost_update_on_host(const weft_program *p, const weft_instr *i,
+                                     const weft_cluster *c, double *seconds);
 /* Seconds of all instructions of p, by number (weft_program_instr_base), in a. */
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
                               double **seconds);
 
-/* Memory of p on a device of this kind while it trains: its slabs, on GPUs with what kernels take
- * besides (op/workspace.h).  Without what driver and libraries take for themselves. */
+/* Memory of p on a device of this kind while it trains: its slabs, of GPUs without those in host
+ * memory and with what kernels take besides (op/workspace.h).  Without what driver and libraries take for themselves. */
 int64_t weft_cost_program_bytes(const weft_program *p, const weft_device_kind *d);
 
 /* The path of a message, Bps being what it gets of the ports that it shares; stages are of so

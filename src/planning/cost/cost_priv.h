@@ -25,4 +25,9 @@ bool weft_cost__measured_work(const weft_cluster *c, int device, const weft_inst
 void weft_cost__measured_link(const weft_cluster *c, const weft_path *w, const char *work,
                               int ranks, double bytes, double *out);
 
+/* host.c: does the host run it, or does it cross the link to the host; and how long. */
+bool        weft_cost__is_on_host(const weft_program *p, const weft_instr *i);
+weft_status weft_cost__host_seconds(const weft_program *p, const weft_instr *i,
+                                    const weft_cluster *c, double *seconds);
+
 #endif

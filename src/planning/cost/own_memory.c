@@ -36,6 +36,8 @@ int64_t weft_cost_program_bytes(const weft_program *p, const weft_device_kind *d
     int64_t all = 0, most = 0;
     for (int k = 0; k < p->n_slab; k++) all += p->slab[k].bytes;
     if (weft_cluster_is_cpu(d)) return all;
+    all -= weft_program_bytes(p, WEFT_SLAB_HOST_STATE) +
+           weft_program_bytes(p, WEFT_SLAB_HOST_WORK);
     for (int a = 0; a < p->n_actor; a++)
         for (int n = 0; n < p->actor[a].n_instr; n++) {
             int64_t bytes = scratch_bytes(&p->actor[a].instr[n]);

@@ -39,13 +39,34 @@ static weft_status name_largest(checked *c, const weft_program *p)
     int64_t             most = 0;
     for (int i = 0; i < p->n_buffer; i++) {
         int64_t n = p->buffer[i].bytes * p->buffer[i].n_slot;
-        if (n <= most) continue;
+        if (n <= most || weft_slab_kind_is_host(p->slab[p->buffer[i].slab].kind))
+            continue;
         most             = n;
         x->largest       = p->buffer[i].name;
         x->largest_bytes = n;
     }
     x->largest = weft_arena_strdup(c->arena, x->largest ? x->largest : "");
     return weft_arena_status(c->arena);
+}
+
+/* What the host holds and does for the rank that has most of it. */
+static weft_status measure_host(checked *c, const weft_program *p)
+{
+    weft_planner_tried *x     = &c->tried;
+    double              all   = 0, s;
+    int64_t             bytes = weft_program_bytes(p, WEFT_SLAB_HOST_STATE) +
+                    weft_program_bytes(p, WEFT_SLAB_HOST_WORK);
+    if (bytes <= x->host_bytes) return WEFT_OK;
+    x->host_bytes = bytes;
+    for (int a = 0; a < p->n_actor; a++)
+        for (int n = 0; n < p->actor[a].n_instr; n++) {
+            const weft_instr *i = &p->actor[a].instr[n];
+            if (i->kind != WEFT_INSTR_COMPUTE || !weft_instr_is_on_host(p, i)) continue;
+            WEFT_TRY(weft_cost_instr(p, i, c->view, &s));
+            all += s;
+        }
+    x->host_s = all;
+    return WEFT_OK;
 }
 
 static weft_status measure(const weft_planner_workspace *w, checked *c)
@@ -59,6 +80,7 @@ static weft_status measure(const weft_planner_workspace *w, checked *c)
         int64_t                 need, have;
         weigh_rank(w, c->world->world.like[r], d, &need, &have);
         c->mem_bytes[r] = need;
+        WEFT_TRY(measure_host(c, c->world->world.like[r]));
         if ((double)need / (double)have <= worst) continue;
         worst        = (double)need / (double)have;
         x->fullest   = r;

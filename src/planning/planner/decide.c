@@ -11,6 +11,7 @@
  * leaves devices idle, the best plan of all devices is checked as well.  Only what was checked is
  * returned. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ static weft_planner_tried candidate_of(const trial *z, const weft_search_choice 
     weft_planner_tried t = {.choice = *found, .end = WEFT_PLANNER_UNTRIED, .why = ""};
     int                gather =
         weft_search_given(&z->w->problem.constraints, WEFT_KEY_overlap_param_gather);
+    t.choice.strategy.offload = (int)z->w->request.spec.offload;
     if (gather > 0) weft_planner__set_later(&t.choice, gather);
     t.choice.score.mem_limit /= z->memory; /* what there is, not what was counted with */
     if (t.choice.strategy.overlap_param_gather)
@@ -455,7 +457,8 @@ static weft_status search_only(weft_planner_workspace *w, weft_planner_answer *a
     weft_planner_tried *t;
     WEFT_TRY(weft_search_run(&w->problem, &a->search));
     for (int i = 0; i < a->search->n; i++) {
-        const weft_search_choice *x = &a->search->choice[i];
+        weft_search_choice *x = &a->search->choice[i];
+        x->strategy.offload   = (int)w->request.spec.offload;
         WEFT_TRY(add_tried(a,
                            &(weft_planner_tried){
                                .choice = *x, .end = WEFT_PLANNER_UNTRIED, .why = x->why},
@@ -512,7 +515,7 @@ static weft_status decide_once(weft_planner_workspace *w, weft_planner_answer **
     return st;
 }
 
-weft_status weft_planner_decide(weft_planner_workspace *w, weft_planner_answer **out)
+static weft_status decide_reduction(weft_planner_workspace *w, weft_planner_answer **out)
 {
     bool        open = w->request.spec.reduction == WEFT_REDUCTION_AUTO;
     weft_status st   = decide_once(w, out);
@@ -522,6 +525,23 @@ weft_status weft_planner_decide(weft_planner_workspace *w, weft_planner_answer *
     WEFT_TRY(weft_planner__open_fixed(w));
     WEFT_TRY(decide_once(w->fixed, out));
     (*out)->fixed_to_fit = true;
+    return WEFT_OK;
+}
+
+/* Where nothing fits: once more with optimizer states in the host's memory.  Where nothing fits so
+ * either, the line is that of a plan without. */
+weft_status weft_planner_decide(weft_planner_workspace *w, weft_planner_answer **out)
+{
+    weft_status st = decide_reduction(w, out);
+    char        text[1024];
+    if (st != WEFT_ERR_NOFIT || !weft_planner__may_offload(w)) return st;
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    WEFT_TRY(weft_planner__open_offload(w));
+    st = decide_reduction(w->offload, out);
+    if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG)
+        return WEFT_FAIL(WEFT_ERR_NOFIT, "%s", text);
+    WEFT_TRY(st);
+    (*out)->offload_to_fit = true;
     return WEFT_OK;
 }
 

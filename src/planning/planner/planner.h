@@ -98,9 +98,12 @@ typedef struct weft_planner_tried {
     const char *device;    /* that one's kind */
     const char *largest;   /* what takes most of it, and how much */
     int64_t     largest_bytes;
-    int         n_class; /* ranks that differ */
-    int n_made; /* programs that were made for them: of many ranks, of ends of axes */
-    int number; /* in the order tried */
+    /* with offload: of the rank that has most, bytes in host memory and seconds of updates there */
+    int64_t host_bytes;
+    double  host_s;
+    int     n_class; /* ranks that differ */
+    int     n_made; /* programs that were made for them: of many ranks, of ends of axes */
+    int     number; /* in the order tried */
     const char *why; /* it lost; of the winner "" */
 } weft_planner_tried;
 
@@ -113,7 +116,8 @@ typedef struct weft_planner_answer {
      * there are several GPUs, or a GPU and CPUs */
     weft_reduction reduction;
     bool           fixed_to_fit, fixed_on_devices;
-    double         step_s, lo, hi; /* simulated where checked */
+    bool   offload_to_fit; /* states are in host memory, as nothing fits otherwise */
+    double step_s, lo, hi; /* simulated where checked */
     /* no plan that the search knows is below; 0: the answer is shorter than all that fast
      * estimates can count, so none is known */
     double               bound_s;
@@ -142,7 +146,8 @@ void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
  * answer's timeline is of its programs. */
 void weft_planner_take_training(weft_planner_answer *a, weft_training *out);
 
-/* The workspace that an answer's layer costs are of: w, or where only fixed sums fit (fixed_to_fit)
+/* The workspace that an answer's layer costs are of: w, or where only fixed sums or only states in
+ * host memory fit (fixed_to_fit, offload_to_fit)
  * one for these, which w owns. */
 weft_status weft_planner_workspace_for(weft_planner_workspace    *w,
                                        const weft_planner_answer *a,
@@ -189,6 +194,8 @@ void weft_planner_print_untimed(const weft_planner_workspace *w, weft_text *t);
 
 /* Why auto became fixed, and what that gives up, in a line; nothing where it did not. */
 void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t);
+/* A line where optimizer states are in the host's memory, what that takes there; else nothing. */
+void weft_planner_print_offload(const weft_planner_answer *a, weft_text *t);
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);
 

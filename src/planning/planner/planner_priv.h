@@ -44,6 +44,7 @@ struct weft_planner_workspace {
     weft_planner__training *trainings; /* the one used last comes first */
     /* with reduction auto, where nothing fits with invariant sums: the same with fixed ones */
     weft_planner_workspace *fixed;
+    weft_planner_workspace *offload; /* with states in host memory; NULL: not there */
     weft_planner__point    *points;
 };
 
@@ -64,6 +65,11 @@ bool weft_planner__ran_there(const weft_planner_workspace *w);
 /* Of a device's memory, what is not the program's. */
 int64_t weft_planner__engine_bytes(const weft_planner_workspace *w,
                                    const weft_device_kind       *d);
+
+/* workspace.c: may states go to host memory where nothing fits; and a workspace in which they
+ * are, w->offload. */
+bool        weft_planner__may_offload(const weft_planner_workspace *w);
+weft_status weft_planner__open_offload(weft_planner_workspace *w);
 
 /* make.c: what a choice is compiled from, and the choice as a plan of ours. */
 void weft_planner__spec_of(const weft_planner_workspace *w, const weft_search_choice *x,

@@ -111,6 +111,7 @@ static weft_status put_checked(weft_planner_workspace *w, const weft_planner_ans
     put_rates(w, a, t);
     WEFT_TRY(put_idle(w, a, t));
     weft_planner_print_reduction(a, t);
+    weft_planner_print_offload(a, t);
     weft_planner_print_later(x, t);
     put_seconds(t, "compute", x->time.compute_s);
     put_seconds(t, "update", x->time.update_s);
@@ -186,6 +187,7 @@ weft_status weft_planner_print(weft_planner_workspace *w, const weft_planner_ans
     if (a->checked) return WEFT_OK;
     put_rates(w, a, t);
     weft_planner_print_reduction(a, t);
+    weft_planner_print_offload(a, t);
     return put_idle(w, a, t);
 }
 
@@ -200,6 +202,9 @@ static void put_tried(const weft_planner_tried *x, weft_text *t)
     if (x->mem_bytes)
         weft_text_add(t, ", \"mem_bytes\": %lld, \"mem_limit\": %lld, \"fullest\": %d",
                       (long long)x->mem_bytes, (long long)x->mem_limit, x->fullest);
+    if (x->host_bytes)
+        weft_text_add(t, ", \"host_bytes\": %lld, \"host_s\": %.17g",
+                      (long long)x->host_bytes, x->host_s);
     if (x->step_s > 0)
         weft_text_add(t,
                       ", \"step_s\": %.6g, \"compute_s\": %.6g, \"update_s\": %.6g, "
@@ -311,12 +316,27 @@ void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t)
         a->fixed_to_fit ? "" : "; reduction=invariant has them");
 }
 
+void weft_planner_print_offload(const weft_planner_answer *a, weft_text *t)
+{
+    const weft_planner_tried *x = a->tried[0];
+    if (!x->choice.strategy.offload) return;
+    weft_text_add(t, "optimizer states are in the host's memory%s",
+                  a->offload_to_fit ? ", as nothing fits without offload=optimizer" : "");
+    if (x->host_bytes)
+        weft_text_add(t,
+                      ": %.4g GB there for the rank that has most, %.4g s of a step for "
+                      "its updates",
+                      1e-9 * (double)x->host_bytes, x->host_s);
+    weft_text_add(t, "\n");
+}
+
 void weft_planner_print_line(const weft_planner_answer *a, weft_text *t)
 {
     int64_t n = weft_search_ranks(&a->tried[0]->choice);
     weft_text_add(t, "%lld rank%s, ", (long long)n, n > 1 ? "s" : "");
     weft_search_print_choice(&a->tried[0]->choice, t);
     weft_text_add(t, ": %.3g s a step predicted", a->step_s);
+    if (a->offload_to_fit) weft_text_add(t, " (offload=optimizer: nothing fits without)");
     if (a->fixed_to_fit)
         weft_text_add(
             t, " (reduction=fixed: nothing fits with invariant sums, so bits depend "

@@ -203,10 +203,33 @@ static void tie_states(const weft_segment *s, use *u)
     }
 }
 
+/* States that only updates use: with offload they are in the host's memory. */
+static weft_status find_moved(const pricer *z, bool **out)
+{
+    const weft_segment *s     = z->seg;
+    bool               *moved = WEFT_ARENA_ARRAY(z->a, bool, s->n_storage + 1);
+    WEFT_TRY(weft_arena_status(z->a));
+    for (int i = 0; z->x->s.offload && i < s->n_instr; i++)
+        for (int k = 0; weft_offload_is_update(&s->instr[i]) && k < s->instr[i].n_own_out;
+             k++)
+            if (s->instr[i].out[k].buffer >= 0) moved[s->instr[i].out[k].buffer] = true;
+    for (int i = 0; i < s->n_instr; i++) {
+        const weft_instr *q    = &s->instr[i];
+        bool              cast = q->kind == WEFT_INSTR_COMPUTE && q->op == WEFT_OP_CAST &&
+                    i >= s->phase_end[1];
+        for (int k = 0; k < q->n_in + q->n_out && !weft_offload_is_update(q) && !cast;
+             k++)
+            if (buffer_of(q, k) >= 0) moved[buffer_of(q, k)] = false;
+    }
+    *out = moved;
+    return WEFT_OK;
+}
+
 weft_status weft_planner__find_states(pricer *z, weft_planner__facts *of)
 {
     const weft_segment *s = z->seg;
     use                *u;
+    bool               *moved;
     double             *all;
     double             *before = WEFT_ARENA_ARRAY(z->a, double, z->n_stage + 1);
     double             *keep   = WEFT_ARENA_ARRAY(z->a, double, z->n_stage + 1);
@@ -214,10 +237,11 @@ weft_status weft_planner__find_states(pricer *z, weft_planner__facts *of)
     WEFT_TRY(find_uses(z, &u));
     WEFT_TRY(find_live(z, u, is_any, &all));
     tie_states(s, u);
+    WEFT_TRY(find_moved(z, &moved));
     for (int i = 0; i < s->n_storage; i++) {
         const weft_storage *t = &s->storage[i];
         if (u[i].maker < 0) continue;
-        if (t->kind == WEFT_STORE_STATE) {
+        if (t->kind == WEFT_STORE_STATE && !moved[i]) {
             of[u[i].maker].state += (double)t->bytes;
             if (u[i].first && u[i].head) of[z->n_stage - 1].tied += (double)t->bytes;
         }

@@ -174,6 +174,15 @@ static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
         weft_cost_group_sent(z->p.group[i->group].n_rank, i->coll, n);
 }
 
+/* Seconds of an instruction; of an update where it will run. */
+static weft_status price_instr(const pricer *z, int i, double *t)
+{
+    const weft_segment *s = z->seg;
+    if (z->x->s.offload && weft_offload_is_update(&s->instr[i]))
+        return weft_cost_update_on_host(&z->p, &s->instr[i], z->x->c, t);
+    return weft_cost_instr(&z->p, &s->instr[i], z->x->c, t);
+}
+
 weft_status weft_planner__add_seconds(pricer *z)
 {
     const weft_segment *s = z->seg;
@@ -181,7 +190,7 @@ weft_status weft_planner__add_seconds(pricer *z)
         weft_cost_row *r = row_of(z, i);
         int            n = s->node[i];
         double         t;
-        WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
+        WEFT_TRY(price_instr(z, i, &t));
         if (i >= s->phase_end[1]) {
             if (n >= 0 && z->late[n] && !z->own[n]) r->of->meet_s += t;
             continue;
@@ -279,7 +288,7 @@ weft_status weft_planner__find_facts(pricer *z, weft_planner__facts *of)
             WEFT_TRY(add_timed(z, i, &f->calls));
             continue;
         }
-        WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
+        WEFT_TRY(price_instr(z, i, &t));
         if (i >= s->phase_end[1] && s->instr[i].kind == WEFT_INSTR_COLLECTIVE)
             WEFT_TRY(meets_earlier(z, i, &t));
         if (i < s->phase_end[1])

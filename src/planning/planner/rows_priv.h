@@ -4,6 +4,7 @@
 
 #include "lower/lower.h"
 #include "partition/partition.h"
+#include "partition/passes.h"
 #include "planner/rows.h"
 #include "spmd/spmd.h"
 

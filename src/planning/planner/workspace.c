@@ -1,6 +1,7 @@
 /* The workspace of a request: made once, used by one thread at a time; steps on parts of its
  * cluster. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "estimate/hardware.h"
 #include "planner/planner_priv.h"
@@ -9,6 +10,7 @@
 static void fini(weft_planner_workspace *w)
 {
     weft_planner_workspace_destroy(w->fixed);
+    weft_planner_workspace_destroy(w->offload);
     weft_planner__free_trainings(w, 0);
     weft_cluster_destroy(w->priced);
     if (!w->borrows) {
@@ -44,6 +46,23 @@ static void set_rows(weft_planner_workspace *w)
         weft_compile_for_cuda(&w->request.spec);
 }
 
+/* The constraint is the spec's. */
+static weft_status resolve_offload(weft_planner_workspace *w)
+{
+    weft_planner_request *q     = &w->request;
+    int                   given = weft_search_given(&q->constraints, WEFT_KEY_offload);
+    if (given >= 0) q->spec.offload = (weft_strategy_offload)given;
+    if (!q->spec.offload) return WEFT_OK;
+    if (!weft_planner__is_ours(w))
+        return WEFT_FAIL(WEFT_ERR_ARG, "offload=optimizer: only plans of our own engine "
+                                       "have it, not those of another one");
+    if (q->on_cpus || !weft_cluster_is_cuda(q->cluster))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "offload=optimizer takes states from GPUs' memory "
+                         "to the host's, and the cluster has other devices");
+    return WEFT_OK;
+}
+
 weft_status weft_planner_workspace_create(const weft_planner_request *q,
                                           weft_planner_workspace    **out)
 {
@@ -53,6 +72,7 @@ weft_status weft_planner_workspace_create(const weft_planner_request *q,
     resolve_reduction(w);
     set_rows(w);
     weft_status st = weft_arena_create(&w->arena);
+    if (st == WEFT_OK) st = resolve_offload(w);
     if (st == WEFT_OK) st = weft_planner__open(w);
     if (st == WEFT_OK)
         *out = w;
@@ -84,10 +104,29 @@ weft_status weft_planner__open_fixed(weft_planner_workspace *w)
     return w->fixed ? WEFT_OK : weft_planner_workspace_create(&q, &w->fixed);
 }
 
+bool weft_planner__may_offload(const weft_planner_workspace *w)
+{
+    const weft_planner_request *q = &w->request;
+    return weft_planner__is_ours(w) && !q->on_cpus && weft_cluster_is_cuda(q->cluster) &&
+           !q->spec.offload && weft_search_given(&q->constraints, WEFT_KEY_offload) < 0 &&
+           (!q->spec.optimizer.name || strcmp(q->spec.optimizer.name, "lamb") != 0);
+}
+
+weft_status weft_planner__open_offload(weft_planner_workspace *w)
+{
+    weft_planner_request q = w->request;
+    q.spec.offload         = WEFT_OFFLOAD_OPTIMIZER;
+    return w->offload ? WEFT_OK : weft_planner_workspace_create(&q, &w->offload);
+}
+
 weft_status weft_planner_workspace_for(weft_planner_workspace    *w,
                                        const weft_planner_answer *a,
                                        weft_planner_workspace   **out)
 {
+    if (a->offload_to_fit) {
+        WEFT_TRY(weft_planner__open_offload(w));
+        w = w->offload;
+    }
     if (a->fixed_to_fit) WEFT_TRY(weft_planner__open_fixed(w));
     *out = a->fixed_to_fit ? w->fixed : w;
     return WEFT_OK;

@@ -39,7 +39,7 @@ enum {
     NUMBERS = 1 << WEFT_KEY_tp | 1 << WEFT_KEY_cp | 1 << WEFT_KEY_ep | 1 << WEFT_KEY_pp |
               1 << WEFT_KEY_dp | 1 << WEFT_KEY_sp | 1 << WEFT_KEY_zero |
               1 << WEFT_KEY_overlap_param_gather | 1 << WEFT_KEY_chunks |
-              1 << WEFT_KEY_recompute | 1 << WEFT_KEY_schedule,
+              1 << WEFT_KEY_recompute | 1 << WEFT_KEY_schedule | 1 << WEFT_KEY_offload,
     /* sizes of axes and stages: from 1 on */
     SIZES = 1 << WEFT_KEY_tp | 1 << WEFT_KEY_cp | 1 << WEFT_KEY_ep | 1 << WEFT_KEY_pp |
             1 << WEFT_KEY_dp,

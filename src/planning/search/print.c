@@ -45,6 +45,7 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     static const weft_strategy_key state[] = {WEFT_KEY_zero,
                                               WEFT_KEY_overlap_param_gather};
     static const weft_strategy_key order[] = {WEFT_KEY_schedule, WEFT_KEY_chunks};
+    static const weft_strategy_key host[]  = {WEFT_KEY_offload};
     const weft_cost_variant       *v       = &c->variant;
     const weft_cost_point         *p       = &c->point;
     weft_strategy                  y       = sizes_of(c);
@@ -54,6 +55,7 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     put_keys(&y, split, (int)WEFT_COUNT(split), 0, t);
     put_keys(&y, state, (int)WEFT_COUNT(state), 1u << WEFT_KEY_zero, t);
     weft_text_add(t, " recompute=%s", weft_cost_recompute_name((int)v->recompute));
+    put_keys(&y, host, (int)WEFT_COUNT(host), 0, t);
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
     if (p->pp > 1) put_keys(&y, order, (int)WEFT_COUNT(order), 0, t);
     if (p->pp > 1 && !weft_search__is_even(c)) {
