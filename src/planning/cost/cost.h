@@ -26,7 +26,8 @@ weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft
                               double **seconds);
 
 /* Memory of p on a device of this kind while it trains: its slabs, of GPUs without those in host
- * memory and with what kernels take besides (op/workspace.h).  Without what driver and libraries take for themselves. */
+ * memory and with what kernels take besides (op/workspace.h).  Without what driver and libraries
+ * take for themselves. */
 int64_t weft_cost_program_bytes(const weft_program *p, const weft_device_kind *d);
 
 /* The path of a message, Bps being what it gets of the ports that it shares; stages are of so
