@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""gpu_ranks.py WEFT [PLAN ...]: jobs of two and four ranks that share a GPU, over every way of communication, against
-one rank.  Weights must have the same bits; with tensor parallelism those of the ways must be the same.  Exit code 1:
+"""gpu_ranks.py WEFT [PLAN ...]: jobs of two and four ranks that share a GPU, over peer and staged, against
+one rank.  Weights must have the same bits; with tensor parallelism those of the backends must be the same.  Exit code 1:
 they are not."""
 import json
 import os
@@ -32,12 +32,12 @@ def make_data(folder):
         json.dump(CONFIG, f)
 
 
-def run(weft, folder, name, ranks, keys, way):
+def run(weft, folder, name, ranks, keys, comm):
     job = dict(JOB, model=folder, data=folder + "/tokens.bin", output=os.path.join(folder, name))
     command = [weft] + (["run", "--nproc-per-node", str(ranks)] if ranks > 1 else ["train"])
     command += ["%s=%s" % x for x in job.items()] + keys.split() + ["--json", "--quiet"]
     start = time.time()
-    r = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, WEFT_GPU_COMM=way), timeout=120)
+    r = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, WEFT_GPU_COMM=comm), timeout=120)
     bits = json.loads(r.stdout)["weights_xxh64"] if r.returncode == 0 else None
     print("%-16s %s %5.1f s %s" % (name, bits, time.time() - start, r.stderr.strip()[-300:]), flush=True)
     return bits
@@ -53,9 +53,9 @@ def main(weft, plans):
             dtype = " ".join(k for k in keys.split() if k.startswith("dtype"))
             if dtype not in one:
                 one[dtype] = run(weft, folder, "one-" + (dtype or "dtype=fp32"), 1, dtype, "staged")
-            ways = {way: run(weft, folder, "%s-%s" % (plan, way), ranks, keys, way) for way in ("staged", "peer")}
-            want = ways["staged"] if plan.startswith("tp") else one[dtype]
-            failed += ["%s, %s" % (plan, way) for way, bits in ways.items() if bits is None or bits != want]
+            found = {comm: run(weft, folder, "%s-%s" % (plan, comm), ranks, keys, comm) for comm in ("staged", "peer")}
+            want = found["staged"] if plan.startswith("tp") else one[dtype]
+            failed += ["%s, %s" % (plan, comm) for comm, bits in found.items() if bits is None or bits != want]
     print("FAILED: " + "; ".join(failed) if failed else "the same bits")
     return 1 if failed else 0
 

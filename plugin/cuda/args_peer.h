@@ -19,14 +19,16 @@ typedef struct weft_cuda_peer_part {
     int32_t in_slab, out_slab;
 } weft_cuda_peer_part;
 
-/* What this rank does of a call: a run of a tensor, of its own or of everybody's, to one or to all. */
+/* What this rank does of a call: a run of a tensor, of one position or of everybody's, to one or to
+ * all. */
 typedef struct weft_cuda_peer_work {
     int64_t first_block;
     int64_t in,
         out;       /* where the run begins in each in and out: bytes; of sums: elements */
     int64_t count; /* the same */
     int32_t part;
-    int32_t to; /* a position; -1: all */
+    int32_t from; /* of bytes: the position whose they are */
+    int32_t to;   /* a position; -1: all */
 } weft_cuda_peer_work;
 
 /* How this rank reaches the members of a group; lies in device memory. */

@@ -85,6 +85,17 @@ static bool joins(const weft_device_hello *const *hello, int n)
     return true;
 }
 
+bool weft_cuda_peer_shares_gpu(const weft_device_comm *dc, int n, const int32_t *rank)
+{
+    peer_hello first, other;
+    memcpy(&first, &dc->hello[rank[0]], sizeof first);
+    for (int i = 1; i < n; i++) {
+        memcpy(&other, &dc->hello[rank[i]], sizeof other);
+        if (memcmp(first.gpu, other.gpu, sizeof first.gpu) != 0) return false;
+    }
+    return true;
+}
+
 /* ---- a rank's end ---- */
 
 weft_status weft_cuda_peer_take(peer_end *e, int64_t bytes, int64_t *at)
@@ -206,14 +217,23 @@ static void end_group(weft_device_group *g)
         write_flag(g->me ? &g->flags->full[k] : &g->flags->empty[k], 1);
 }
 
+static void stop_writes(const weft_device_group *g)
+{
+    const uint32_t one = 1;
+    for (int r = 0; r < g->n; r++)
+        if (g->board[r].address)
+            (void)weft_cuda_peer_write(&g->board[r], 0, &one, sizeof one);
+}
+
 /* Stops writes first, then releases all waits.  On a GPU that failed nothing runs. */
 static void abort_end(weft_device_comm *dc)
 {
     peer_end      *e   = dc->impl;
     const uint32_t one = 1;
     if (!e->aborted) (void)weft_cuda_peer_write(&e->board, 0, &one, sizeof one);
-    e->aborted = true; /* only this thread asks */
     pthread_mutex_lock(&e->lock);
+    for (weft_device_group *g = e->group; g && !e->aborted; g = g->next) stop_writes(g);
+    e->aborted = true; /* only this thread asks */
     for (weft_device_group *g = e->group; g; g = g->next) end_group(g);
     pthread_mutex_unlock(&e->lock);
 }

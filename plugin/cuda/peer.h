@@ -15,7 +15,14 @@
  *     wait      for end[*][me]; the next call sets them to 0
  * A member comes to its next call only after all have signalled the end of this one, so a flag is 0
  * again before it is written 1 again, and nothing in a call changes from step to step: it can be
- * captured.  No kernel waits; streams do (cuStreamWaitValue32). */
+ * captured.  No kernel waits; streams do (cuStreamWaitValue32).
+ *
+ * Members that share one GPU take turns on its multiprocessors, and a turn costs 75 us or more (as
+ * much as a sum of 80 MB).  So there position 0 does the work of all, and signals are memory
+ * operations of the streams, which need no turn.  The order of sums is the same.
+ *
+ * An abort sets the first flag of all boards that this rank reaches, then lets its own streams go
+ * on: signals that they give after that reach members whose kernels write nothing. */
 #ifndef WEFT_CUDA_PEER_H
 #define WEFT_CUDA_PEER_H
 
@@ -63,6 +70,7 @@ struct weft_device_group {
     weft_device_group *next;
     peer_end          *end;
     int                n, me;
+    bool               one_gpu; /* of all members */
     int32_t            rank[PEER_RANKS];
     weft_comm_group   *meeting;
     peer_flags        *flags;
@@ -71,13 +79,15 @@ struct weft_device_group {
     int64_t            slot; /* in the board */
     int                n_slab;
     weft_memory        slab[PEER_SLABS];
-    weft_memory        map; /* a weft_cuda_peer_map */
+    weft_memory        map;               /* a weft_cuda_peer_map */
+    weft_memory        board[PEER_RANKS]; /* of the others */
     int                n_import;
     peer_import       *import[PEER_RANKS * (PEER_SLABS + 2)];
     /* a channel: slots at the receiver */
     int         n_slot;
     int64_t     slot_bytes;
-    weft_memory ring; /* the receiver's own, or imported */
+    weft_memory ring;        /* the receiver's own, or imported */
+    uint32_t    last_number; /* of calls */
     /* for the watcher */
     uint32_t seen;
     double   since_s;
@@ -86,6 +96,9 @@ struct weft_device_group {
 /* peer.c: bytes of the board, from a multiple of 64; freed when none are in use. */
 weft_status weft_cuda_peer_take(peer_end *e, int64_t bytes, int64_t *at);
 void        weft_cuda_peer_give_back(peer_end *e);
+
+/* Do they all have the same GPU? */
+bool weft_cuda_peer_shares_gpu(const weft_device_comm *dc, int n, const int32_t *rank);
 
 /* [at, at + bytes) of device memory, done on return. */
 weft_status weft_cuda_peer_write(const weft_memory *m, int64_t at, const void *from,

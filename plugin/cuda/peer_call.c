@@ -12,6 +12,7 @@ enum {
 
 struct weft_device_call {
     weft_device_group *g;
+    uint32_t           number; /* in its group */
     /* a collective */
     weft_cuda_kernel         kernel;
     weft_cuda_grid           grid;
@@ -86,7 +87,7 @@ static weft_status place_part(peer_plan *x, int k, const weft_comm_part *t)
 }
 
 /* A run of elements. */
-static void add_work(peer_plan *x, int part, int to, int64_t in, int64_t out,
+static void add_work(peer_plan *x, int part, int from, int to, int64_t in, int64_t out,
                      int64_t count)
 {
     int64_t scale = x->sums ? 1 : x->size;
@@ -97,39 +98,50 @@ static void add_work(peer_plan *x, int part, int to, int64_t in, int64_t out,
                                                  .out         = out * scale,
                                                  .count       = count * scale,
                                                  .part        = part,
+                                                 .from        = from,
                                                  .to          = to};
     x->n_block += (count * scale + block - 1) / block;
 }
 
-static void divide_part(peer_plan *x, int k, const weft_comm_part *t)
+/* What a position has to do of a tensor. */
+static void divide_part(peer_plan *x, int k, const weft_comm_part *t, int who)
 {
-    int     n = x->g->n, me = x->g->me;
-    int64_t share = t->count / n, first = me * share;
+    int     n     = x->g->n;
+    int64_t share = t->count / n, first = who * share;
     if (t->unit) {
-        first = weft_comm_share_at(t->count, t->unit, n, me);
-        share = weft_comm_share_at(t->count, t->unit, n, me + 1) - first;
+        first = weft_comm_share_at(t->count, t->unit, n, who);
+        share = weft_comm_share_at(t->count, t->unit, n, who + 1) - first;
     }
     switch (x->call->kind) {
     case WEFT_ALL_REDUCE:
-        first = weft_comm_share_at(t->count, SUM_UNIT, n, me);
-        share = weft_comm_share_at(t->count, SUM_UNIT, n, me + 1) - first;
-        add_work(x, k, -1, first, first, share);
+        first = weft_comm_share_at(t->count, SUM_UNIT, n, who);
+        share = weft_comm_share_at(t->count, SUM_UNIT, n, who + 1) - first;
+        add_work(x, k, who, -1, first, first, share);
         break;
-    case WEFT_REDUCE_SCATTER: add_work(x, k, me, first, 0, share); break;
+    case WEFT_REDUCE_SCATTER: add_work(x, k, who, who, first, 0, share); break;
     case WEFT_ALL_GATHER:
         if (t->unit)
-            add_work(x, k, -1, 0, first, share);
+            add_work(x, k, who, -1, 0, first, share);
         else
-            add_work(x, k, -1, 0, me * t->count, t->count);
+            add_work(x, k, who, -1, 0, who * t->count, t->count);
         break;
     case WEFT_BROADCAST:
-        if (me == 0) add_work(x, k, -1, 0, 0, t->count);
+        if (who == 0) add_work(x, k, who, -1, 0, 0, t->count);
         break;
     case WEFT_ALL_TO_ALL:
-        for (int r = 0; r < n; r++) add_work(x, k, r, r * share, first, share);
+        for (int r = 0; r < n; r++) add_work(x, k, who, r, r * share, first, share);
         break;
-    default: add_work(x, k, (me + 1) % n, 0, 0, t->count); break; /* shift */
+    default: add_work(x, k, who, (who + 1) % n, 0, 0, t->count); break; /* shift */
     }
+}
+
+/* Its own part of it; of one GPU's members position 0 has all. */
+static void take_work(peer_plan *x, int k, const weft_comm_part *t)
+{
+    const weft_device_group *g = x->g;
+    if (!g->one_gpu) divide_part(x, k, t, g->me);
+    for (int who = 0; g->one_gpu && g->me == 0 && who < g->n; who++)
+        divide_part(x, k, t, who);
 }
 
 /* ---- sums ---- */
@@ -227,7 +239,7 @@ static weft_status fill_call(peer_plan *x, weft_device_call *c)
         if (has_rows(call))
             x->part[k].stride = call->rows.out_rows;
         else
-            divide_part(x, k, t);
+            take_work(x, k, t);
     }
     c->args.aborted = x->g->end->board.address;
     c->args.map     = x->g->map.address;
@@ -253,9 +265,10 @@ weft_status weft_cuda_peer_prepare(weft_device_group *g, const weft_comm_call *c
                             .n_part = call->n_part ? call->n_part : 1};
     x.sums = call->kind == WEFT_ALL_REDUCE || call->kind == WEFT_REDUCE_SCATTER;
     x.part = calloc((size_t)x.n_part, sizeof *x.part);
-    x.work = calloc((size_t)(x.n_part * g->n), sizeof *x.work);
+    x.work = calloc((size_t)(x.n_part * g->n * g->n), sizeof *x.work);
     if (!c || !x.part || !x.work) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    c->g = g;
+    c->g      = g;
+    c->number = g->last_number++;
     WEFT_GO(fill_call(&x, c));
     *out = c;
     c    = NULL;
@@ -276,7 +289,8 @@ weft_status weft_cuda_peer_prepare_message(weft_device_group *g, weft_comm_side 
         return WEFT_FAIL(WEFT_ERR_ARG, "peer: a message of %lld bytes, slots have %lld",
                          (long long)at->bytes, (long long)g->slot_bytes);
     }
-    *c   = (weft_device_call){.g = g, .is_message = true, .at = *at};
+    *c = (weft_device_call){
+        .g = g, .number = g->last_number++, .is_message = true, .at = *at};
     *out = c;
     return WEFT_OK;
 }
@@ -296,9 +310,30 @@ static weft_cuda_peer_signal_args signal_of(const weft_device_group *g)
                                         .count   = flag_at(g, &g->flags->count[g->me])};
 }
 
-static weft_status send_signal(weft_stream *s, const weft_cuda_peer_signal_args *a)
+static weft_status write_flag(const weft_stream *s, const uint32_t *flag, uint32_t value)
+{
+    CU_TRY(StreamWriteValue, weft_cuda_stream_of(s), (weft_cuda_ptr)(uintptr_t)flag,
+           value, 0);
+    return WEFT_OK;
+}
+
+/* What the kernel does, by the stream: each write comes after all before it.  The count differs
+ * from that of the signal before. */
+static weft_status signal_by_stream(const weft_device_call *c, const weft_stream *s,
+                                    const weft_cuda_peer_signal_args *a, bool begins)
+{
+    for (int i = 0; i < a->n_reset; i++) WEFT_TRY(write_flag(s, a->reset[i], 0));
+    if (a->slot) WEFT_TRY(write_flag(s, a->slot, a->value));
+    WEFT_TRY(write_flag(s, a->count, 2 * c->number + (begins ? 1 : 2)));
+    for (int i = 0; i < a->n_set; i++) WEFT_TRY(write_flag(s, a->set[i], 1));
+    return WEFT_OK;
+}
+
+static weft_status send_signal(const weft_device_call *c, weft_stream *s,
+                               const weft_cuda_peer_signal_args *a, bool begins)
 {
     weft_kernel_ctx x = {.queue = s->impl};
+    if (c->g->one_gpu) return signal_by_stream(c, s, a, begins);
     return weft_cuda_launch(&x, WEFT_CUDA_peer_signal, (weft_cuda_grid){1, 1, 1, 32, 0},
                             a);
 }
@@ -328,7 +363,7 @@ static weft_status meet(weft_device_call *c, weft_stream *s, bool begins)
         a.set[a.n_set++] =
             flag_at(g, begins ? &g->flags->begin[g->me][r] : &g->flags->end[g->me][r]);
     }
-    WEFT_TRY(send_signal(s, &a));
+    WEFT_TRY(send_signal(c, s, &a, begins));
     for (int r = 0; r < g->n; r++)
         if (r != g->me)
             WEFT_TRY(wait_flag(
@@ -351,13 +386,13 @@ static weft_status run_message(weft_device_call *c, weft_stream *s, int64_t numb
                                      .bytes   = c->at.bytes};
     int64_t                     blocks =
         (m.bytes + WEFT_CUDA_PEER_COPY_BLOCK - 1) / WEFT_CUDA_PEER_COPY_BLOCK;
-    WEFT_TRY(send_signal(s, &a));
+    WEFT_TRY(send_signal(c, s, &a, true));
     WEFT_TRY(wait_flag(s, g, send ? empty : full));
     WEFT_TRY(weft_cuda_launch(&x, WEFT_CUDA_peer_message,
                               (weft_cuda_grid){(unsigned)blocks, 1, 1, 256, 0}, &m));
     a.reset[a.n_reset++] = flag_at(g, send ? empty : full);
     a.set[a.n_set++]     = flag_at(g, send ? full : empty);
-    return send_signal(s, &a);
+    return send_signal(c, s, &a, false);
 }
 
 weft_status weft_cuda_peer_run(weft_device_call *c, weft_stream *s, int64_t number)

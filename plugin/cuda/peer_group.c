@@ -129,8 +129,8 @@ static weft_status map_member(weft_device_group *g, int r, const peer_record *x,
     if (x->n_slab < 0 || x->n_slab > PEER_SLABS)
         return WEFT_FAIL(WEFT_ERR_PEER, "rank %d exports %d slabs", g->rank[r],
                          x->n_slab);
-    WEFT_TRY(import_memory(g, g->rank[r], &x->board, &m));
-    map->board[r] = m.address;
+    WEFT_TRY(import_memory(g, g->rank[r], &x->board, &g->board[r]));
+    map->board[r] = g->board[r].address;
     for (int k = 0; k < x->n_slab; k++) {
         WEFT_TRY(import_memory(g, g->rank[r], &x->slab[k], &m));
         map->slab[r][k] = m.address;
@@ -142,6 +142,8 @@ static weft_status map_members(weft_device_group *g, const peer_record *all)
 {
     weft_cuda_peer_map map = {0};
     if (g->n_slot) {
+        WEFT_TRY(
+            import_memory(g, g->rank[!g->me], &all[!g->me].board, &g->board[!g->me]));
         if (g->me == 0) WEFT_TRY(import_memory(g, g->rank[1], &all[1].ring, &g->ring));
         return WEFT_OK;
     }
@@ -176,6 +178,7 @@ static weft_status make_own(weft_device_group *g, const weft_device_group_spec *
     peer_end    *e = g->end;
     weft_device *d = e->dc->device;
     if (g->me == 0) WEFT_TRY(make_flags(g, mine->flags, sizeof mine->flags));
+    mine->board = e->board_handle;
     if (g->n_slot && g->me == 1) {
         WEFT_TRY(d->alloc(d, WEFT_SPACE_DEVICE, g->n_slot * g->slot_bytes, &g->ring));
         e->dc->bytes += g->ring.bytes;
@@ -183,8 +186,7 @@ static weft_status make_own(weft_device_group *g, const weft_device_group_spec *
     }
     if (g->n_slot) return WEFT_OK;
     WEFT_TRY(weft_cuda_peer_take(e, sizeof(uint32_t), &g->slot));
-    mine->slot  = g->slot;
-    mine->board = e->board_handle;
+    mine->slot = g->slot;
     return export_slabs(g, spec, mine);
 }
 
@@ -262,6 +264,7 @@ weft_status weft_cuda_peer_open_group(weft_device_comm             *dc,
     g->me      = spec->me;
     g->meeting = spec->meeting;
     memcpy(g->rank, spec->rank, sizeof *g->rank * (size_t)spec->n);
+    g->one_gpu = weft_cuda_peer_shares_gpu(dc, spec->n, spec->rank);
     if (spec->bytes) {
         g->n_slot     = spec->credits < 1              ? 1
                         : spec->credits > PEER_CREDITS ? PEER_CREDITS

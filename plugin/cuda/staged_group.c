@@ -150,7 +150,7 @@ static weft_status open_own(weft_device_group *g)
 {
     weft_device   *d   = g->end->dc->device;
     weft_cuda_gpu *gpu = weft_cuda_gpu_of(d);
-    g->round_bytes     = (g->is_channel ? 1 : 2 * (g->n - 1)) * g->slot_bytes;
+    g->round_bytes     = (g->n - 1) * g->slot_bytes;
     WEFT_TRY(d->alloc(d, WEFT_SPACE_DEVICE, STAGED_ALIGN + STAGED_ROUNDS * g->round_bytes,
                       &g->ring));
     g->end->dc->bytes += g->ring.bytes;

@@ -287,8 +287,9 @@ static weft_status plan_sums(staged_plan *x, int n_part, const weft_comm_part *p
     weft_device_call *c   = x->c;
     bool              all = x->call->kind == WEFT_ALL_REDUCE;
     WEFT_TRY(find_terms(x));
-    bool    to_all = all && x->g->n == 2 && x->terms->n == 2;
-    int64_t room   = x->g->round_bytes / x->terms->n / STAGED_ALIGN * STAGED_ALIGN;
+    bool to_all = all && x->g->n == 2 && x->terms->n == 2;
+    /* each member has a term of its own at least */
+    int64_t room = x->g->round_bytes / (x->terms->n - 1) / STAGED_ALIGN * STAGED_ALIGN;
     if (room < x->piece) x->piece = room;
     if (x->piece < STAGED_ALIGN)
         return WEFT_FAIL(WEFT_ERR_ARG, "staged: a sum of %d terms", x->terms->n);

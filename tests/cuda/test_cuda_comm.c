@@ -8,6 +8,8 @@
 #include "cuda/gpu_test.h"
 #include "plugin/plugin.h"
 
+#include <sys/mman.h>
+
 enum {
     SLAB_BYTES  = 3 << 20,
     MAX_PART    = 5,
@@ -15,6 +17,7 @@ enum {
 };
 
 static const char *backend_name; /* the one under test */
+static bool        apart;        /* ranks have a GPU each: the stub's */
 
 /* A rank's device with everything that a test needs. */
 typedef struct test_rank {
@@ -52,9 +55,10 @@ static weft_status open_rank(rank_state *r, test_rank *t)
     setenv("NCCL_HOSTID", host, 1);
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     setenv("NCCL_IB_DISABLE", "1", 0);
+    if (apart) setenv("WEFT_STUB_GPUS", "4", 1);
     if (!test_gpu_start()) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no driver");
     if (!test_gpu_is_real()) setenv("WEFT_CUDA_LIBS", WEFT_TEST_CUDA_STUB, 1);
-    WEFT_TRY(weft_plugin_open_device("cuda", 0, &t->device));
+    WEFT_TRY(weft_plugin_open_device("cuda", apart ? r->rank : 0, &t->device));
     WEFT_TRY(weft_device_comm_open(find_backend(t->device), t->device, r->c, &t->dc));
     WEFT_TRY(expect(t->dc, "an end"));
     for (int i = 0; i < r->n; i++) t->order[i] = i;
@@ -320,6 +324,16 @@ static void the_bits_of_the_host(void **state)
     }
 }
 
+static void the_bits_of_the_host_on_gpus_apart(void **state)
+{
+    (void)state;
+    if (test_gpu_is_real() || strcmp(backend_name, "peer") != 0) return;
+    apart = true;
+    run_ranks(SHM, 3, 30, run_cases);
+    apart = false;
+    all_ok(SHM, 3);
+}
+
 /* ---- messages ---- */
 
 enum {
@@ -540,83 +554,126 @@ static void memory_is_exported_and_imported(void **state)
 /* ---- speed ---- */
 
 enum {
-    SPEED_BYTES = 128 << 20,
-    SPEED_CALLS = 20
+    SPEED_BYTES = 256 << 20,
+    SPEED_CALLS = 20,
+    SPEED_SIZES = 4
 };
+static const int speed_mb[SPEED_SIZES] = {1, 16, 64, 256};
 
-static weft_status prepare_large(test_rank *t, weft_device_call **out)
+/* Seconds of one all_reduce; of one that is replayed; of one through the host. */
+typedef struct test_speed {
+    double plain_s, replayed_s, host_s;
+} test_speed;
+
+static test_speed *speeds; /* of rank 0, shared with its process */
+
+static weft_status finish_checked(test_rank *t)
 {
-    weft_memory *m = &t->slab[0];
-    weft_device_free(m);
-    WEFT_TRY(weft_device_alloc(t->device, WEFT_SPACE_DEVICE, SPEED_BYTES, m));
-    WEFT_TRY(t->dc->backend->open_group(t->dc, &t->spec, &t->group));
-    weft_comm_call call = {
-        .kind   = WEFT_ALL_REDUCE,
-        .dtype  = WEFT_DTYPE_F32,
-        .tensor = {.in = m->address, .out = m->address, .count = SPEED_BYTES / 4}};
-    return t->dc->backend->prepare(t->group, &call, out);
+    WEFT_TRY(t->device->finish(&t->stream));
+    return weft_device_comm_check(t->dc);
 }
 
-/* As the executor does it: to pinned memory, the host's collective, and back.
- */
-static weft_status sum_staged(test_rank *t, const weft_memory *m, const weft_memory *host)
+/* The mean of SPEED_CALLS after two.  graph NULL: issued. */
+static weft_status time_calls(test_rank *t, weft_device_call *call,
+                              const weft_captured *graph, double *seconds)
 {
-    weft_device *d = t->device;
-    WEFT_TRY(d->copy(d, NULL, host, m));
-    WEFT_TRY(weft_comm_collective(t->r->c, t->meeting, WEFT_ALL_REDUCE, WEFT_DTYPE_F32,
-                                  host->address, host->address, SPEED_BYTES / 4));
-    return d->copy(d, NULL, m, host);
-}
-
-static weft_status time_sums(test_rank *t, const weft_memory *m, weft_device_call *call)
-{
-    weft_memory host;
-    double      start = 0, end = 0;
-    WEFT_TRY(weft_device_alloc(t->device, WEFT_SPACE_PINNED, SPEED_BYTES, &host));
+    double start = 0;
     for (int k = 0; k < SPEED_CALLS + 2; k++) {
         if (k == 2) {
-            WEFT_TRY(t->device->finish(&t->stream));
+            WEFT_TRY(finish_checked(t));
             start = weft_clock_s();
         }
-        WEFT_TRY(issue(t, call));
+        WEFT_TRY(graph ? t->device->replay(&t->stream, graph) : issue(t, call));
     }
-    WEFT_TRY(t->device->finish(&t->stream));
-    WEFT_TRY(weft_device_comm_check(t->dc));
-    t->r->note_s = (weft_clock_s() - start) / SPEED_CALLS;
-    for (int k = 0; k < 4; k++) {
-        if (k == 1) start = weft_clock_s();
-        WEFT_TRY(sum_staged(t, m, &host));
-        end = weft_clock_s();
-    }
-    t->r->count = (int)(1e6 * (end - start) / 3);
-    weft_device_free(&host);
+    WEFT_TRY(finish_checked(t));
+    *seconds = (weft_clock_s() - start) / SPEED_CALLS;
     return WEFT_OK;
+}
+
+/* As the executor does it without a backend: to pinned memory, the host's collective, and back. */
+static weft_status time_host(test_rank *t, const weft_memory *m, const weft_memory *host,
+                             double *seconds)
+{
+    weft_device *d     = t->device;
+    double       start = 0;
+    for (int k = 0; k < 3; k++) {
+        if (k == 1) start = weft_clock_s();
+        WEFT_TRY(d->copy(d, NULL, host, m));
+        WEFT_TRY(weft_comm_collective(t->r->c, t->meeting, WEFT_ALL_REDUCE,
+                                      WEFT_DTYPE_F32, host->address, host->address,
+                                      m->bytes / 4));
+        WEFT_TRY(d->copy(d, NULL, m, host));
+    }
+    *seconds = (weft_clock_s() - start) / 2;
+    return WEFT_OK;
+}
+
+static weft_status time_size(test_rank *t, const weft_memory *host, int k)
+{
+    weft_status       st    = WEFT_OK;
+    weft_device_call *call  = NULL;
+    weft_captured     graph = {0};
+    weft_stream      *s[1]  = {&t->stream};
+    weft_memory       m, pinned;
+    test_speed        x = {0};
+    WEFT_TRY(weft_memory_part(&t->slab[0], 0, (int64_t)speed_mb[k] << 20, &m));
+    WEFT_TRY(weft_memory_part(host, 0, m.bytes, &pinned));
+    weft_comm_call sum = {
+        .kind   = WEFT_ALL_REDUCE,
+        .dtype  = WEFT_DTYPE_F32,
+        .tensor = {.in = m.address, .out = m.address, .count = m.bytes / 4}};
+    WEFT_TRY(t->dc->backend->prepare(t->group, &sum, &call));
+    WEFT_GO(time_calls(t, call, NULL, &x.plain_s));
+    WEFT_GO(t->device->capture_begin(t->device, s, 1));
+    WEFT_GO(issue(t, call));
+    WEFT_GO(t->device->capture_end(t->device, &graph));
+    WEFT_GO(time_calls(t, call, &graph, &x.replayed_s));
+    WEFT_GO(time_host(t, &m, &pinned, &x.host_s));
+    if (t->r->rank == 0) speeds[k] = x;
+out:
+    if (graph.device) t->device->captured_free(&graph);
+    t->dc->backend->release(call);
+    return st;
 }
 
 static weft_status measure_sums(rank_state *r)
 {
-    test_rank         t;
-    weft_device_call *call = NULL;
-    weft_status       st   = open_rank(r, &t);
-    if (st == WEFT_OK) st = prepare_large(&t, &call);
-    if (st == WEFT_OK) st = time_sums(&t, &t.slab[0], call);
-    if (call) t.dc->backend->release(call);
+    test_rank   t;
+    weft_memory host = {0};
+    int64_t     most = test_gpu_is_real() ? SPEED_BYTES : SLAB_BYTES;
+    weft_status st   = open_rank(r, &t);
+    if (st == WEFT_OK) weft_device_free(&t.slab[0]);
+    if (st == WEFT_OK)
+        st = weft_device_alloc(t.device, WEFT_SPACE_DEVICE, most, &t.slab[0]);
+    if (st == WEFT_OK) st = weft_device_alloc(t.device, WEFT_SPACE_PINNED, most, &host);
+    t.spec.largest = most;
+    if (st == WEFT_OK) st = t.dc->backend->open_group(t.dc, &t.spec, &t.group);
+    for (int k = 0; k < SPEED_SIZES && st == WEFT_OK; k++)
+        if ((int64_t)speed_mb[k] << 20 <= most) st = time_size(&t, &host, k);
+    weft_device_free(&host);
     close_rank(&t, st != WEFT_OK);
     return st;
 }
 
-/* Two ranks on one GPU: each reads and writes half of both tensors. */
+/* Two ranks on one GPU.  Memory: both tensors are read and written, 4 n bytes.  Link: two tensors
+ * cross it in each direction. */
 static void sums_of_two_ranks(void **state)
 {
     (void)state;
-    run_ranks(SHM, 2, 30, measure_sums);
+    speeds = mmap(NULL, sizeof *speeds * SPEED_SIZES, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(speeds != MAP_FAILED);
+    run_ranks(SHM, 2, 60, measure_sums);
     all_ok(SHM, 2);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < SPEED_SIZES && speeds[k].plain_s > 0; k++) {
+        double gb = 1e-9 * (double)((int64_t)speed_mb[k] << 20), s = speeds[k].replayed_s;
         print_message(
-            "rank %d: a sum of 128 MB takes %.3f ms by %s (memory at %.0f GB/s), "
-            "%.2f ms staged (%.1f GB/s each way)\n",
-            k, 1e3 * rank[k].note_s, backend_name, 4e-9 * SPEED_BYTES / rank[k].note_s,
-            1e-3 * (double)rank[k].count, 1e-3 * SPEED_BYTES / (double)rank[k].count);
+            "all_reduce of %d MB by %s: %.3f ms, in a graph %.3f ms: %.1f GB/s, "
+            "memory %.0f GB/s, a link %.1f GB/s each way; through the host %.2f ms\n",
+            speed_mb[k], backend_name, 1e3 * speeds[k].plain_s, 1e3 * s, gb / s,
+            4 * gb / s, 2 * gb / s, 1e3 * speeds[k].host_s);
+    }
+    munmap(speeds, sizeof *speeds * SPEED_SIZES);
 }
 
 /* With the argument `speed`: how fast, on a GPU. */
@@ -627,6 +684,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_exported_and_imported),
         cmocka_unit_test(the_bits_of_the_host),
+        cmocka_unit_test(the_bits_of_the_host_on_gpus_apart),
         cmocka_unit_test(messages_arrive_in_order),
         cmocka_unit_test(after_an_abort_nothing_is_written),
         cmocka_unit_test(a_killed_member_ends_all),

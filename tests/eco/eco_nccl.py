@@ -205,9 +205,12 @@ def check_bad(base, out):
 
 def check_lost(base, out):
     """A rank that is killed, or stopped, in the middle: the others end, with a line that says who or what."""
-    for name, how, limit in (("killed", signal.SIGKILL, 10), ("stopped", signal.SIGSTOP, 15)):
-        job = dict(base, dp=2, lanes=2, steps=1000000, checkpoint=dict(every=5), output=out(name))
-        ranks = start_apart(job, [NCCL, NCCL], "--timeout", "3")
+    for name, how, limit, comm, keys in (("killed", signal.SIGKILL, 10, "nccl", dict(dp=2)),
+                                         ("stopped", signal.SIGSTOP, 15, "nccl", dict(dp=2)),
+                                         ("stopped-pp", signal.SIGSTOP, 15, "nccl", dict(pp=2)),
+                                         ("stopped-peer", signal.SIGSTOP, 15, "peer", dict(pp=2))):
+        job = dict(base, lanes=2, steps=1000000, checkpoint=dict(every=5), output=out(name), **keys)
+        ranks = start_apart(job, [dict(NCCL, WEFT_GPU_COMM=comm)] * 2, "--timeout", "3")
         for _ in range(200):
             time.sleep(0.1)
             if os.path.isdir(out(name) + "/checkpoints/step-00000005"):

@@ -44,7 +44,7 @@ want=$(hash "$tmp/one.out")
 [ -n "$want" ] || fail "one rank"
 
 # ---- the bits of one rank
-for keys in dp=2 "dp=2 zero=1"; do
+for keys in dp=2 "dp=2 zero=1" pp=2; do
     start $keys steps=5 reduction=invariant output="$tmp/two-$port" --json; finish
     got=$(hash "$tmp/a.out")
     [ "$got" = "$want" ] && [ $code_b = 0 ] && grep -q 'NCCL 2\.' "$tmp/a.err" &&

@@ -86,7 +86,7 @@ CU_KERNEL(peer_copy, weft_cuda_peer_args, 256)
     for (int k = 0; k < a.n; k++) { /* the next member's first: not all to the same one */
         int r = (a.me + k) % a.n;
         if (w.to < 0 || w.to == r)
-            copy_bytes(t.in[a.me] + w.in + at, t.out[r] + w.out + at, n);
+            copy_bytes(t.in[w.from] + w.in + at, t.out[r] + w.out + at, n);
     }
 }
 

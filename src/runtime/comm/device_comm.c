@@ -124,8 +124,11 @@ static void *watch(void *arg)
 weft_status weft_device_comm_check(weft_device_comm *dc)
 {
     weft_device_watch *w = dc ? dc->watch : NULL;
-    if (!w || !atomic_load(&w->ended)) return WEFT_OK;
-    return WEFT_FAIL(w->st, "%s", w->text);
+    if (!w) return WEFT_OK;
+    if (atomic_load(&w->ended)) return WEFT_FAIL(w->st, "%s", w->text);
+    /* Who aborts says so to the host's comm before it lets its streams go on, and these may let
+     * others pass: the watcher here may not have seen it yet. */
+    return weft_comm_check(dc->comm);
 }
 
 /* ---- opening and closing ---- */
