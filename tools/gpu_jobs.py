@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpu_jobs.py WEFT soak|starts|wall|long|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
+"""gpu_jobs.py WEFT soak|starts|wall|long|offload|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
 
     soak      2,000 steps of a small model: neither host nor device memory grows after the first 200
     starts    gpt2: from the start to the first step, twice
@@ -7,6 +7,8 @@
               checkpoint beside weft bench's step, and the cores that the host used
     long      500 steps of gpt2 on real text (this repository's, by bytes), bf16 against the spread of three fp32 seeds;
               passed: the mean of the last 50 steps is inside it
+    offload   GPT 1.3B with and without optimizer states in the host's memory, and llama3-8b, which fits only with: step, memory,
+              Tflops as DeepSpeed counts them; two runs of a job have the same bits; passed: 12 bytes a parameter are off the GPU
     sanitize  two steps of two-layer models under compute-sanitizer: memcheck, and racecheck of own kernels
 
 --short: a shorter form of soak (500 steps) and sanitize (two models).  Exit code 1: something is not as it should be."""
@@ -177,6 +179,45 @@ def long():
               "  spread %.4f, bf16 %s" % (max(seeds) - min(seeds), "inside" if inside else "outside by %.4f" % off))
         good = inside  # of the last 50 steps; a fourth fp32 seed would leave the spread of three now and then, too
     return good
+
+
+def bench(name, *options):
+    r = subprocess.run([WEFT, "bench", *options, "--dtype", "bf16", "--device", "cuda", "--steps", "3" if SHORT else "6", "--json"],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    if r.returncode:
+        print("%s: %s" % (name, r.stderr.decode().strip()[-600:]), flush=True)
+        return None
+    b = json.loads(r.stdout)
+    tokens, n = b["tokens_per_s"], b["weights"]
+    print("%s: step %.1f ms, %.0f tokens/s, %.1f Tflops (6 x parameters x tokens), %.2f GB on the GPU" %
+          (name, b["step_ms_median"], tokens, 6e-12 * n * tokens, 1e-9 * b["mem_peak_bytes"]), flush=True)
+    return b
+
+
+def offload():
+    config = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_embd=2048, n_head=16, n_layer=24, vocab_size=50304, n_positions=1024)
+    folder = os.path.join(OUT, "gpt-1.3b")
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(config, f)
+    size = (folder, "--batch", "16", "--seq", "1024")
+    plain = bench("gpt 1.3b, none", *size)
+    moved = bench("gpt 1.3b, offload=optimizer", *size, "--offload", "optimizer")
+    bench("gpt 1.3b, 4 micro-batches, none", *size, "--micro-batch", "4")
+    bench("gpt 1.3b, 4 micro-batches, offload=optimizer", *size, "--micro-batch", "4", "--offload", "optimizer")
+    bench("llama3-8b, none", "llama3-8b", "--batch", "8", "--seq", "1024")
+    large = bench("llama3-8b, offload=optimizer", "llama3-8b", "--batch", "8", "--seq", "1024", "--offload", "optimizer")
+    bits = []
+    for k in range(2):
+        p, out = start("bits", "model=tiny256", "data=" + write_tokens(1 << 16, 256), "seq=128", "batch=8", "micro_batch=4", "dtype=bf16",
+                       "steps=20", "optimizer.clip=1.0", "offload=optimizer")
+        good = finish(p, out)
+        bits.append([(x["loss"], x["grad_norm"]) for x in rows(out)])
+    if not plain or not moved or not large or not good:
+        return False
+    saved = plain["mem_peak_bytes"] - moved["mem_peak_bytes"]
+    print("%.2f bytes a parameter off the GPU; two runs have %s losses" % (saved / plain["weights"], "the same" if bits[0] == bits[1] else "OTHER"))
+    return 11.5 < saved / plain["weights"] < 12.5 and bits[0] == bits[1]
 
 
 def sanitize():

@@ -22,6 +22,7 @@
 #   soak        2,000 steps: no growth of host or device memory
 #   starts      gpt2: from the start to the first step, twice
 #   wall        gpt2 by wall clock: starts, 200 steps of weft train beside weft bench, cores of the host
+#   offload     GPT 1.3B and llama3-8b with optimizer states in the host's memory, beside none: step, memory, bits
 #   long        500 steps of gpt2 on real text, bf16 against the spread of three fp32 seeds
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
@@ -36,7 +37,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,29s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,30s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
@@ -110,7 +111,7 @@ run_block() {
         [ -n "${CLUSTER:-}" ] || "$WEFT" cluster calibrate --only gpus --list "$out/calibration.csv" -o "$cluster" || return
         python3 bench/predict/own_gpu.py --weft "$WEFT" --cluster "$cluster" --out "$out/predict"
         ;;
-    sanitize | soak | starts | wall | long) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
+    sanitize | soak | starts | wall | long | offload) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)
         echo "no block $1"
         return 2

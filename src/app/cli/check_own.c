@@ -133,6 +133,8 @@ weft_status weft_cli_check_own(const weft_cli_own_check *o, bool *fits, weft_tex
     WEFT_GO(open_request(o, &r));
     weft_planner_request any = r.q; /* without constraints */
     WEFT_GO(read_words(&r, o->words));
+    if (weft_search_given(&r.q.constraints, WEFT_KEY_offload) < 0) /* with these keys */
+        weft_search_fix(&r.q.constraints, WEFT_KEY_offload, WEFT_OFFLOAD_NONE);
     if (!o->json) weft_planner_print_never_ran(r.cluster, &line);
     if (line.n) weft_text_add(out, "%s\n", line.s);
     st    = weft_planner_plan(&r.q, &a);
