@@ -10,7 +10,8 @@
  * (1) on_rank_exit says what a rank that fails means.  END_ALL: the others see it in shared memory,
  *     have grace_s to leave, and are killed; who is writing files may finish as long as that makes
  *     progress.  REPORT: the others see it in shared memory, and go on for as long as they like.
- *     REPLACE: see below; after a signal, or when losses go on, as END_ALL.
+ *     REPLACE: another process takes its place (agent.c); after a signal, where a rank reports an
+ *     error of its own, and where losses go on (member/member.h), as END_ALL.
  * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that
  *     failed by itself, 128 + N if signal N ended it, or if N stopped the launcher; with REPORT, 0
  *     where a rank ended with 0.

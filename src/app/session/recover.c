@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/membership.h"
 #include "session/session_priv.h"
@@ -378,6 +379,8 @@ static void forget_start(weft_session *s)
     weft_store_dir_close(s->source);
     s->source = NULL;
     close_outputs(s);
+    if (s->out.claim >= 0) close(s->out.claim);
+    s->out.claim = -1;
     s->r.steps = s->r.first_step = 0;
     s->out.saved_step            = -1;
     s->job                       = *s->asked; /* what was decided is decided anew */
@@ -390,7 +393,7 @@ weft_status weft_session__keep_for_next(weft_session *s)
 {
     weft_generation *g = s->now;
     if (g->comm && weft_error_text()[0])
-        weft_say_info(&s->say, "after step %lld: %s; the job goes on with the next view",
+        weft_say_info(&s->say, "after step %lld: %s; waiting for the next view",
                       (long long)s->r.steps, weft_error_text());
     weft_ckpt_close(s->resume); /* of a restore that was broken off */
     s->resume = NULL;
