@@ -49,10 +49,11 @@ static bool peers_reach(const weft_program *p, int slab)
     return false;
 }
 
-/* Of a rank that another process may take the place of: its state outlives it. */
+/* Of a rank that another process may take the place of: its state outlives it, and the pages of
+ * its work serve the next generation. */
 static bool is_kept_slab(const weft_program *p, int slab, weft_comm *end)
 {
-    return p->slab[slab].kind == WEFT_SLAB_STATE && weft_comm_shm_kept_slot(end);
+    return p->slab[slab].kind != WEFT_SLAB_STAGING && weft_comm_shm_kept_slot(end);
 }
 
 weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
