@@ -170,14 +170,15 @@ static void a_stopped_rank_ends_all(void **state)
 static void signals_stop_all(void **state)
 {
     (void)state;
-    static const int sig[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int sig[]  = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static const int code[] = {130, 143, 129, 143};
     pid_t            child[MAX];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check",
                                               "--seconds", "60", NULL});
         wait_for_ranks(p, 3, child);
         kill(p, sig[i]);
-        assert_int_equal(finish(p), 128 + sig[i]);
+        assert_int_equal(finish(p), code[i]);
         assert_string_equal(err, "");
         all_gone(child, 3);
     }
@@ -207,6 +208,72 @@ static void a_signal_to_one_rank_stops_all(void **state)
     strcat(place, "/checkpoints");
     assert_int_equal(access(place + strlen("output="), F_OK), 0);
     assert_int_equal(system(rm), 0);
+}
+
+/* A job of two ranks that has written a step; its folder is dir, at most 64 characters. */
+static pid_t start_training(const char *dir, pid_t *child, const char *more)
+{
+    char place[96], metrics[96];
+    snprintf(place, sizeof place, "output=%s", dir);
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", dir);
+    pid_t p = start((const char *const[]){
+        "--nproc-per-node", "2", "model=tests/fixtures/gpt2/init",
+        "data=tests/fixtures/gpt2/tokens.bin", "seq=12", "batch=4", "micro_batch=1",
+        "steps=1000000", "threads=1", "dp=2", place, "-q", more, NULL});
+    wait_for_ranks(p, 2, child);
+    for (int i = 0; i < 4000 && access(metrics, F_OK) != 0; i++) usleep(5000);
+    return p;
+}
+
+/* Is there a checkpoint?  The folder is removed. */
+static bool has_checkpoint(const char *dir)
+{
+    char command[160];
+    snprintf(command, sizeof command,
+             "ls %s/checkpoints/MANIFEST-???????? >/dev/null 2>&1", dir);
+    bool there = system(command) == 0;
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+    return there;
+}
+
+/* As Slurm does: all processes of a job step get the signal, the launcher passes it on, and
+ * SIGTERM follows SIGUSR1.  It is one: save and stop. */
+static void a_batch_system_signals_everybody(void **state)
+{
+    pid_t child[MAX];
+    char  dir[64];
+    (void)state;
+    for (int early = 0; early < 2; early++) {
+        snprintf(dir, sizeof dir, "/tmp/weft-run-%d.dir", (int)getpid());
+        pid_t p = start_training(dir, child, NULL);
+        for (int round = 0; round < 2; round++) {
+            int sig = early && !round ? SIGUSR1 : SIGTERM;
+            for (int r = 0; r < 2; r++) kill(child[r], sig);
+            kill(p, sig);
+        }
+        assert_int_equal(finish(p), 143);
+        assert_string_equal(err, "");
+        all_gone(child, 2);
+        assert_true(has_checkpoint(dir));
+    }
+}
+
+/* A rank that does not stop in time is killed and named. */
+static void grace_is_a_limit(void **state)
+{
+    pid_t child[MAX];
+    char  dir[64];
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/weft-run-%d.dir", (int)getpid());
+    pid_t p = start_training(dir, child, "--grace=1");
+    kill(child[1], SIGSTOP);
+    kill(p, SIGUSR1);
+    assert_int_equal(finish(p), 143);
+    assert_non_null(
+        strstr(err, "[rank 1] error: it was stopped (SIGSTOP), and was killed"));
+    all_gone(child, 2);
+    (void)has_checkpoint(dir);
 }
 
 static void no_rank_outlives_the_launcher(void **state)
@@ -318,6 +385,8 @@ int main(void)
         cmocka_unit_test(a_stopped_rank_ends_all),
         cmocka_unit_test(signals_stop_all),
         cmocka_unit_test(a_signal_to_one_rank_stops_all),
+        cmocka_unit_test(a_batch_system_signals_everybody),
+        cmocka_unit_test(grace_is_a_limit),
         cmocka_unit_test(no_rank_outlives_the_launcher),
         cmocka_unit_test(other_launchers),
         cmocka_unit_test(logs_go_to_files),

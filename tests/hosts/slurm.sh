@@ -1,6 +1,6 @@
 #!/bin/sh
 # Slurm for real: a controller and two nodes (two slurmd) on this machine, for the time of the test.  srun starts ranks on
-# both nodes, which meet and train with the bits of one process; a killed rank ends all.
+# both nodes, which meet and train with the bits of one process; a killed rank ends all; scancel and the warning of a time limit save.
 # usage: slurm.sh WEFT      exit 77: Slurm is not installed (make slurm-test installs it), or we are not root
 weft=$(realpath "$1")
 tmp=$(mktemp -d) bad=0 pids=
@@ -51,7 +51,7 @@ ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 InactiveLimit=0
-KillWait=2
+KillWait=30
 SchedulerType=sched/builtin
 NodeName=n[1-2] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 2))] CPUs=4 RealMemory=1000
 PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE
@@ -105,6 +105,33 @@ go -n 4 sh -c "if [ \$SLURM_PROCID = 3 ]; then timeout -s KILL 4 $weft run --che
 [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c 'error: rank 3 died' "$tmp/err")" = 3 ] ||
     fail "a rank that dies: $code"
 echo "a killed rank: $(grep -m1 'rank 3 died' "$tmp/err")"
+
+# ---- signals: scancel, and a warning before the time limit.  Slurm signals the launcher and every rank
+cat >"$tmp/step.sh" <<EOF
+#!/bin/sh
+trap : TERM USR1
+$weft run --nproc-per-node 2 --grace 20 ${job%steps=5*} threads=1 eval.every=0 steps=1000000 output=$tmp/\$1 -q &
+wait \$!; wait \$!
+echo \$? >$tmp/\$1.code
+EOF
+chmod +x "$tmp/step.sh"
+steps_of() { wc -l <"$tmp/$1/metrics.jsonl"; }
+await() { # name, job: until it has ended
+    for i in $(seq 600); do [ -s "$tmp/$1.code" ] && break; sleep 0.2; done
+    n=$(printf %08d "$(steps_of "$1")")
+    [ "$(cat "$tmp/$1.code")" = 143 ] && [ -f "$tmp/$1/checkpoints/MANIFEST-$n" ] &&
+        echo "$1: exit code 143, a checkpoint of the last step, $n" || fail "$1: $(cat "$tmp/$1.code" 2>&1)"
+}
+begin() { # name, sbatch's words
+    name=$1; shift
+    id=$(sbatch --parsable -N1 -n1 -o "$tmp/$name.log" "$@" --wrap "srun --overcommit $tmp/step.sh $name") || fail "sbatch"
+    for i in $(seq 300); do [ -s "$tmp/$name/metrics.jsonl" ] && break; sleep 0.2; done
+}
+begin cancelled
+scancel "$id"
+await cancelled
+begin limited --time=1 --signal=USR1@55
+await limited
 
 [ $bad = 0 ] && echo "all right"
 exit $bad

@@ -75,6 +75,6 @@ extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
     weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_trace,
     weft_cli_cluster_discover, weft_cli_cluster_calibrate, weft_cli_estimate,
-    weft_cli_check, weft_cli_plan, weft_cli_token;
+    weft_cli_check, weft_cli_plan, weft_cli_token, weft_cli_status;
 
 #endif

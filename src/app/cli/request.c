@@ -4,6 +4,7 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launch/launch.h"
@@ -78,11 +79,33 @@ weft_status weft_cli_load_job(const weft_launch_request *q, weft_job **out)
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t caught;
+static volatile sig_atomic_t caught, n_interrupt, term_s;
 
+enum {
+    ONE_SIGNAL_S =
+        2 /* SIGTERMs within this are one: of a batch system and of the launcher */
+};
+
+/* The process ends when the handler returns. */
+static void end_at_once(int sig)
+{
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+/* SIGUSR1 announces that SIGTERM will follow: it asks to stop, and never ends at once. */
 static void on_signal(int sig)
 {
-    caught = sig;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (sig == SIGINT && n_interrupt++) end_at_once(sig);
+    if (sig == SIGTERM && term_s && now.tv_sec + 1 - term_s > ONE_SIGNAL_S)
+        end_at_once(sig);
+    if (sig == SIGTERM && !term_s) term_s = (sig_atomic_t)(now.tv_sec + 1);
+    if (sig != SIGUSR1)
+        caught = sig;
+    else if (!caught)
+        caught = SIGTERM;
 }
 
 static int stop(void *arg)
@@ -94,11 +117,11 @@ static int stop(void *arg)
 /* The first signal asks to stop; a second one of the kind ends the process at once. */
 static void catch_signals(void)
 {
-    struct sigaction a = {.sa_handler = on_signal,
-                          .sa_flags   = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGUSR1, &a, NULL);
 }
 
 /* ---- results ---- */

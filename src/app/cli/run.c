@@ -31,13 +31,15 @@ const weft_cli_command weft_cli_run = {
         "else WEFT_TOKEN_FILE, else the file that weft token made.\n"
         "A rank for which others wait longer than --timeout ends the job.  Saving may "
         "take longer:\n"
-        "only a single write or sync may not, beyond --io-timeout.  SIGINT and SIGTERM "
-        "go "
-        "to all\n"
-        "ranks, which finish the step and save; when none of them makes progress for "
-        "--timeout\n"
-        "and 5 s, those that are left are killed and named.\n"
-        "A second signal kills at once.\n"
+        "only a single write or sync may not, beyond --io-timeout.  SIGINT, SIGTERM and "
+        "SIGUSR1\n"
+        "go to all ranks, which finish the step and save (exit code 130 or 143); when "
+        "none of them\n"
+        "makes progress for --timeout and 5 s, or --grace is over, those that are left "
+        "are killed\n"
+        "and named.  A second signal kills at once, but for SIGUSR1 and SIGTERMs within "
+        "2 s, as\n"
+        "batch systems send them: sbatch --signal=USR1@120 saves before the time limit.\n"
         "--check runs collectives between the ranks instead of a job.",
     .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",
     .run     = run,
@@ -49,6 +51,7 @@ typedef struct run_options {
     weft_launch_request     request;
     int64_t                 n_rank, n_node, node, port;
     bool                    print_plan;
+    double                  grace_s; /* after a signal; 0: no limit */
     const char             *log_dir, *rdzv, *addr, *cluster;
     weft_comm_token_options token;
     char *const            *argv; /* as it was given, up to NULL */
@@ -280,6 +283,7 @@ static int start(const run_options *o)
                               .request      = &o->request,
                               .log_dir      = o->log_dir,
                               .timeout_s    = o->request.timeout_s,
+                              .stop_s       = o->grace_s,
                               .n_node       = (int)o->n_node,
                               .node         = o->node < 0 ? 0 : (int)o->node,
                               .rdzv         = *at ? at : NULL,
@@ -368,6 +372,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
            "how long to wait for a rank that does not answer (60)"},
           {"io-timeout", 0, WEFT_CLI_REAL, &q->io_timeout_s, "S",
            "how long one write or sync of a checkpoint may take (600)"},
+          {"grace", 0, WEFT_CLI_REAL, &o.grace_s, "S",
+           "how long ranks have to save and stop after a signal (no limit)"},
           {"log-dir", 0, WEFT_CLI_TEXT, &o.log_dir, "DIR", "rank<r>.log for each rank"},
           {"trace", 0, WEFT_CLI_TEXT, &q->trace, "FILE",
            "timeline of the last step, for Perfetto"},

@@ -15,7 +15,7 @@ const weft_cli_command weft_cli_train = {
                "weft cluster\n"
                "calibrate measured this host with several, they are started if that is "
                "faster.\n"
-               "SIGINT and SIGTERM finish the step, write a checkpoint and "
+               "SIGINT, SIGTERM and SIGUSR1 finish the step, write a checkpoint and "
                "exit with\n"
                "130 and 143.",
     .example = "weft train job.yaml optimizer.lr=3e-4 steps=1000 --json",

@@ -23,6 +23,9 @@ enum {
     FAIL_GRACE_S = 2,  /* after a failure, for a rank that makes no progress with files */
     STOP_GRACE_S = 5,  /* beyond the timeout, after a signal */
     REAP_S       = 30, /* for a killed rank to be gone; then it waits in the kernel */
+    /* SIGTERMs that come within this are one: a batch system signals the launcher and all of its
+     * ranks, some of them twice */
+    ONE_SIGNAL_S = 2,
 };
 
 static const double LOOK_S = 1;
@@ -316,7 +319,29 @@ static void reap(weft_launch__run *l)
 /* What ranks are told when the launcher is: a lost terminal means an orderly end. */
 static int passed_on(int sig)
 {
-    return sig == SIGHUP ? SIGTERM : sig;
+    return sig == SIGHUP || sig == SIGUSR1 ? SIGTERM : sig;
+}
+
+/* A second signal means now.  SIGUSR1 is a warning of a SIGTERM to come, and never a second one. */
+static bool is_second(const weft_launch__run *l, int sig)
+{
+    if (!l->stopped_by || l->early || sig == SIGUSR1) return false;
+    return sig != SIGTERM || weft_clock_s() - l->signal_s > ONE_SIGNAL_S;
+}
+
+static void take_signal(weft_launch__run *l, int sig)
+{
+    bool first = !l->stopped_by;
+    if (is_second(l, sig)) set_kill(l, 0), l->at_once = true;
+    if (first) {
+        weft_launch__agent_stop(l);
+        signal_all(l, passed_on(sig));
+        l->moved_s = l->signal_s = weft_clock_s();
+    }
+    if (first || sig != SIGUSR1) {
+        l->early      = sig == SIGUSR1;
+        l->stopped_by = sig == SIGUSR1 ? SIGTERM : sig;
+    }
 }
 
 static void on_signal(weft_launch__run *l)
@@ -324,14 +349,7 @@ static void on_signal(weft_launch__run *l)
     struct signalfd_siginfo s;
     while (read(l->signals, &s, sizeof s) == (ssize_t)sizeof s) {
         int sig = (int)s.ssi_signo;
-        if (sig == SIGCHLD) continue;
-        if (l->stopped_by) set_kill(l, 0), l->at_once = true;
-        if (!l->stopped_by) {
-            weft_launch__agent_stop(l);
-            signal_all(l, passed_on(sig));
-            l->moved_s = weft_clock_s();
-        }
-        l->stopped_by = sig;
+        if (sig != SIGCHLD) take_signal(l, sig);
     }
     reap(l);
 }
@@ -388,7 +406,7 @@ static void kill_ranks(weft_launch__run *l)
     for (int r = 0; r < l->n; r++) {
         weft_launch__child *c = &l->c[r];
         if (!c->pid || c->killed_s > 0) continue;
-        if (!l->at_once && now - c->moved_s < FAIL_GRACE_S) continue;
+        if (!l->at_once && !l->late && now - c->moved_s < FAIL_GRACE_S) continue;
         read_stat(c->pid, &c->cpu_s, &c->state);
         c->killed_s = now;
         kill(c->pid, SIGKILL);
@@ -439,6 +457,8 @@ static void end_ranks(weft_launch__run *l)
     double now = weft_clock_s();
     if ((l->stopped_by || all_are_stopped(l)) && now - l->moved_s > stop_grace_s(l))
         set_kill(l, 0);
+    if (l->stopped_by && l->o->stop_s > 0 && now - l->signal_s > l->o->stop_s)
+        set_kill(l, 0), l->late = true;
     if (l->kill_at_s > 0 && now >= l->kill_at_s) kill_ranks(l);
 }
 
@@ -585,6 +605,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     sigaddset(&mask, SIGINT);
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGHUP);
+    sigaddset(&mask, SIGUSR1);
     sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
     l.c = calloc((size_t)n, sizeof *l.c);
     if (!l.c) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));

@@ -15,7 +15,9 @@
  * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that
  *     failed by itself, 128 + N if signal N ended it, or if N stopped the launcher; with REPORT, 0
  *     where a rank ended with 0.
- * (3) SIGINT, SIGTERM and SIGHUP go to all ranks once (they save and stop); a second one kills.
+ * (3) SIGINT, SIGTERM, SIGHUP and SIGUSR1 go to all ranks once (they save and stop); a second one
+ *     kills, but for SIGUSR1, a SIGTERM after it, and SIGTERMs within 2 s, as batch systems send
+ *     them.  SIGUSR1 counts as SIGTERM in the exit code.
  *     After the first, when for timeout_s and 5 s no rank here computes, reads or writes files or
  *     hears that another one does, what is left (stopped, stuck) is killed and named.
  *     Each host's launcher has its own ranks to report on; those of other hosts are named in what
@@ -51,8 +53,9 @@ typedef struct weft_launch_options {
     void                      *arg;
     const weft_launch_request *request; /* handed to the ranks; NULL: argv says it all */
     double                     grace_s; /* after a failure; 0: 2 s */
-    double      timeout_s; /* of the ranks' waiting for each other; 0: 60 s */
-    const char *log_dir;   /* a file rank<r>.log for each, or NULL */
+    double timeout_s; /* of the ranks' waiting for each other; 0: 60 s */
+    double stop_s;    /* after a signal, for ranks to end; 0: while they make progress */
+    const char *log_dir; /* a file rank<r>.log for each, or NULL */
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */

@@ -43,10 +43,13 @@ typedef struct weft_launch__run {
     int                        signals; /* signalfd */
     sigset_t                   old_mask;
     int                        stopped_by; /* signal that we passed on */
-    double                     kill_at_s;  /* 0: not yet */
-    bool                       at_once;    /* a second signal: nobody is spared */
-    double                     looked_s;   /* when ranks were last looked at */
-    double                     moved_s;    /* of the last progress of one of them */
+    double                     signal_s;   /* when it came */
+    bool                       early; /* it was SIGUSR1: one of the others may follow */
+    bool                       late;  /* what ranks have after a signal is over */
+    double                     kill_at_s; /* 0: not yet */
+    bool                       at_once;   /* a second signal: nobody is spared */
+    double                     looked_s;  /* when ranks were last looked at */
+    double                     moved_s;   /* of the last progress of one of them */
 } weft_launch__run;
 
 /* ---- launch.c ---- */

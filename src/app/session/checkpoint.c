@@ -48,6 +48,7 @@ typedef enum stage {
 typedef struct card {
     int32_t stage, status, committed;
     double  waited_s; /* the longest that a step waited */
+    double  write_s;  /* until its blocks were written and synced */
     char    text[512];
 } card;
 
@@ -63,7 +64,7 @@ typedef struct weft_session__saving {
     weft_ckpt_state      numbers;            /* rank 0 */
     weft_ckpt_draft     *draft;              /* rank 0 */
     weft_snapshot       *snapshot;           /* NULL: it could not be started */
-    double               begin_s, waited_s;
+    double               begin_s, waited_s, write_s;
     weft_snapshot_total *total;
     weft_store_sum       sum[2];
 
@@ -330,6 +331,7 @@ static void fill_card(saving *v, card *c)
     *c = (card){.waited_s = v->waited_s};
     if (!is_done(v, 0)) return;
     if (!v->finishing && v->snapshot) fail_saving(v, weft_snapshot_status(v->snapshot));
+    if (v->snapshot) c->write_s = weft_snapshot_seconds(v->snapshot);
     c->stage     = v->st == WEFT_OK ? STAGE_DONE : STAGE_FAILED;
     c->status    = (int32_t)v->st;
     c->committed = v->committed;
@@ -361,8 +363,9 @@ static void log_saved(weft_session *s, const saving *v)
     for (int i = 0; i < v->n_file; i++) bytes += weft_snapshot_file_bytes(&v->file[i]);
     weft_say_info(
         &s->say,
-        "checkpoint of step %lld in %s: %.4g MB in %.2f s, a step waited %.1f ms for it",
-        (long long)v->step, s->out.checkpoints, 1e-6 * (double)bytes,
+        "checkpoint of step %lld in %s: %.4g MB written in %.2f s, verified after "
+        "%.2f s, a step waited %.1f ms for it",
+        (long long)v->step, s->out.checkpoints, 1e-6 * (double)bytes, v->write_s,
         weft_clock_s() - v->begin_s, 1e3 * v->waited_s);
 }
 
@@ -391,6 +394,7 @@ static weft_status decide_next(weft_session *s, saving *v, const card *all)
         if (all[r].stage == STAGE_FAILED && !failed) failed = &all[r];
         n_done += all[r].stage != STAGE_WORKING;
         if (all[r].waited_s > v->waited_s) v->waited_s = all[r].waited_s;
+        if (all[r].write_s > v->write_s) v->write_s = all[r].write_s;
     }
     if (n_done < count_ranks(s)) return WEFT_OK;
     if (failed || v->finishing) {

@@ -512,6 +512,7 @@ weft_status weft_session__decide(weft_session *s)
     if (st != WEFT_OK) drop_decision(&d);
     WEFT_TRY(st);
     if (d.warn[0]) weft_say_warn(&s->say, "%s", d.warn);
+    s->now->predicted_s = d.step_s;
     if (d.info[0] && !s->looks) weft_say_info(&s->say, "%s", d.info);
     s->job       = d.job;
     s->now->plan = d.plan;

@@ -351,6 +351,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
 #endif
     if (first && !g->continues) /* what was named wrongly has failed by now */
         weft_session__log_start(s);
+    WEFT_TRY(weft_session__open_status(s));
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
     return WEFT_OK;
 }

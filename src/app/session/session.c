@@ -155,6 +155,7 @@ weft_status weft_session__close(weft_session *s)
     weft_data_close(s->eval.data);
     weft_pool_destroy(s->pool);
     weft_session_close_device(s->device);
+    weft_text_fini(&s->status.members);
     weft_arena_destroy(s->arena);
     if (s->out.claim >= 0) close(s->out.claim);
     return a != WEFT_OK ? a : b;
@@ -167,6 +168,7 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
     weft_status  st   = weft_session__open(job, o, &s);
     bool         next = st == WEFT_OK;
     while (next) st = run_generation(&s, &next);
+    weft_session__end_status(&s, st);
     weft_status closed = weft_session__close(&s);
     if (st == WEFT_OK) st = closed;
     if (st == WEFT_OK) *out = s.r;

@@ -64,7 +64,8 @@ typedef struct weft_generation {
     int        leader;    /* a rank that had started and has the newest state */
     int64_t    step;      /* of that state; -1: it has none */
     weft_plan *plan;      /* NULL: one rank */
-    weft_compiled made;   /* this rank's program, of the training */
+    double     predicted_s; /* of a step, with that plan; 0: nothing predicts it */
+    weft_compiled made;     /* this rank's program, of the training */
     weft_runner  *runner;
     bool          keeps_state; /* the state stays where the session has it */
     weft_holders *holders;     /* who holds what of the state; NULL: all is here */
@@ -113,6 +114,16 @@ typedef struct weft_session__kept {
     weft_plan    *plan; /* NULL: nothing is kept */
     weft_compiled made;
 } weft_session__kept;
+
+/* What status.json says that stays for a generation. */
+typedef struct weft_session__status {
+    bool      writes; /* this rank does, and the folder is there */
+    int       n_rank;
+    weft_text members; /* as JSON */
+    char      plan[256];
+    double    predicted_s; /* of a step; 0: nothing predicts it */
+    double    written_s;   /* when it was last written */
+} weft_session__status;
 
 /* How long the steps of this run took. */
 typedef struct weft_session__times {
@@ -176,9 +187,10 @@ typedef struct weft_session {
     weft_model_source *model_source; /* read once; job.source */
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
-    weft_session__kept  kept;
-    weft_session__times times;
-    weft_metrics_row    row;  /* of the last step; step 0: there is none in this run */
+    weft_session__kept   kept;
+    weft_session__times  times;
+    weft_session__status status;
+    weft_metrics_row     row; /* of the last step; step 0: there is none in this run */
     float              *load; /* of each layer with experts, for the row; NULL: not yet */
     bool                row_written; /* by this rank */
     bool                over;        /* there is no further membership */
@@ -406,6 +418,12 @@ void weft_session__show_findings(weft_session *s);
 bool weft_session__is_saved(const weft_session *s, weft_vid v);
 /* The kernels that the job runs with; of a list of devices the first one's. */
 const char *weft_session__kernel_set(const weft_job *j);
+
+/* status.c: status.json.  open: all ranks together, for each generation; end: how the job ended,
+ * which keeps the error's text. */
+weft_status weft_session__open_status(weft_session *s);
+void        weft_session__write_status(weft_session *s, bool at_once);
+void        weft_session__end_status(weft_session *s, weft_status st);
 
 /* trace.c: the timelines of all ranks as one file. */
 weft_status weft_session__trace(weft_session *s);

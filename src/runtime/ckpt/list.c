@@ -279,7 +279,7 @@ static void describe(const char *dir, int64_t step, bool deep, weft_ckpt_info *x
         snprintf(x->dir, sizeof x->dir, "%s", m.dir);
         x->n_file = m.n_file;
         for (int i = 0; i < m.n_file; i++) x->bytes += m.file[i].sum.bytes;
-        x->status = weft_ckpt__verify(dir, &m, deep, false);
+        x->status = weft_ckpt__verify(dir, &m, deep, deep);
         weft_ckpt_manifest_fini(&m);
     }
     if (x->status != WEFT_OK) snprintf(x->why, sizeof x->why, "%s", weft_error_text());

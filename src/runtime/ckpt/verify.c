@@ -3,6 +3,7 @@
  * block gives an error here, where a map would end the process. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,25 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/pool.h"
 #include "base/progress.h"
 #include "ckpt/ckpt_priv.h"
+
+enum {
+    N_READER = 2 /* one reads while the other sums */
+};
+
+/* The blocks of one file, each read and summed by one of a few threads. */
+typedef struct block_check {
+    int                   fd, direct; /* direct: past the cache, or -1 */
+    const char           *path;
+    const weft_store_sum *sum;
+    uint8_t              *buf[N_READER];
+    _Atomic int64_t       next; /* no block from here on is looked at any more */
+    weft_status           st[N_READER];
+    int64_t               bad[N_READER]; /* the block with that error */
+    char                  text[N_READER][512];
+} block_check;
 
 static weft_status read_at(int fd, const char *path, uint8_t *buf, int64_t at, int64_t n)
 {
@@ -32,32 +50,74 @@ static weft_status read_at(int fd, const char *path, uint8_t *buf, int64_t at, i
     return WEFT_OK;
 }
 
-static weft_status check_blocks(int fd, const char *path, const weft_store_sum *s)
+static weft_status check_block(const block_check *c, int64_t i, uint8_t *buf)
 {
-    uint8_t    *buf = malloc(WEFT_STORE_BLOCK);
-    weft_status st  = WEFT_OK;
+    int64_t at = i * WEFT_STORE_BLOCK, left = c->sum->bytes - at;
+    int64_t n      = left < WEFT_STORE_BLOCK ? left : WEFT_STORE_BLOCK;
+    bool    direct = c->direct >= 0 && n == WEFT_STORE_BLOCK;
 
-    if (!buf) return WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to verify it", path);
-    for (int64_t i = 0; i < s->n_block; i++) {
-        int64_t at = i * WEFT_STORE_BLOCK;
-        int64_t n  = s->bytes - at < WEFT_STORE_BLOCK ? s->bytes - at : WEFT_STORE_BLOCK;
+    WEFT_TRY(read_at(direct ? c->direct : c->fd, c->path, buf, at, n));
+    if (weft_hash_crc32c(0, buf, (size_t)n) == c->sum->crc[i]) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%s: damaged: block %lld of %lld (byte %lld on) has another checksum", c->path,
+        (long long)i, (long long)c->sum->n_block, (long long)at);
+}
 
-        WEFT_GO(read_at(fd, path, buf, at, n));
-        if (weft_hash_crc32c(0, buf, (size_t)n) != s->crc[i])
-            WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
-                              "%s: damaged: block %lld of %lld (byte %lld on) has "
-                              "another checksum",
-                              path, (long long)i, (long long)s->n_block, (long long)at));
+/* Blocks ascend, so the first error of each thread is its lowest. */
+static void check_share(void *arg, int64_t task, int thread)
+{
+    block_check *c = arg;
+    (void)thread;
+
+    for (int64_t i; (i = atomic_fetch_add(&c->next, 1)) < c->sum->n_block;) {
+        weft_status st = check_block(c, i, c->buf[task]);
+
+        if (st == WEFT_OK) continue;
+        c->st[task]  = st;
+        c->bad[task] = i;
+        snprintf(c->text[task], sizeof c->text[task], "%s", weft_error_text());
+        atomic_store(&c->next, c->sum->n_block);
+        return;
     }
+}
+
+static weft_status find_first_error(const block_check *c)
+{
+    int first = -1;
+
+    for (int k = 0; k < N_READER; k++)
+        if (c->st[k] != WEFT_OK && (first < 0 || c->bad[k] < c->bad[first])) first = k;
+    return first < 0 ? WEFT_OK : WEFT_FAIL(c->st[first], "%s", c->text[first]);
+}
+
+static weft_status check_blocks(int fd, int direct, const char *path,
+                                const weft_store_sum *s)
+{
+    block_check c    = {.fd = fd, .direct = direct, .path = path, .sum = s};
+    weft_pool  *pool = NULL;
+    int         n    = s->n_block < N_READER ? 1 : N_READER;
+    weft_status st   = WEFT_OK;
+
+    for (int k = 0; k < n; k++)
+        if (posix_memalign((void **)&c.buf[k], WEFT_IO_ALIGN, WEFT_STORE_BLOCK))
+            WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to verify it", path));
+    if (n > 1) WEFT_GO(weft_pool_create(n, 0, &pool));
+    if (pool)
+        weft_pool_run(pool, n, check_share, &c);
+    else
+        check_share(&c, 0, 0);
+    st = find_first_error(&c);
 out:
-    free(buf);
+    weft_pool_destroy(pool);
+    for (int k = 0; k < N_READER; k++) free(c.buf[k]);
     return st;
 }
 
 static weft_status check_file(const char *path, const weft_store_sum *s, bool deep,
                               bool cold)
 {
-    int         fd    = -1;
+    int         fd = -1, direct = -1;
     int64_t     bytes = 0;
     weft_status st    = WEFT_OK;
 
@@ -65,11 +125,13 @@ static weft_status check_file(const char *path, const weft_store_sum *s, bool de
     if (bytes != s->bytes)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: damaged: %lld bytes, the manifest says %lld",
                           path, (long long)bytes, (long long)s->bytes));
-    if (cold)
-        (void)posix_fadvise(fd, 0, 0,
-                            POSIX_FADV_DONTNEED); /* it is synced: only a cache */
-    if (deep) WEFT_GO(check_blocks(fd, path, s));
+    if (cold) { /* it is synced: only a cache */
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    }
+    if (deep) WEFT_GO(check_blocks(fd, direct, path, s));
 out:
+    if (direct >= 0) close(direct);
     close(fd);
     return st;
 }

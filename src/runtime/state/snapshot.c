@@ -60,6 +60,7 @@ struct weft_snapshot {
     int                n_writing; /* threads that write */
     bool               copied, written, began;
     int64_t            bytes;
+    double             begin_s, seconds; /* until it was written */
     weft_status        st;
     char               text[640];
 };
@@ -225,6 +226,7 @@ static void end_writing(weft_snapshot *s)
     if (fine) note(s, sync_targets(s));
     pthread_mutex_lock(&s->lock);
     s->written = true;
+    s->seconds = weft_clock_s() - s->begin_s;
     pthread_cond_broadcast(&s->moved);
 }
 
@@ -346,6 +348,7 @@ weft_status weft_snapshot_start(const weft_snapshot_source *source,
     s->file    = file;
     s->n_file  = n_file;
     s->n_block = weft_snapshot_count(file, n_file);
+    s->begin_s = weft_clock_s();
     if (o) s->o = *o;
     init_lock(s);
     s->target = malloc(sizeof *s->target * (size_t)(n_file + 1));
@@ -397,6 +400,11 @@ const weft_snapshot_block *weft_snapshot_blocks(const weft_snapshot *s, int *n)
 int64_t weft_snapshot_bytes(const weft_snapshot *s)
 {
     return s->bytes;
+}
+
+double weft_snapshot_seconds(const weft_snapshot *s)
+{
+    return s->seconds;
 }
 
 void weft_snapshot_close(weft_snapshot *s)

@@ -84,7 +84,9 @@ weft_status weft_snapshot_status(weft_snapshot *s);
 /* Of all files in order, when it is WRITTEN without an error. */
 const weft_snapshot_block *weft_snapshot_blocks(const weft_snapshot *s, int *n);
 int64_t                    weft_snapshot_bytes(const weft_snapshot *s); /* written here */
-void weft_snapshot_close(weft_snapshot *s); /* cancels, waits; accepts NULL */
+/* From the start until it was WRITTEN. */
+double weft_snapshot_seconds(const weft_snapshot *s);
+void   weft_snapshot_close(weft_snapshot *s); /* cancels, waits; accepts NULL */
 
 /* How many blocks all files have. */
 int     weft_snapshot_count(const weft_snapshot_file *file, int n_file);

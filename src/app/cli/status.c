@@ -1,0 +1,263 @@
+/* weft status */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/doc.h"
+#include "base/io.h"
+#include "ckpt/ckpt.h"
+#include "cli/cli.h"
+
+static int run(int argc, char **argv);
+
+const weft_cli_command weft_cli_status = {
+    .name  = "status",
+    .usage = "[DIR] [options]",
+    .about = "how a job is doing: step, plan, members, predicted and measured step, "
+             "checkpoint",
+    .more =
+        "DIR is the output folder of the job (out).  A job that has ended says how; one "
+        "that "
+        "was\n"
+        "killed is found by its process, which is gone.  On another host than the job's, "
+        "what\n"
+        "counts is when it was last heard of.",
+    .example = "weft status out --json",
+    .run     = run,
+};
+
+/* What status.json says, and what can be seen from here. */
+typedef struct job_status {
+    const char *state, *host, *plan, *reason;
+    double      time, loss, step_s, predicted_s, tokens_per_s;
+    int64_t     pid, pid_start, step, steps, ranks;
+    double      age_s;
+    /* of the newest whole checkpoint; step -1: there is none */
+    int64_t checkpoint_step;
+    double  checkpoint_age_s;
+} job_status;
+
+static double wall_clock_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Is it the process that wrote the file, and not another one with its number? */
+static bool is_there(int64_t pid, int64_t start)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    const char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    return at && strtoll(at, NULL, 10) == start;
+}
+
+/* A job that says it runs, but does not. */
+static const char *find_state(const job_status *j)
+{
+    char host[64] = "";
+    if (strcmp(j->state, "running") != 0) return j->state;
+    gethostname(host, sizeof host - 1);
+    if (strcmp(host, j->host) != 0) return "running";
+    return is_there(j->pid, j->pid_start) ? "running" : "killed";
+}
+
+/* null is no number. */
+static weft_status get_real(const weft_doc *d, const char *key, double *out)
+{
+    const weft_node *n = weft_node_get(weft_doc_root(d), key);
+    *out               = NAN;
+    if (!n || n->kind == WEFT_NODE_NULL) return WEFT_OK;
+    return weft_doc_get_double(d, weft_doc_root(d), key, out);
+}
+
+static weft_status read_status(const weft_doc *d, job_status *j)
+{
+    const weft_node *root = weft_doc_root(d);
+    if (root->kind != WEFT_NODE_MAP)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: no map", weft_doc_file(d));
+    WEFT_TRY(weft_doc_get_string(d, root, "state", &j->state));
+    WEFT_TRY(weft_doc_get_string(d, root, "host", &j->host));
+    WEFT_TRY(weft_doc_get_string(d, root, "plan", &j->plan));
+    WEFT_TRY(weft_doc_get_string(d, root, "reason", &j->reason));
+    WEFT_TRY(weft_doc_get_int(d, root, "pid", &j->pid));
+    WEFT_TRY(weft_doc_get_int(d, root, "pid_start", &j->pid_start));
+    WEFT_TRY(weft_doc_get_int(d, root, "step", &j->step));
+    WEFT_TRY(weft_doc_get_int(d, root, "steps", &j->steps));
+    WEFT_TRY(weft_doc_get_int(d, root, "ranks", &j->ranks));
+    WEFT_TRY(get_real(d, "time", &j->time));
+    WEFT_TRY(get_real(d, "loss", &j->loss));
+    WEFT_TRY(get_real(d, "step_s", &j->step_s));
+    WEFT_TRY(get_real(d, "predicted_step_s", &j->predicted_s));
+    WEFT_TRY(get_real(d, "tokens_per_s", &j->tokens_per_s));
+    if (!j->state || !j->host || !j->plan || !j->reason || !isfinite(j->time))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: it is no status of a job", weft_doc_file(d));
+    j->age_s = wall_clock_s() - j->time;
+    j->state = find_state(j);
+    return WEFT_OK;
+}
+
+/* The newest checkpoint whose manifest and lengths are right. */
+static void find_checkpoint(const char *dir, job_status *j)
+{
+    char            place[4200], path[4352];
+    weft_ckpt_info *list = NULL;
+    struct stat     info;
+    int             n  = 0;
+    j->checkpoint_step = -1;
+    snprintf(place, sizeof place, "%s/checkpoints", dir);
+    if (!weft_io_exists(place) || weft_ckpt_list(place, false, &list, &n) != WEFT_OK)
+        return;
+    for (int i = 0; i < n && j->checkpoint_step < 0; i++) {
+        snprintf(path, sizeof path, "%s/MANIFEST-%08lld", place, (long long)list[i].step);
+        if (list[i].status != WEFT_OK || stat(path, &info) != 0) continue;
+        j->checkpoint_step  = list[i].step;
+        j->checkpoint_age_s = wall_clock_s() - (double)info.st_mtim.tv_sec -
+                              1e-9 * (double)info.st_mtim.tv_nsec;
+    }
+    free(list);
+}
+
+/* 754 -> "12 min 34 s" */
+static const char *age_text(double s, char *buf, size_t n)
+{
+    long long t = s > 0 ? (long long)s : 0;
+    if (t >= 3600)
+        snprintf(buf, n, "%lld h %lld min", t / 3600, t / 60 % 60);
+    else if (t >= 60)
+        snprintf(buf, n, "%lld min %lld s", t / 60, t % 60);
+    else
+        snprintf(buf, n, "%lld s", t);
+    return buf;
+}
+
+static void print_state(const job_status *j, weft_text *t)
+{
+    char age[64];
+    weft_text_add(t, "state       %s", j->state);
+    if (*j->reason) weft_text_add(t, " (%s)", j->reason);
+    weft_text_add(t, ", process %lld on %s, last heard of %s ago\n", (long long)j->pid,
+                  j->host, age_text(j->age_s, age, sizeof age));
+}
+
+static void print_step(const job_status *j, weft_text *t)
+{
+    weft_text_add(t, "step        %lld of %lld", (long long)j->step, (long long)j->steps);
+    if (isfinite(j->loss)) weft_text_add(t, ", loss %.4g", j->loss);
+    weft_text_add(t, "\nstep time   ");
+    if (isfinite(j->step_s))
+        weft_text_add(t, "%.4g s measured, %.4g tokens/s", j->step_s, j->tokens_per_s);
+    else
+        weft_text_add(t, "no step yet");
+    if (isfinite(j->predicted_s))
+        weft_text_add(t, ", %.4g s predicted\n", j->predicted_s);
+    else
+        weft_text_add(t, ", none predicted: the job names its plan\n");
+}
+
+static void print_member(const weft_doc *d, const weft_node *m, weft_text *t)
+{
+    int64_t     rank = 0, pid = 0, bytes = 0;
+    const char *host = "";
+    if (m->kind != WEFT_NODE_MAP || weft_doc_get_int(d, m, "rank", &rank) != WEFT_OK ||
+        weft_doc_get_int(d, m, "pid", &pid) != WEFT_OK ||
+        weft_doc_get_int(d, m, "memory_bytes", &bytes) != WEFT_OK ||
+        weft_doc_get_string(d, m, "host", &host) != WEFT_OK)
+        return;
+    weft_text_add(t, "rank %-6lld process %lld on %s, %.4g MB\n", (long long)rank,
+                  (long long)pid, host, 1e-6 * (double)bytes);
+}
+
+static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
+{
+    const weft_node *m = weft_node_get(weft_doc_root(d), "members");
+    char             age[64];
+    print_state(j, t);
+    print_step(j, t);
+    if (j->checkpoint_step >= 0)
+        weft_text_add(t, "checkpoint  of step %lld, %s old\n",
+                      (long long)j->checkpoint_step,
+                      age_text(j->checkpoint_age_s, age, sizeof age));
+    else
+        weft_text_add(t, "checkpoint  none\n");
+    weft_text_add(t, "plan        %s, %lld rank%s\n", j->plan, (long long)j->ranks,
+                  j->ranks == 1 ? "" : "s");
+    for (int i = 0; m && m->kind == WEFT_NODE_LIST && i < m->u.list.n; i++)
+        print_member(d, m->u.list.node[i], t);
+}
+
+/* What the job wrote, with what can be seen from here at the end; state is what it is now. */
+static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
+{
+    const weft_node *root = weft_doc_root(d);
+    weft_text_add(t, "{\"state\": \"%s\"", j->state);
+    for (int i = 0; i < root->u.list.n; i++) {
+        const weft_node *n = root->u.list.node[i];
+        if (!strcmp(n->key, "state")) continue;
+        weft_text_add(t, ", ");
+        weft_text_put_quoted(t, n->key);
+        weft_text_add(t, ": ");
+        weft_node_print_json(n, t);
+    }
+    weft_text_add(t, ", \"age_s\": %.3f, \"checkpoint_step\": ", j->age_s);
+    if (j->checkpoint_step >= 0)
+        weft_text_add(t, "%lld, \"checkpoint_age_s\": %.3f}",
+                      (long long)j->checkpoint_step, j->checkpoint_age_s);
+    else
+        weft_text_add(t, "null, \"checkpoint_age_s\": null}");
+}
+
+static weft_status describe_job(const char *dir, bool json, weft_text *t)
+{
+    char        path[4352], *text = NULL;
+    size_t      n;
+    weft_doc   *d  = NULL;
+    job_status  j  = {0};
+    weft_status st = WEFT_OK;
+    snprintf(path, sizeof path, "%s/status.json", dir);
+    if (!weft_io_exists(path))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: no job has run there (DIR is the output folder of a job)",
+                         path);
+    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    WEFT_GO(weft_doc_parse_json(path, text, n, &d));
+    WEFT_GO(read_status(d, &j));
+    find_checkpoint(dir, &j);
+    if (json)
+        print_json(d, &j, t);
+    else
+        print_lines(d, &j, t);
+    st = weft_text_status(t);
+out:
+    weft_doc_destroy(d);
+    free(text);
+    return st;
+}
+
+static int run(int argc, char **argv)
+{
+    const weft_cli_command *c        = &weft_cli_status;
+    bool                    json     = false;
+    int                     n_word   = 0;
+    weft_text               t        = {0};
+    const weft_cli_option   option[] = {
+          {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
+    };
+    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code >= 0) return code;
+    if (n_word > 1) return weft_cli_usage(c, "expected one folder");
+    weft_status st = describe_job(n_word ? argv[0] : "out", json, &t);
+    if (st == WEFT_OK) return weft_cli_put(c, &t, NULL);
+    weft_text_fini(&t);
+    return weft_cli_fail(c, st);
+}

@@ -1,0 +1,177 @@
+/* status.json: what a running job says of itself, for `weft status`.  In: the session.  Out: a file
+ * in the output folder, replaced as a whole about once a second by rank 0.
+ *
+ * It is no result of the job: it is not synced, and a job goes on where it cannot be written.  It
+ * outlives the process: whoever reads it finds out by pid whether that is still there. */
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "session/session_priv.h"
+
+enum {
+    N_MEDIAN = 64 /* steps that the measured time is the median of */
+};
+static const double EVERY_S = 1;
+
+/* A rank as the others see it. */
+typedef struct member {
+    char    host[64];
+    int64_t pid, memory_bytes;
+} member;
+
+static double wall_clock_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* When this process began, in ticks since the machine did: a pid may be another process's later. */
+static long long find_start(void)
+{
+    char  text[1024];
+    FILE *f = fopen("/proc/self/stat", "re");
+    if (!f) return 0;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    const char *at    = strrchr(text, ')');
+    long long   start = 0;
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    if (at) start = strtoll(at, NULL, 10);
+    return start;
+}
+
+static void print_members(const member *all, int n, weft_text *t)
+{
+    weft_text_add(t, "[");
+    for (int r = 0; r < n; r++) {
+        weft_text_add(t, "%s{\"rank\": %d, \"host\": ", r ? ", " : "", r);
+        weft_text_put_quoted(t, all[r].host);
+        weft_text_add(t, ", \"pid\": %lld, \"memory_bytes\": %lld}",
+                      (long long)all[r].pid, (long long)all[r].memory_bytes);
+    }
+    weft_text_add(t, "]");
+}
+
+weft_status weft_session__open_status(weft_session *s)
+{
+    int       n    = s->now->comm ? s->now->comm->world : 1;
+    member    own  = {.pid = getpid(), .memory_bytes = s->r.mem_peak_bytes};
+    member   *all  = calloc((size_t)n, sizeof *all);
+    weft_text plan = {0};
+    if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    gethostname(own.host, sizeof own.host - 1);
+    weft_status st      = weft_session__gather(s, &own, sizeof own, all);
+    s->status.members.n = 0;
+    if (st == WEFT_OK) print_members(all, n, &s->status.members);
+    if (s->now->plan) weft_strategy_print(&s->now->plan->strategy, &plan);
+    snprintf(s->status.plan, sizeof s->status.plan, "%s", plan.s ? plan.s : "dp=1");
+    s->status.n_rank      = n;
+    s->status.writes      = weft_session__writes(s);
+    s->status.predicted_s = s->now->predicted_s;
+    weft_text_fini(&plan);
+    free(all);
+    weft_session__write_status(s, true);
+    return st;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of the newest steps; NAN: none yet. */
+static double find_step_s(const weft_session *s)
+{
+    double  x[N_MEDIAN];
+    int64_t n = s->times.n_step < N_MEDIAN ? s->times.n_step : N_MEDIAN;
+    if (!s->times.step_s) return NAN;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = s->times.step_s[(s->times.n_step - 1 - i) % WEFT_SESSION__MAX_TIMED];
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return n ? x[n / 2] : NAN;
+}
+
+static void put(weft_text *t, const char *key, double x)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    if (isfinite(x))
+        weft_text_put_double(t, x);
+    else
+        weft_text_add(t, "null");
+}
+
+static void print_status(const weft_session *s, const char *state, const char *reason,
+                         weft_text *t)
+{
+    double step_s = s->r.step_ms_median > 0 ? 1e-3 * s->r.step_ms_median : find_step_s(s);
+    char   host[64] = "";
+    gethostname(host, sizeof host - 1);
+    weft_text_add(t, "{\"format\": 1, \"state\": \"%s\"", state);
+    put(t, "time", wall_clock_s());
+    weft_text_add(t, ", \"host\": ");
+    weft_text_put_quoted(t, host);
+    weft_text_add(t, ", \"pid\": %lld, \"pid_start\": %lld", (long long)getpid(),
+                  find_start());
+    weft_text_add(t, ", \"step\": %lld, \"steps\": %lld", (long long)s->r.steps,
+                  (long long)s->job.steps);
+    put(t, "loss", s->r.loss);
+    put(t, "step_s", step_s);
+    put(t, "predicted_step_s", s->status.predicted_s > 0 ? s->status.predicted_s : NAN);
+    put(t, "tokens_per_s", (double)(s->job.batch * s->job.seq) / step_s);
+    weft_text_add(t, ", \"ranks\": %d, \"plan\": ", s->status.n_rank);
+    weft_text_put_quoted(t, s->status.plan);
+    weft_text_add(t, ", \"members\": %s, \"reason\": ",
+                  s->status.members.s ? s->status.members.s : "[]");
+    weft_text_put_quoted(t, reason);
+    weft_text_add(t, "}\n");
+}
+
+static void replace_file(const weft_session *s, const weft_text *t)
+{
+    char path[4352], temp[4400];
+    snprintf(path, sizeof path, "%s/status.json", s->out.folder);
+    snprintf(temp, sizeof temp, "%s.tmp", path);
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) return;
+    bool fine = write(fd, t->s, t->n) == (ssize_t)t->n;
+    if (close(fd) != 0 || !fine || rename(temp, path) != 0) (void)unlink(temp);
+}
+
+static void write_now(weft_session *s, const char *state, const char *reason)
+{
+    weft_text t = {0};
+    print_status(s, state, reason, &t);
+    if (weft_text_status(&t) == WEFT_OK) replace_file(s, &t);
+    weft_text_fini(&t);
+    s->status.written_s = weft_clock_s();
+}
+
+void weft_session__write_status(weft_session *s, bool at_once)
+{
+    if (!s->status.writes) return;
+    if (at_once || weft_clock_s() - s->status.written_s >= EVERY_S)
+        write_now(s, "running", "");
+}
+
+void weft_session__end_status(weft_session *s, weft_status st)
+{
+    char reason[512] = "";
+    if (!s->status.writes) return;
+    if (st != WEFT_OK) snprintf(reason, sizeof reason, "%s", weft_error_text());
+    if (st == WEFT_OK && s->r.stopped)
+        snprintf(reason, sizeof reason, "signal %d", s->r.stopped);
+    write_now(s,
+              st != WEFT_OK  ? "failed"
+              : s->r.stopped ? "stopped"
+                             : "finished",
+              reason);
+    if (st != WEFT_OK) (void)WEFT_FAIL(st, "%s", reason);
+}

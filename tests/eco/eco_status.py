@@ -1,0 +1,100 @@
+"""weft status: of a job that runs, that was killed, that has finished, was stopped or has failed; and what it says where
+there is none."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+from eco import ROOT, Scratch, WEFT, check, end, same, small_job, weft, words
+
+
+def status(out):
+    r = weft("status", out, "--json")
+    return json.loads(r.out) if check(r.code == 0 and not r.err, str(r)) else {}
+
+
+def await_status(out, what, wanted):
+    """The status, once it is as wanted."""
+    until = time.time() + 60
+    while time.time() < until:
+        if os.path.exists(os.path.join(out, "status.json")):
+            s = status(out)
+            if wanted(s):
+                return s
+        time.sleep(0.05)
+    check(False, what)
+    return {}
+
+
+def children(p):
+    with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
+        return sorted(map(int, f.read().split()))
+
+
+def start(s, out):
+    job = small_job(s, steps=1 << 30, checkpoint=dict(every=5), output=out)
+    job.update(batch=4, micro_batch=1, threads=1, dp=2)
+    return subprocess.Popen([WEFT, "run", "--nproc-per-node", "2", *words(job), "-q"], cwd=ROOT,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def running_and_killed(s):
+    out = s.path("killed")
+    p = start(s, out)
+    a = await_status(out, "a checkpoint", lambda x: x.get("checkpoint_step") and x["step"] >= 5)
+    same(a.get("state"), "running", "state")
+    same(sorted(m["pid"] for m in a.get("members", [])), children(p), "members")
+    same((a.get("ranks"), a.get("steps")), (2, 1 << 30), "ranks, steps")
+    check("dp=2" in a.get("plan", ""), "plan: %r" % a.get("plan"))
+    check(a.get("checkpoint_age_s", -1) >= 0 and a.get("step_s", 0) > 0 and a.get("tokens_per_s", 0) > 0, str(a))
+    check(all(m["memory_bytes"] > 0 and m["host"] for m in a.get("members", [])), "memory")
+    b = await_status(out, "goes on", lambda x: x.get("step", 0) > a.get("step", 0))
+    check(b.get("checkpoint_step", 0) >= a.get("checkpoint_step", 1), "newer checkpoint")
+    text = weft("status", out)
+    check(text.code == 0 and text.out.startswith("state       running"), str(text))
+    for key in ("step ", "step time", "checkpoint  of step", "plan", "rank 0", "rank 1"):
+        check("\n" + key in text.out, "%r in %s" % (key, text.out))
+    p.kill()
+    p.wait()
+    c = await_status(out, "killed", lambda x: x.get("state") == "killed")
+    check(c.get("step", 0) >= b.get("step", 1), "the last step that was heard of")
+
+
+def ended(s):
+    out = s.path("stopped")
+    p = start(s, out)
+    await_status(out, "a step", lambda x: x.get("step", 0) > 0)
+    p.send_signal(signal.SIGTERM)
+    same(p.wait(), 143, "exit code")
+    a = status(out)
+    same((a.get("state"), a.get("reason")), ("stopped", "signal 15"), "after SIGTERM")
+    same(a.get("checkpoint_step"), a.get("step"), "checkpoint of the last step")
+    job = small_job(s, steps=3, output=s.path("done"))
+    same(weft("train", *words(job), "-q").code, 0, "a job")
+    a = status(s.path("done"))
+    same((a.get("state"), a.get("step"), a.get("ranks")), ("finished", 3, 1), "after the end")
+    job = small_job(s, steps=9, output=s.path("bad"), optimizer=dict(name="sgd", lr=1e6))
+    r = weft("train", *words(job), "-q")
+    a = status(s.path("bad"))
+    if check(r.code == 1, "a loss that is not finite: %s" % r):
+        same(a.get("state"), "failed", "after an error")
+        check(a.get("reason") and a["reason"] in r.err, "reason %r" % a.get("reason"))
+
+
+def nothing(s):
+    for content in (None, "", "{}", "[1]", '{"state": 7}', '{"state": "running", "host": "x"'):
+        d = s.path("none")
+        if content is not None:
+            s.write("none/status.json", content)
+        r = weft("status", d)
+        check(r.code == 2 and r.err.count("\n") == 1 and "status.json" in r.err, "%r: %s" % (content, r))
+    r = weft("status", "a", "b")
+    same(r.code, 2, "two folders")
+
+
+with Scratch("status") as s:
+    running_and_killed(s)
+    ended(s)
+    nothing(s)
+    end()
