@@ -61,6 +61,7 @@ typedef struct trail {
     double value[N_STEP][2];
     float  w[N_STEP][8], seen[N_STEP][8];
     int    n_read, n_commit;
+    int    n_before[N_STEP]; /* reads before the commit point of each step */
 } trail;
 
 static weft_status give_samples(void *user, int64_t step, int micro, int n,
@@ -78,6 +79,7 @@ static weft_status note_commit(void *user, int64_t step, int n, const double *va
 {
     trail *t = user;
     t->n_commit++;
+    t->n_before[step] = t->n_read;
     for (int k = 0; k < n; k++) t->value[step][k] = value[k];
     *hold = step == HELD;
     return WEFT_OK;
@@ -137,6 +139,10 @@ static void replayed_steps_have_the_bits_of_issued_ones(void **state)
     assert_int_equal(cpu.n_commit, N_STEP);
     assert_memory_equal(&plain, &cpu,
                         sizeof cpu); /* these kernels round as the CPU's do */
+    /* samples of the next step are read while the device works on this one */
+    for (int k = 0; k < N_STEP; k++) assert_int_equal(graph.n_before[k], 2 * (k + 2));
+    graph.n_read = cpu.n_read;
+    memcpy(graph.n_before, cpu.n_before, sizeof cpu.n_before);
     assert_memory_equal(&graph, &cpu, sizeof cpu);
 }
 

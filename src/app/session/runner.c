@@ -13,6 +13,10 @@
 #include "exec/exec.h"
 #include "session/vote.h"
 
+enum {
+    NO_STEP = -2 /* not before step 0 either */
+};
+
 struct weft_runner {
     weft_runner_options o;
     weft_exec          *exec;
@@ -21,9 +25,11 @@ struct weft_runner {
     int64_t             batch; /* samples a step */
     const int32_t      *ids;   /* of put_ids */
     int64_t             n_ids;
-    weft_status         st; /* of put */
-    /* of the running step: samples that were read, the sum of their hashes */
-    _Atomic uint64_t n_read, read;
+    weft_status         st;   /* of put */
+    int64_t             step; /* that runs, or ran last; NO_STEP: none yet */
+    /* of step % 2: samples that were read, the sum of their hashes; those of the next step may be
+     * read before the running one is over */
+    _Atomic uint64_t n_read[2], read[2];
     int32_t         *sample
         [2]; /* a micro-batch's ids and labels, for ranks that bind only some of them */
 };
@@ -90,8 +96,8 @@ static void count_reads(weft_runner *r, int64_t step, int64_t first, int64_t n)
         weft_data_locate(r->o.data, g, &epoch, &index);
         sum += weft_vote_hash(epoch, index, step);
     }
-    atomic_fetch_add(&r->n_read, (uint64_t)n);
-    atomic_fetch_add(&r->read, sum);
+    atomic_fetch_add(&r->n_read[step % 2], (uint64_t)n);
+    atomic_fetch_add(&r->read[step % 2], sum);
 }
 
 /* Only what is asked for: a rank's stages may read their inputs at different times. */
@@ -187,6 +193,7 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
     const weft_program *p  = o->made->program;
     weft_status         st = WEFT_OK;
     weft_runner        *r  = calloc(1, sizeof *r);
+    if (r) r->step = NO_STEP;
     if (r) r->slab = calloc((size_t)p->n_slab + 1, sizeof *r->slab);
     if (!r || !r->slab) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     r->o = *o;
@@ -288,16 +295,27 @@ void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n)
     r->n_ids = n;
 }
 
+/* Before a step: it counts anew, unless its samples may have been read in the step before; so does
+ * the one after it, unless this one runs again. */
+static void start_counts(weft_runner *r, int64_t step)
+{
+    int64_t now = step % 2, next = (step + 1) % 2;
+    if (step != r->step + 1) r->n_read[now] = r->read[now] = 0;
+    if (step != r->step) r->n_read[next] = r->read[next] = 0;
+    r->step = step;
+}
+
 weft_status weft_runner_step(weft_runner *r, int64_t step)
 {
     WEFT_TRY(r->st);
-    r->n_read = r->read = 0;
+    start_counts(r, step);
     return weft_exec_run(r->exec, step, 1);
 }
 
 weft_runner_reads weft_runner_get_reads(const weft_runner *r)
 {
-    return (weft_runner_reads){r->n_read, r->read};
+    int64_t now = r->step < 0 ? 0 : r->step % 2;
+    return (weft_runner_reads){r->n_read[now], r->read[now]};
 }
 
 double weft_runner_busy(const weft_runner *r)

@@ -2,7 +2,8 @@
  * replayed, in two segments: up to the commit point and after it.  Where it cannot, every step is
  * issued in the same order.
  *
- *     reads            all micro-batches' samples, kept in pinned memory of our own
+ *     reads            all micro-batches' samples, kept in pinned memory of our own: read while
+ *                      the device worked on the step before, up to its commit point
  *     segment 1        scalars, samples to their place, kernels, the outcome to pinned memory
  *     commit           the host looks at the outcome
  *     segment 2        updates, outputs to pinned memory
@@ -64,10 +65,13 @@ struct weft_exec__graph {
     int           n_number, n_outcome;
     step_number  *number; /* the first n_outcome are operands, in order */
     weft_memory   pinned; /* scalars, samples, numbers */
-    int64_t       steps;  /* that were run */
-    int           next;   /* the first segment of the running step that was not begun */
-    bool within; /* ... the one before it was not given to the device as a whole */
-    bool done;   /* numbers are those of the last step */
+    /* samples of the next step, read while the device is busy; the step they are of, -1: none */
+    char   *ahead;
+    int64_t ahead_step, first_sample, sample_bytes;
+    int64_t steps;  /* that were run */
+    int     next;   /* the first segment of the running step that was not begun */
+    bool    within; /* ... the one before it was not given to the device as a whole */
+    bool    done;   /* numbers are those of the last step */
 };
 
 /* ---- before the first step ---- */
@@ -418,7 +422,12 @@ weft_status weft_exec__make_graph(weft_exec *e)
     cut_segments(g);
     int64_t first = round_up(g->n_scalars * (int64_t)sizeof(weft_step_scalars));
     for (int i = 0; i < g->n_item; i++) g->item[i].samples += first;
-    int64_t bytes = round_up(first + w.bytes);
+    int64_t bytes   = round_up(first + w.bytes);
+    g->first_sample = first;
+    g->sample_bytes = w.bytes;
+    g->ahead_step   = -1;
+    g->ahead        = WEFT_ARENA_ARRAY(e->arena, char, w.bytes + 1);
+    WEFT_TRY(weft_arena_status(e->arena));
     WEFT_TRY(list_numbers(g, &bytes));
     WEFT_TRY(open_joins(g));
     use_one_issuer(e);
@@ -459,11 +468,12 @@ static void put_scalars(weft_exec__graph *g)
     }
 }
 
-/* What a read has left in the host's memory, before the next one fills it. */
-static void keep_samples(weft_exec__graph *g, const step_item *x)
+/* What a read has left in the host's memory, before the next one fills it; to: memory for all
+ * samples of a step. */
+static void keep_samples(const weft_exec__graph *g, const step_item *x, char *to)
 {
     const weft_exec__instr *instr = instr_of(x);
-    char                   *to    = (char *)g->pinned.address + x->samples;
+    to += x->samples - g->first_sample;
     for (int k = 0; k < instr->i->n_out; k++) {
         size_t bytes = (size_t)weft_exec__sample_bytes(instr->i, k);
         memcpy(to, instr->call.out[k].p, bytes);
@@ -471,7 +481,8 @@ static void keep_samples(weft_exec__graph *g, const step_item *x)
     }
 }
 
-static weft_status read_samples(weft_exec__graph *g)
+/* All micro-batches' samples of the step that streams are at. */
+static weft_status read_all(weft_exec__graph *g, char *to, bool traced)
 {
     for (int i = 0; i < g->n_item; i++) {
         const step_item *x = &g->item[i];
@@ -479,10 +490,46 @@ static weft_status read_samples(weft_exec__graph *g)
         double start = weft_clock_s();
         enter_firing(x);
         WEFT_TRY(weft_exec__read(x->s, instr_of(x)));
-        keep_samples(g, x);
-        weft_exec__add_slice(x->s, x->instr, start, weft_clock_s());
+        keep_samples(g, x, to);
+        if (traced) weft_exec__add_slice(x->s, x->instr, start, weft_clock_s());
     }
     return WEFT_OK;
+}
+
+/* Samples that were read ahead were not of this step's time: their reads have none. */
+static void trace_reads(weft_exec__graph *g)
+{
+    double now = weft_clock_s();
+    for (int i = 0; i < g->n_item; i++) {
+        const step_item *x = &g->item[i];
+        if (x->code || !is_read(x)) continue;
+        enter_firing(x);
+        weft_exec__add_slice(x->s, x->instr, now, now);
+    }
+}
+
+static weft_status read_samples(weft_exec__graph *g)
+{
+    char *to = (char *)g->pinned.address + g->first_sample;
+    if (g->ahead_step != g->s->job_step) return read_all(g, to, true);
+    memcpy(to, g->ahead, (size_t)g->sample_bytes);
+    trace_reads(g);
+    return WEFT_OK;
+}
+
+/* While the device works on this step, the next one's are read.  What fails now fails again when
+ * that step comes, if it does. */
+static void read_ahead(weft_exec__graph *g)
+{
+    weft_exec *e    = g->s->e;
+    int64_t    next = g->s->job_step + 1;
+    /* a step that runs again has the next one's already */
+    if (!g->s->device->capture_begin || g->ahead_step == next) return;
+    g->ahead_step = -1;
+    for (int k = 0; k < e->n_stream; k++) e->stream[k].job_step++;
+    weft_status st = read_all(g, g->ahead, false);
+    for (int k = 0; k < e->n_stream; k++) e->stream[k].job_step--;
+    if (st == WEFT_OK) g->ahead_step = next;
 }
 
 /* ---- the device's ---- */
@@ -653,6 +700,7 @@ weft_status weft_exec__replay_step(weft_exec *e)
     for (g->next = 0; g->next < g->n_segment;) {
         step_segment *x = &g->segment[g->next++];
         g->within       = true;
+        if (is_commit(&g->item[x->first])) read_ahead(g);
         WEFT_TRY(is_commit(&g->item[x->first]) ? run_commit(g, &g->item[x->first])
                                                : run_segment(g, x));
         g->within = false;
