@@ -2,6 +2,8 @@
  * instructions of their own; and jobs for GPUs ask for no other fusions than kernels take. */
 #include "support/test.h"
 
+#include <math.h>
+
 #include "base/random.h"
 #include "compile/compile.h"
 #include "gpu_test.h"
@@ -132,6 +134,61 @@ static void check_norm_grad(weft_dtype type, bool rms, int64_t rows, int64_t d)
     for (int k = 1; k < n_out + 2; k++) assert_same(&out[k], &apart[k]);
 }
 
+static double number(const weft_view *v, int64_t i)
+{
+    return v->dtype == WEFT_DTYPE_F32 ? (double)((const float *)v->p)[i]
+                                      : (double)bf16_widen(((const uint16_t *)v->p)[i]);
+}
+
+/* Parts of more than 32 rows, whose means and deviations are read 32 at a time: against the
+ * formula. */
+static void check_long_parts(weft_dtype type, bool rms)
+{
+    enum {
+        ROWS = 53000,
+        D    = 8
+    };
+    weft_op   op   = rms ? WEFT_OP_RMS_NORM_GRAD : WEFT_OP_LAYER_NORM_GRAD;
+    int       n_in = rms ? 4 : 5;
+    weft_view in[5], out[3];
+    in[0] = TENSOR(type, ROWS, D);
+    in[1] = TENSOR(type, ROWS, D);
+    in[2] = TENSOR(WEFT_DTYPE_F32, D);
+    for (int k = 3; k < n_in; k++) in[k] = TENSOR(WEFT_DTYPE_F32, ROWS);
+    out[0] = TENSOR(type, ROWS, D);
+    out[1] = out[2]    = TENSOR(WEFT_DTYPE_F32, D);
+    weft_kernel_call c = {.op    = op,
+                          .attr  = attributes(op, ""),
+                          .n_in  = n_in,
+                          .n_out = rms ? 2 : 3,
+                          .in    = in,
+                          .out   = out};
+    if (!rms) out[2] = TENSOR(WEFT_DTYPE_F32, D);
+    run(&c);
+    for (int64_t r = 0; r < ROWS; r++) {
+        double mean = rms ? 0 : number(&in[3], r), rstd = number(&in[n_in - 1], r);
+        double g[D], h[D], sum = 0, dot = 0;
+        for (int k = 0; k < D; k++) {
+            h[k] = (number(&in[1], r * D + k) - mean) * rstd;
+            g[k] = number(&in[0], r * D + k) * number(&in[2], k);
+            sum += rms ? 0 : g[k] / D;
+            dot += g[k] * h[k] / D;
+        }
+        for (int k = 0; k < D; k++) {
+            double y = rstd * (g[k] - sum - h[k] * dot), x = number(&out[0], r * D + k);
+            if (fabs(x - y) > (type == WEFT_DTYPE_F32 ? 1e-5 : 1e-2))
+                fail_msg("row %ld: %g instead of %g", (long)r, x, y);
+        }
+    }
+}
+
+static void test_long_parts(void **state)
+{
+    (void)state;
+    check_long_parts(WEFT_DTYPE_F32, false);
+    check_long_parts(WEFT_DTYPE_BF16, true);
+}
+
 static void test_norm_grads(void **state)
 {
     (void)state;
@@ -159,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_arena(test_norm_grads),
+        with_arena(test_long_parts),
         with_arena(test_what_is_asked_for),
     };
     if (!test_gpu_start()) return 1;

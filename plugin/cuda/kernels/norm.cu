@@ -160,34 +160,96 @@ struct column_sums {
     float dw[8], db[8], dx[8];
 };
 
-/* Row r of a stage: g = dy w and h. */
+/* Means and inverse deviations of rows, 32 at a time: lane k has those of row first + k, and of the 32 rows after them.
+ * Read when they are needed, every eighth row would wait for memory. */
+template <bool RMS> struct row_stats {
+    float mean, rstd, next_mean, next_rstd;
+    int   at; /* rows of the 32 that are over */
+
+    CU_FN_MEMBER void read(const weft_cuda_norm_grad_args &a, int64_t first, int64_t end)
+    {
+        int64_t row = first + threadIdx.x % CU_WARP;
+        next_rstd   = row < end ? a.rstd[row] : 0;
+        next_mean   = RMS || row >= end ? 0 : a.mean[row];
+    }
+    CU_FN_MEMBER void start(const weft_cuda_norm_grad_args &a, int64_t first, int64_t end)
+    {
+        at = CU_WARP;
+        read(a, first, end);
+    }
+    /* Before row `row` and those of its group; groups divide 32. */
+    CU_FN_MEMBER void move(const weft_cuda_norm_grad_args &a, int64_t row, int64_t end)
+    {
+        if (at < CU_WARP) return;
+        at   = 0;
+        mean = next_mean;
+        rstd = next_rstd;
+        read(a, row + CU_WARP, end);
+    }
+    /* Of the next row: 1 / deviation, and what h is of an x of 0. */
+    CU_FN_MEMBER void take(float &inverse, float &shift)
+    {
+        inverse = __shfl_sync(0xffffffffu, rstd, at);
+        shift   = RMS ? 0 : -__shfl_sync(0xffffffffu, mean, at) * inverse;
+        at++;
+    }
+};
+
+/* Row r of a stage: dy and h. */
 template <int R, int STAGES, int T>
-CU_FN void get_row(const row_stages<R, STAGES, T> &stages, int stage, int r, float mean,
+CU_FN void get_row(const row_stages<R, STAGES, T> &stages, int stage, int r, float shift,
                    float rstd, float dy[8], float h[8])
 {
-    float shift = -mean * rstd;
     stages.get(stage, r, 0, dy);
     stages.get(stage, r, 1, h);
     CU_UNROLL
     for (int j = 0; j < 8; j++) h[j] = fmaf(h[j], rstd, shift);
 }
 
-/* sum[2 r], sum[2 r + 1]: of g and of g h over row r, for all threads; room: of every warp. */
-template <int R> CU_FN void sum_rows(float sum[2 * R], float room[CU_WARP][2 * R])
+enum {
+    ROOM = CU_WARP / 4 /* fours of warps */
+};
+
+/* N sums over rows for all threads; room: of every warp, 0 where there is none. */
+template <int N> CU_FN void sum_rows(float sum[N], float4 room[N][ROOM])
 {
     int lane = (int)threadIdx.x % CU_WARP, n = (int)blockDim.x / CU_WARP;
     CU_UNROLL
-    for (int k = 0; k < 2 * R; k++) {
+    for (int k = 0; k < N; k++) {
         sum[k] = cu_warp_sum(sum[k]);
-        if (lane == 0) room[threadIdx.x / CU_WARP][k] = sum[k];
+        if (lane == 0) ((float *)room[k])[threadIdx.x / CU_WARP] = sum[k];
+        sum[k] = 0;
     }
     __syncthreads();
-    CU_UNROLL
-    for (int k = 0; k < 2 * R; k++) sum[k] = room[0][k];
     CU_ROLLED
-    for (int w = 1; w < n; w++) {
+    for (int w = 0; w < n; w += 4) {
         CU_UNROLL
-        for (int k = 0; k < 2 * R; k++) sum[k] += room[w][k];
+        for (int k = 0; k < N; k++) {
+            float4 x = room[k][w / 4];
+            sum[k]   = (((sum[k] + x.x) + x.y) + x.z) + x.w;
+        }
+    }
+}
+
+CU_FN void clear_room(float4 *room, int n)
+{
+    float4 zero = {0, 0, 0, 0};
+    for (int k = (int)threadIdx.x; k < n; k += (int)blockDim.x) room[k] = zero;
+    __syncthreads();
+}
+
+/* A row's part in the sums over rows and over itself; dy becomes g. */
+template <bool RMS>
+CU_FN void add_row(const float w[8], float dy[8], const float h[8], column_sums &c,
+                   float *dot, float *plain)
+{
+    CU_UNROLL
+    for (int j = 0; j < 8; j++) {
+        c.dw[j] += dy[j] * h[j];
+        if (!RMS) c.db[j] += dy[j];
+        dy[j] *= w[j];
+        if (!RMS) *plain += dy[j];
+        *dot += dy[j] * h[j];
     }
 }
 
@@ -205,8 +267,9 @@ CU_FN void write_row(const weft_cuda_norm_grad_args &a, int64_t first, float g[8
         cu_as8(T, g);
         for (int j = 0; j < 8; j++) g[j] += residual[j];
     }
-    cu_as8(T, g);
     cu_put8(a.dx, T, first, g);
+    if (!a.sums) return;
+    cu_as8(T, g);
     for (int j = 0; j < 8; j++) total[j] += g[j];
 }
 
@@ -226,81 +289,98 @@ CU_FN void read_weights(const weft_cuda_norm_grad_args &a, float w[8])
     if (at < a.d) cu_get8(a.w, a.w_dtype, at, w);
 }
 
-/* A block a part: its rows in order, R at a time.  LATE: weights are read when they are needed, which leaves registers
- * for more threads. */
-template <int R, int STAGES, int T, bool LATE>
+/* A block a part: its rows in order, R at a time.  g = dy w and h stay in registers from the sums over a row to its
+ * result.  LATE: they are made again, and weights are read when they are needed, which leaves registers for more
+ * threads. */
+template <int R, int STAGES, int T, bool RMS, bool LATE>
 CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
 {
+    enum {
+        KEPT = LATE ? 1 : R,
+        SUMS = RMS ? 1 : 2 /* of a row: of g h, and of g */
+    };
     CU_SHARED(uint4, shared);
-    __shared__ float         room[2][CU_WARP][2 * R]; /* in turn: one barrier is enough */
+    __shared__ float4        room[2][SUMS * R][ROOM]; /* in turn: one barrier is enough */
     row_stages<R, STAGES, T> stages = {shared};
     int64_t                  row    = part_start(a.rows, a.n_part, blockIdx.x);
     int64_t                  end    = part_start(a.rows, a.n_part, blockIdx.x + 1);
     int                      turn = 0, stage = 0, at = (int)threadIdx.x * 8;
+    row_stats<RMS>           stats;
     column_sums              c     = {};
     float                    w[8]  = {};
     float                    scale = 1.0f / (float)a.d;
+    if (!LATE) stats.start(a, row, end);
     CU_UNROLL
     for (int k = 0; k < STAGES - 1; k++) fetch_rows(a, stages, k, row + k * R, end);
+    clear_room(&room[0][0][0], 2 * SUMS * R * ROOM);
     if (!LATE) read_weights(a, w);
     CU_ROLLED
     for (; row < end; row += R, turn ^= 1) {
-        float sum[2 * R], mean[R], rstd[R];
+        float sum[SUMS * R], shift[R], rstd[R], g[KEPT][8], h[KEPT][8];
         fetch_rows(a, stages, stage ? stage - 1 : STAGES - 1, row + (STAGES - 1) * R,
                    end);
+        if (!LATE) stats.move(a, row, end);
         CU_UNROLL
         for (int r = 0; r < R; r++) {
-            mean[r] = a.rms || row + r >= end ? 0 : a.mean[row + r];
-            rstd[r] = row + r >= end ? 0 : a.rstd[row + r];
+            if (!LATE) {
+                stats.take(rstd[r], shift[r]);
+            } else {
+                rstd[r]  = row + r < end ? a.rstd[row + r] : 0;
+                shift[r] = RMS || row + r >= end ? 0 : -a.mean[row + r] * rstd[r];
+            }
         }
         if (LATE) read_weights(a, w);
         cu_copy_wait<STAGES - 1>();
         CU_UNROLL
         for (int r = 0; r < R; r++) {
-            float g[8], h[8];
-            sum[2 * r] = sum[2 * r + 1] = 0;
-            if (row + r >= end || at >= a.d) continue;
-            get_row(stages, stage, r, mean[r], rstd[r], g, h);
-            CU_UNROLL
-            for (int j = 0; j < 8; j++) {
-                c.dw[j] += g[j] * h[j];
-                c.db[j] += g[j];
-                g[j] *= w[j];
-                sum[2 * r] += g[j];
-                sum[2 * r + 1] += g[j] * h[j];
+            float dot = 0, plain = 0;
+            int   k = LATE ? 0 : r;
+            if (row + r < end && at < a.d) {
+                get_row(stages, stage, r, shift[r], rstd[r], g[k], h[k]);
+                add_row<RMS>(w, g[k], h[k], c, &dot, &plain);
             }
+            sum[SUMS * r] = dot;
+            if (!RMS) sum[SUMS * r + SUMS - 1] = plain;
         }
-        if (a.dx) sum_rows<R>(sum, room[turn]);
+        if (a.dx) sum_rows<SUMS * R>(sum, room[turn]);
         if (LATE) read_weights(a, w);
         CU_UNROLL
         for (int r = 0; r < R; r++) {
-            float g[8], h[8], mean_g = a.rms ? 0 : sum[2 * r] * scale;
-            float mean_gh = sum[2 * r + 1] * scale;
+            float by_h = -rstd[r] * (sum[SUMS * r] * scale);
+            float by_1 = RMS ? 0 : -rstd[r] * (sum[SUMS * r + SUMS - 1] * scale);
+            int   k    = LATE ? 0 : r;
             if (!a.dx || row + r >= end || at >= a.d) continue;
-            get_row(stages, stage, r, mean[r], rstd[r], g, h);
+            if (LATE) {
+                get_row(stages, stage, r, shift[r], rstd[r], g[k], h[k]);
+                CU_UNROLL
+                for (int j = 0; j < 8; j++) g[k][j] *= w[j];
+            }
             CU_UNROLL
             for (int j = 0; j < 8; j++)
-                g[j] = rstd[r] * (g[j] * w[j] - mean_g - h[j] * mean_gh);
-            if (a.residual) stages.get(stage, r, 2, h);
-            write_row<T>(a, (row + r) * a.d + at, g, h, c.dx);
+                g[k][j] = fmaf(g[k][j], rstd[r], fmaf(h[k][j], by_h, by_1));
+            if (a.residual) stages.get(stage, r, 2, h[k]);
+            write_row<T>(a, (row + r) * a.d + at, g[k], h[k], c.dx);
         }
         if (++stage == STAGES) stage = 0;
     }
     put_sums(a, c);
 }
 
-#define NORM_GRAD(type, TYPE, threads, rows, stages, blocks)                             \
+#define NORM_GRAD(type, TYPE, threads, rows, stages, blocks, late)                       \
     CU_KERNEL_BLOCKS(norm_grad_##type##_##threads, weft_cuda_norm_grad_args, threads,    \
                      blocks)                                                             \
     {                                                                                    \
-        norm_grad_rows<rows, stages, WEFT_DTYPE_##TYPE, (threads > 512)>(a);             \
+        if (a.rms)                                                                       \
+            norm_grad_rows<rows, stages, WEFT_DTYPE_##TYPE, true, late>(a);              \
+        else                                                                             \
+            norm_grad_rows<rows, stages, WEFT_DTYPE_##TYPE, false, late>(a);             \
     }
-NORM_GRAD(f32, F32, 128, 1, 3, 5)
-NORM_GRAD(f32, F32, 256, 1, 3, 2)
-NORM_GRAD(f32, F32, 512, 1, 2, 1)
-NORM_GRAD(bf16, BF16, 128, 2, 3, 5)
-NORM_GRAD(bf16, BF16, 256, 1, 3, 3)
-NORM_GRAD(bf16, BF16, 1024, 1, 2, 1)
+NORM_GRAD(f32, F32, 128, 1, 3, 5, false)
+NORM_GRAD(f32, F32, 256, 1, 3, 2, false)
+NORM_GRAD(f32, F32, 512, 1, 2, 1, false)
+NORM_GRAD(bf16, BF16, 128, 2, 3, 4, false)
+NORM_GRAD(bf16, BF16, 256, 1, 3, 2, false)
+NORM_GRAD(bf16, BF16, 1024, 1, 2, 1, true)
 
 /* Any d and any address: dx by a warp a row, then sums by a thread a column. */
 CU_KERNEL(norm_grad_any, weft_cuda_norm_grad_args, 128)

@@ -3,8 +3,7 @@
 #include "cuda_vec.h"
 
 enum {
-    COLUMNS = 32, /* vectors of columns of a block of 256 threads */
-    PARTS   = 8,  /* parts of a block */
+    COLUMNS = 32, /* vectors of columns of a block: a warp has a part of the rows */
     AHEAD   = 8
 };
 
@@ -82,7 +81,7 @@ CU_FN void add_rows(const weft_cuda_reduce_args &a, int64_t row, int64_t end, in
 template <int W> CU_FN void reduce_columns(const weft_cuda_reduce_args &a)
 {
     int     c = (int)threadIdx.x % COLUMNS;
-    int64_t p = (int64_t)blockIdx.y * PARTS + (int)threadIdx.x / COLUMNS;
+    int64_t p = (int64_t)blockIdx.y * (blockDim.x / COLUMNS) + (int)threadIdx.x / COLUMNS;
     int64_t n = a.kept.count, i = ((int64_t)blockIdx.x * COLUMNS + c) * W;
     float   x[W];
     if (i >= n || p >= a.n_part) return;
@@ -101,11 +100,11 @@ template <int W> CU_FN void reduce_columns(const weft_cuda_reduce_args &a)
         put_result(a.y, a.y_dtype, (i + j) * a.kept.step[1][0], a.add, x[j] * a.scale);
 }
 
-CU_KERNEL(reduce_columns_1, weft_cuda_reduce_args, 256)
+CU_KERNEL(reduce_columns_1, weft_cuda_reduce_args, 64)
 {
     reduce_columns<1>(a);
 }
-CU_KERNEL_BLOCKS(reduce_columns_8, weft_cuda_reduce_args, 256, 4)
+CU_KERNEL_BLOCKS(reduce_columns_8, weft_cuda_reduce_args, 64, 16)
 {
     reduce_columns<8>(a);
 }

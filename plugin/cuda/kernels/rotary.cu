@@ -15,10 +15,9 @@ CU_FN void sin_cos_turns(double turns, float &s, float &c)
 }
 #endif
 
-/* How far pair i turns from one position to the next, in whole turns. */
-CU_FN double find_turns(const weft_cuda_rotary_args &a, int64_t i)
+/* How far a pair turns from one position to the next, in whole turns, by the kind of embedding. */
+CU_FN double change_turns(const weft_cuda_rotary_args &a, double turns)
 {
-    double turns = exp2(a.slope * (double)i) * 0.15915494309189533577; /* 1 / 2 pi */
     if (a.kind == WEFT_CUDA_ROTARY_DEFAULT) return turns;
     if (a.kind == WEFT_CUDA_ROTARY_LINEAR) return turns * a.share;
     double waves = a.orig * turns; /* of the original context */
@@ -28,43 +27,77 @@ CU_FN double find_turns(const weft_cuda_rotary_args &a, int64_t i)
     return turns * (s + (1 - s) * a.share);
 }
 
-/* Threads: W pairs of a position; each turns those of some heads of some
- * samples, which are blocks' y. */
-template <int W> CU_FN void rotate(const weft_cuda_rotary_args &a)
+/* Sines and cosines of pairs i0 .. i0 + W at a position.  Each turns less than the one before by the same factor. */
+template <int W>
+CU_FN void find_angles(const weft_cuda_rotary_args &a, int64_t pos, int64_t i0,
+                       float s[W], float c[W])
 {
-    unsigned n = (unsigned)a.half / W, at = blockIdx.x * blockDim.x + threadIdx.x;
-    int64_t  pos = at / n, i0 = (int64_t)(at % n) * W;
-    float    s[W], c[W];
-    if (pos >= a.s) return;
-    for (int j = 0; j < W; j++) {
-        sin_cos_turns((double)(pos + a.first) * find_turns(a, i0 + j), s[j], c[j]);
+    double turns  = exp2(a.slope * (double)i0) * 0.15915494309189533577; /* 1 / 2 pi */
+    double factor = W > 1 ? exp2(a.slope) : 1;
+    CU_UNROLL
+    for (int j = 0; j < W; j++, turns *= factor) {
+        sin_cos_turns((double)(pos + a.first) * change_turns(a, turns), s[j], c[j]);
         s[j] *= a.sign;
-    }
-    const int64_t *sx = a.x.stride, *sy = a.y.stride;
-    for (unsigned bh = blockIdx.y; bh < (unsigned)(a.b * a.h); bh += gridDim.y) {
-        int64_t b = bh / (unsigned)a.h, h = bh % (unsigned)a.h;
-        int64_t from = b * sx[0] + pos * sx[1] + h * sx[2] + i0 * sx[3];
-        int64_t to   = b * sy[0] + pos * sy[1] + h * sy[2] + i0 * sy[3];
-        float   u[W], v[W], y[W], z[W];
-        cu_get_row<W>(a.x.p, a.x.dtype, from, 1, u);
-        cu_get_row<W>(a.x.p, a.x.dtype, from + a.half * sx[3], 1, v);
-        for (int j = 0; j < W; j++) {
-            y[j] = u[j] * c[j] - v[j] * s[j];
-            z[j] = v[j] * c[j] + u[j] * s[j];
-        }
-        cu_put_row<W>(a.y.p, a.y.dtype, to, y);
-        cu_put_row<W>(a.y.p, a.y.dtype, to + a.half * sy[3], z);
     }
 }
 
-CU_KERNEL(rotary_1, weft_cuda_rotary_args, 256)
+/* Threads: W pairs of a position, of type T; each turns those of some heads and samples, which are blocks' y, AHEAD of
+ * them read before the first is written.  The result may lie where x does. */
+template <int W, int T> CU_FN void rotate(const weft_cuda_rotary_args &a)
 {
-    rotate<1>(a);
+    enum {
+        AHEAD = T == WEFT_DTYPE_BF16 ? 4 : 2
+    };
+    unsigned n = (unsigned)a.half / W, at = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned pos = at / n, i0 = at % n * W, rows = (unsigned)(a.b * a.h);
+    float    s[W], c[W];
+    if (pos >= a.s) return;
+    find_angles<W>(a, pos, i0, s, c);
+    const int64_t *sx = a.x.stride, *sy = a.y.stride;
+    int64_t        from = pos * sx[1] + i0 * sx[3], to = pos * sy[1] + i0 * sy[3];
+    CU_ROLLED
+    for (unsigned first = blockIdx.y * AHEAD; first < rows; first += gridDim.y * AHEAD) {
+        cu_row<W> lo[AHEAD], hi[AHEAD];
+        CU_UNROLL
+        for (unsigned k = 0; k < AHEAD; k++) {
+            unsigned b = (first + k) / (unsigned)a.h, h = (first + k) - b * (unsigned)a.h;
+            int64_t  x = from + b * sx[0] + h * sx[2];
+            if (first + k >= rows) break;
+            lo[k] = cu_read_row<W>(a.x.p, T, x, 1);
+            hi[k] = cu_read_row<W>(a.x.p, T, x + a.half * sx[3], 1);
+        }
+        CU_UNROLL
+        for (unsigned k = 0; k < AHEAD; k++) {
+            unsigned b = (first + k) / (unsigned)a.h, h = (first + k) - b * (unsigned)a.h;
+            int64_t  y = to + b * sy[0] + h * sy[2];
+            float    u[W], v[W], p[W], q[W];
+            if (first + k >= rows) break;
+            cu_widen_row<W>(lo[k], T, 1, u);
+            cu_widen_row<W>(hi[k], T, 1, v);
+            for (int j = 0; j < W; j++) {
+                p[j] = u[j] * c[j] - v[j] * s[j];
+                q[j] = v[j] * c[j] + u[j] * s[j];
+            }
+            cu_put_row<W>(a.y.p, T, y, p);
+            cu_put_row<W>(a.y.p, T, y + a.half * sy[3], q);
+        }
+    }
+}
+
+CU_KERNEL(rotary_1, weft_cuda_rotary_args, 128)
+{
+    if (a.x.dtype == WEFT_DTYPE_BF16)
+        rotate<1, WEFT_DTYPE_BF16>(a);
+    else
+        rotate<1, WEFT_DTYPE_F32>(a);
 }
 /* Columns lie next to each other, at multiples of 16 bytes. */
-CU_KERNEL(rotary_8, weft_cuda_rotary_args, 256)
+CU_KERNEL_BLOCKS(rotary_8, weft_cuda_rotary_args, 128, 6)
 {
-    rotate<8>(a);
+    if (a.x.dtype == WEFT_DTYPE_BF16)
+        rotate<8, WEFT_DTYPE_BF16>(a);
+    else
+        rotate<8, WEFT_DTYPE_F32>(a);
 }
 
 CU_KERNEL(rel_bucket, weft_cuda_bucket_args, 256)

@@ -10,7 +10,8 @@
 
 enum {
     TREE  = 1024, /* leaves of a warp */
-    AHEAD = 8     /* of a lane, read before they are added */
+    AHEAD = 8,    /* of a lane, read before they are added */
+    READS = 4     /* likewise, of 4 elements each */
 };
 
 CU_FN double warp_sum_double(double x)
@@ -29,6 +30,16 @@ template <int T, bool VECTORS>
 CU_FN void sum_lane(const void *p, int64_t i, int64_t end, double sum[4])
 {
     float x[4];
+    CU_ROLLED
+    for (; VECTORS && i + (READS - 1) * CU_WARP * 4 + 4 <= end;
+         i += READS * CU_WARP * 4) {
+        float ahead[READS][4];
+        CU_UNROLL
+        for (int k = 0; k < READS; k++) cu_get4(p, T, i + k * CU_WARP * 4, ahead[k]);
+        CU_UNROLL
+        for (int k = 0; k < READS; k++) add_squares(ahead[k], sum);
+    }
+    CU_ROLLED
     for (; i + 4 <= end; i += CU_WARP * 4) {
         for (int j = 0; j < 4 && !VECTORS; j++) x[j] = cu_get(p, T, i + j);
         if (VECTORS) cu_get4(p, T, i, x);
@@ -77,8 +88,23 @@ CU_FN double leaf(const double *part, int64_t n, int64_t n_piece, int64_t i)
 {
     double x = 0;
     if (i >= n) return 0;
+    CU_ROLLED
     for (int64_t k = 0; k < n_piece; k++) x += part[i * n_piece + k];
     return x;
+}
+
+/* Leaves i, i + 32, ...: without pieces all of the reads are under way at once. */
+CU_FN void read_leaves(const double *part, int64_t n, int64_t n_piece, int64_t i,
+                       double x[AHEAD])
+{
+    if (n_piece == 1) {
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            x[k] = i + k * CU_WARP < n ? part[i + k * CU_WARP] : 0;
+        return;
+    }
+    CU_UNROLL
+    for (int k = 0; k < AHEAD; k++) x[k] = leaf(part, n, n_piece, i + k * CU_WARP);
 }
 
 /* Leaves alone: the partials of sumsq_parts. */
@@ -103,9 +129,7 @@ CU_FN void sum_tree(const weft_cuda_tree_args &a)
             CU_ROLLED
             for (int k0 = 0; k0 < TREE / CU_WARP; k0 += AHEAD) {
                 double x[AHEAD];
-                CU_UNROLL
-                for (int k = 0; k < AHEAD; k++)
-                    x[k] = leaf(from, n, n_piece, s * TREE + (k0 + k) * CU_WARP + lane);
+                read_leaves(from, n, n_piece, s * TREE + k0 * CU_WARP + lane, x);
                 CU_UNROLL
                 for (int k = 0; k < AHEAD; k++) {
                     x[k] = warp_sum_double(x[k]);

@@ -5,16 +5,19 @@
 #include "cuda_priv.h"
 
 enum {
-    COLUMNS     = 32, /* vectors of columns of a block */
-    BLOCK_PARTS = 8,  /* parts of a block of columns */
-    PART_ROWS   = 8,  /* rows of a part, at least */
-    MAX_PART    = 264,
+    COLUMNS = 32, /* vectors of columns of a block */
+    BLOCK_PARTS =
+        2, /* parts of a block of columns: with MAX_PART of them 132 blocks a block of columns */
+    PART_ROWS  = 8, /* rows of a part, at least */
+    MAX_PART   = 264,
+    WIDE       = 32, /* blocks of columns: what has more needs fewer parts */
+    WIDE_PARTS = MAX_PART * 16,
     /* with one block of columns; fewer with more, MAX_PART at least */
     NARROW_PARTS = 1584,
     BLOCKS       = 1056,
     ANY_BLOCK    = 128,
     ANY_WARPS    = ANY_BLOCK / 32,
-    ANY_ELEMENTS = 2048 /* gone elements of a part, at least */
+    ANY_ELEMENTS = 256 /* gone elements of a part, at least */
 };
 
 typedef struct plan {
@@ -87,6 +90,7 @@ int64_t weft_cuda_column_parts(int64_t rows, int64_t d)
 {
     int64_t across = weft_cuda_ceil(d, COLUMNS * WEFT_CUDA_VECTOR);
     int64_t most   = across ? NARROW_PARTS / across : 1;
+    if (across > WIDE) return clamp(weft_cuda_ceil(rows, PART_ROWS), WIDE_PARTS / across);
     return clamp(weft_cuda_ceil(rows, PART_ROWS), most < MAX_PART ? MAX_PART : most);
 }
 
@@ -115,11 +119,13 @@ static weft_status fold_parts(const weft_kernel_ctx *x, const weft_cuda_reduce_a
 CUDA_RUN(reduce)
 {
     plan           p    = make(c);
-    weft_cuda_grid grid = {1, (unsigned)p.a.n_part, 1, 256, 0};
+    weft_cuda_grid grid = {1, (unsigned)p.a.n_part, 1, 0, 0};
     p.a.part            = x->scratch;
     if (p.columns) {
-        grid.y = (unsigned)weft_cuda_ceil(p.a.n_part, BLOCK_PARTS);
-        grid.x = (unsigned)weft_cuda_ceil(p.a.kept.count, COLUMNS * p.width);
+        int64_t parts = clamp(p.a.n_part, BLOCK_PARTS);
+        grid.threads  = (unsigned)(COLUMNS * parts);
+        grid.y        = (unsigned)weft_cuda_ceil(p.a.n_part, parts);
+        grid.x        = (unsigned)weft_cuda_ceil(p.a.kept.count, COLUMNS * p.width);
         WEFT_TRY(weft_cuda_launch(
             x, p.width > 1 ? WEFT_CUDA_reduce_columns_8 : WEFT_CUDA_reduce_columns_1,
             grid, &p.a));

@@ -20,8 +20,20 @@ static weft_cuda_rotary_kind find_kind(const char *name)
 }
 
 enum {
-    ROWS = 8 /* heads and samples that a thread turns */
+    BLOCK = 128,
+    MOST_ROWS =
+        32, /* heads and samples that a thread turns with the sines it has found */
+    LEAST_ROWS = 4,
+    THREADS    = 1 << 16 /* so many at least, where there are */
 };
+
+/* What blocks' y is: depends on shapes alone. */
+static int64_t count_shares(int64_t threads, int64_t rows)
+{
+    int64_t each = MOST_ROWS;
+    while (each > LEAST_ROWS && threads * weft_cuda_ceil(rows, each) < THREADS) each /= 2;
+    return weft_cuda_ceil(rows, each);
+}
 
 CUDA_RUN(rotary)
 {
@@ -41,7 +53,6 @@ CUDA_RUN(rotary)
                                   .kind  = (int32_t)find_kind(weft_cuda_attr(c, "kind")->s),
                                   .sign  = weft_cuda_attr(c, "inverse")->i ? -1 : 1};
     bool                  wide = a.half % 8 == 0 && has_vectors(in) && has_vectors(out);
-    int64_t               rows = weft_cuda_ceil(a.b * a.h, ROWS);
     a.slope                    = -log2(weft_cuda_attr(c, "theta")->f) / (double)a.half;
     a.mix                      = 1 / (a.high - a.low);
     if (a.b * a.h > INT32_MAX || a.s * a.half > INT32_MAX)
@@ -49,8 +60,10 @@ CUDA_RUN(rotary)
                          "rotary: more than 2^31 heads or pairs of positions");
     if (d[3] % 2)
         return WEFT_FAIL(WEFT_ERR_ARG, "rotary: head size %ld is odd", (long)d[3]);
-    weft_cuda_grid grid = weft_cuda_grid_1d(a.s * (wide ? a.half / 8 : a.half), 256);
-    grid.y              = (unsigned)(rows < 65535 ? rows : 65535);
+    int64_t        pairs = a.s * (wide ? a.half / 8 : a.half);
+    int64_t        rows  = count_shares(pairs, a.b * a.h);
+    weft_cuda_grid grid  = weft_cuda_grid_1d(pairs, BLOCK);
+    grid.y               = (unsigned)(rows < 65535 ? rows : 65535);
     return weft_cuda_launch(x, wide ? WEFT_CUDA_rotary_8 : WEFT_CUDA_rotary_1, grid, &a);
 }
 
