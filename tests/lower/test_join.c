@@ -65,13 +65,13 @@ static test_result run_plan(const test_job *j, const join_plan *plan, int join_w
     return test_job_run(j, p, plan->world, 1);
 }
 
-static int count_matmuls(const weft_program *p)
+static int count(const weft_program *p, weft_op op)
 {
     int n = 0;
     for (int a = 0; a < p->n_actor; a++)
         for (int i = 0; i < p->actor[a].n_instr; i++)
             n += p->actor[a].instr[i].kind == WEFT_INSTR_COMPUTE &&
-                 p->actor[a].instr[i].op == WEFT_OP_MATMUL;
+                 p->actor[a].instr[i].op == op;
     return n;
 }
 
@@ -92,8 +92,12 @@ static void three_are_one(void **state)
     for (int i = 0; i < 3; i++) p[i] = make_rank(&j, &one, 0, i * 8);
     for (int i = 0; i < 3; i++) assert_ok(weft_program_verify(p[i]));
     /* k and v have 16 columns */
-    assert_int_equal(count_matmuls(p[1]), count_matmuls(p[0]));
-    assert_int_equal(count_matmuls(p[2]), count_matmuls(p[0]) - LAYERS * 3 * 2);
+    assert_int_equal(count(p[1], WEFT_OP_MATMUL), count(p[0], WEFT_OP_MATMUL));
+    assert_int_equal(count(p[2], WEFT_OP_MATMUL),
+                     count(p[0], WEFT_OP_MATMUL) - LAYERS * 3 * 2);
+    /* q and k, forward and back */
+    assert_int_equal(count(p[0], WEFT_OP_ROTARY), LAYERS * 2 * 2);
+    assert_int_equal(count(p[2], WEFT_OP_ROTARY), LAYERS * 2);
     for (int i = 0; i < p[0]->n_slab; i++) { /* packed otherwise, but no larger */
         int64_t three = p[0]->slab[i].bytes, joined = p[2]->slab[i].bytes;
         assert_true(joined <= three + three / 50);

@@ -11,11 +11,13 @@
  * bits are those of one rank.  A rotary embedding of a column is computed where it lies. */
 #include <string.h>
 
+#include "graph/recompute.h"
 #include "lower/lower_priv.h"
 
 enum {
     MOST  = WEFT_LOWER__MOST_JOINED,
-    WIDTH = 16 /* columns of each are a multiple of it: addresses stay aligned */
+    WIDTH = 16, /* columns of each are a multiple of it: addresses stay aligned */
+    HEADS = 2   /* axis of a rotary embedding's operand */
 };
 
 /* Letters of a matmul's spec, by operand. */
@@ -88,6 +90,14 @@ static bool runs_with(const weft_lower__pass *p, int i, int j)
     const weft_graph_node *x = &p->g->node[i], *y = &p->g->node[j];
     return x->phase == y->phase && (!p->piece || p->piece[i] == p->piece[j]) &&
            !strcmp(spec_of(x), spec_of(y));
+}
+
+/* Two nodes of one operator that run in one go, with the same attributes. */
+static bool are_same(const weft_lower__pass *p, int i, int j)
+{
+    const weft_graph_node *x = &p->g->node[i], *y = &p->g->node[j];
+    return x->phase == y->phase && (!p->piece || p->piece[i] == p->piece[j]) &&
+           weft_graph_same_attr(x, y);
 }
 
 /* ---- weights ---- */
@@ -184,6 +194,14 @@ static weft_status take_weights(weft_lower__pass *p, const group *q, weft_lower_
 
 /* ---- columns: values that become parts of one ---- */
 
+/* The first node that reads value v. */
+static int first_reader(const weft_lower__pass *p, weft_vid v)
+{
+    for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++)
+        if (p->alive[p->user[k]]) return p->user[k];
+    return p->g->n_node;
+}
+
 /* Is value v made by an operator that writes it anywhere, and read by such that read it so? */
 static bool is_column(const weft_lower__pass *p, weft_vid v)
 {
@@ -230,30 +248,6 @@ static void place_at(weft_lower__pass *p, weft_vid v, const weft_lower__loc *at)
     p->placed[v] = true;
 }
 
-/* Values side by side along an axis of one; what a rotary embedding makes of them, or made them of,
- * lies there too. */
-static weft_status place_columns(weft_lower__pass *p, const weft_vid *v, int n, int axis,
-                                 const weft_type *whole)
-{
-    weft_lower__loc at = {.root = v[0]};
-    p->room[v[0]]      = WEFT_ARENA_NEW(p->tmp, weft_type);
-    if (!p->room[v[0]]) return weft_arena_status(p->tmp);
-    *p->room[v[0]] = *whole;
-    weft_lower__dense(&whole->shape, at.stride);
-    for (int i = 0; i < n; i++) {
-        const weft_graph_node *maker  = &p->g->node[p->g->value[v[i]].node];
-        int                    rotary = find_rotary(p, v[i]);
-        if (rotary >= 0 && is_column(p, p->g->node[rotary].out[0]))
-            place_at(p, p->g->node[rotary].out[0], &at);
-        if (maker->op == WEFT_OP_ROTARY && p->n_use[maker->in[0]] == 1 &&
-            is_column(p, maker->in[0]))
-            place_at(p, maker->in[0], &at);
-        place_at(p, v[i], &at);
-        at.offset += type_of(p, v[i])->shape.d[axis] * at.stride[axis];
-    }
-    return WEFT_OK;
-}
-
 /* The one matmul stands where node `at` is, one of the group's. */
 static weft_status add_join(weft_lower__pass *p, const group *q, int at,
                             const weft_lower__join *join)
@@ -265,15 +259,64 @@ static weft_status add_join(weft_lower__pass *p, const group *q, int at,
     return WEFT_OK;
 }
 
-/* ---- y = x w ---- */
-
-/* The first node that reads value v. */
-static int first_reader(const weft_lower__pass *p, weft_vid v)
+/* Rotary embeddings of columns, in their order: those next to each other that are alike are one,
+ * where the last of them is, if nobody reads a result before. */
+static weft_status join_rotaries(weft_lower__pass *p, const int *rotary, int n)
 {
-    for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++)
-        if (p->alive[p->user[k]]) return p->user[k];
-    return p->g->n_node;
+    const weft_graph_node *node = p->g->node;
+    for (int i = 0; i < n;) {
+        group    q = {0};
+        weft_vid x[MOST], y[MOST];
+        int      last = -1, reader = p->g->n_node;
+        for (; i < n && rotary[i] >= 0; i++) {
+            if (q.n && !are_same(p, q.node[0], rotary[i])) break;
+            x[q.n]        = node[rotary[i]].in[0];
+            y[q.n]        = node[rotary[i]].out[0];
+            q.node[q.n++] = rotary[i];
+            if (rotary[i] > last) last = rotary[i];
+            if (first_reader(p, y[q.n - 1]) < reader)
+                reader = first_reader(p, y[q.n - 1]);
+        }
+        if (!q.n) i++;
+        if (q.n < 2 || reader <= last) continue;
+        weft_lower__join j = {.a = x[0], .b = -1, .y = y[0]};
+        j.a_type           = join_types(p, x, q.n, HEADS);
+        j.y_type           = j.a_type;
+        WEFT_TRY(add_join(p, &q, last, &j));
+    }
+    return WEFT_OK;
 }
+
+/* Values side by side along an axis of one; what a rotary embedding makes of them, or made them of,
+ * lies there too. */
+static weft_status place_columns(weft_lower__pass *p, const weft_vid *v, int n, int axis,
+                                 const weft_type *whole)
+{
+    weft_lower__loc at = {.root = v[0]};
+    int             rotary[MOST];
+    p->room[v[0]] = WEFT_ARENA_NEW(p->tmp, weft_type);
+    if (!p->room[v[0]]) return weft_arena_status(p->tmp);
+    *p->room[v[0]] = *whole;
+    weft_lower__dense(&whole->shape, at.stride);
+    for (int i = 0; i < n; i++) {
+        int maker = p->g->value[v[i]].node, taker = find_rotary(p, v[i]);
+        const weft_graph_node *m = &p->g->node[maker];
+        rotary[i]                = -1;
+        if (taker >= 0 && is_column(p, p->g->node[taker].out[0])) {
+            place_at(p, p->g->node[taker].out[0], &at);
+            rotary[i] = taker;
+        } else if (m->op == WEFT_OP_ROTARY && p->n_use[m->in[0]] == 1 &&
+                   is_column(p, m->in[0])) {
+            place_at(p, m->in[0], &at);
+            rotary[i] = maker;
+        }
+        place_at(p, v[i], &at);
+        at.offset += type_of(p, v[i])->shape.d[axis] * at.stride[axis];
+    }
+    return axis == HEADS ? join_rotaries(p, rotary, n) : WEFT_OK;
+}
+
+/* ---- y = x w ---- */
 
 /* Matmuls of the x of node i, up to the first node that reads one of their results. */
 static group collect_projections(const weft_lower__pass *p, int i)

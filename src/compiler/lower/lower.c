@@ -417,22 +417,22 @@ static weft_status write_join(writer *w, int node)
 {
     const weft_lower__join *j = w->p->join[node];
     const weft_graph_node  *n = &w->p->g->node[node];
-    weft_operand            a, b, y;
+    weft_operand            b = {0};
     weft_instr              i;
-    WEFT_TRY(read_operand(w, j->a, true, &a));
     if (j->n_copy)
         WEFT_TRY(copy_weights(w, j, &b));
-    else
+    else if (j->b >= 0)
         WEFT_TRY(read_operand(w, j->b, true, &b));
-    write_result(w, j->y, &y);
-    a.type = j->a_type;
-    b.type = j->b_type;
-    y.type = j->y_type;
-    WEFT_TRY(start(w, n->op, n->attr, w->p->g->value[j->y].name, 2, 1, &i));
-    i.in[0]  = a;
-    i.in[1]  = b;
-    i.out[0] = y;
-    i.add    = w->p->accum[j->y] >= 0;
+    WEFT_TRY(start(w, n->op, n->attr, w->p->g->value[j->y].name, n->n_in, 1, &i));
+    WEFT_TRY(read_operand(w, j->a, true, &i.in[0]));
+    write_result(w, j->y, &i.out[0]);
+    i.in[0].type  = j->a_type;
+    i.out[0].type = j->y_type;
+    if (j->b >= 0) {
+        i.in[1]      = b;
+        i.in[1].type = j->b_type;
+    }
+    i.add = w->p->accum[j->y] >= 0;
     return push(w, &i);
 }
 

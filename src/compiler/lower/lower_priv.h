@@ -32,7 +32,7 @@ enum {
 
 /* Matmuls as one (join.c): the first of what each operand joins, and the type of the whole. */
 typedef struct weft_lower__join {
-    weft_vid  a, b, y;
+    weft_vid  a, b, y; /* b -1: of an operator with one operand */
     weft_type a_type, b_type, y_type;
     int       n_copy; /* b: these are copied side by side; 0: they lie so */
     weft_vid  copy[WEFT_LOWER__MOST_JOINED];

@@ -17,6 +17,9 @@ weft_status weft_graph_recompute(const weft_graph *g, weft_strategy_recompute po
 weft_status weft_graph_recompute_but(const weft_graph *g, const bool *keep,
                                      weft_graph **out);
 
+/* Have two nodes of one operator the same attributes? */
+bool weft_graph_same_attr(const weft_graph_node *a, const weft_graph_node *b);
+
 /* The forward value that each value is or makes again, -1 none: of[v].  first_user, user:
  * weft_graph_users(). */
 void weft_graph_find_repeats(const weft_graph *g, const int *first_user, const int *user,

@@ -5,7 +5,7 @@
 
 #include "graph/recompute.h"
 
-static bool same_attr(const weft_graph_node *a, const weft_graph_node *b)
+bool weft_graph_same_attr(const weft_graph_node *a, const weft_graph_node *b)
 {
     for (int i = 0; i < weft_op_n_attr(a->op); i++) {
         const weft_attr *x = &a->attr[i], *y = &b->attr[i];
@@ -37,7 +37,7 @@ static bool alike(const weft_graph *g, weft_vid a, weft_vid b)
     if (i < 0 || k < 0 || g->value[a].index != g->value[b].index) return false;
     const weft_graph_node *x = &g->node[i], *y = &g->node[k];
     return x->op == y->op && x->phase == y->phase && x->n_in == 1 && y->n_in == 1 &&
-           weft_op_get(x->op)->flags & WEFT_OP_VIEW && same_attr(x, y) &&
+           weft_op_get(x->op)->flags & WEFT_OP_VIEW && weft_graph_same_attr(x, y) &&
            alike(g, x->in[0], y->in[0]);
 }
 
@@ -49,7 +49,7 @@ static bool repeats(const weft_graph *g, const weft_vid *of, const weft_graph_no
         return false;
     for (int k = 0; k < n->n_in; k++)
         if (of[n->in[k]] < 0 || !alike(g, of[n->in[k]], f->in[k])) return false;
-    return same_attr(n, f);
+    return weft_graph_same_attr(n, f);
 }
 
 /* The forward node among v's users that n makes again; NULL: none. */
