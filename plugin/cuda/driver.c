@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 weft_cuda_driver weft_cuda_cu;
@@ -44,6 +45,8 @@ static weft_status open_locked(weft_cuda_driver *d)
     WEFT_TRY(find_symbol(lib, #symbol, (void **)&d->name));
     WEFT_CUDA_DRIVER_ROWS
 #undef ROW
+        /* queues of a context, 8 by default: what shares one waits for the other's waits */
+        (void) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int code = d->Init(0);
     if (code == WEFT_CUDA_NO_DEVICE)
         return WEFT_FAIL(WEFT_ERR_ARG,
