@@ -62,7 +62,7 @@ def check_guard(base, out):
     check_resume(base, out)
 
 
-def check_cuda(base, out):
+def check_cuda(base, llama, out):
     base = dict(base, device="cuda")
     for dtype, tolerance in (("fp32", 1e-5), ("bf16", 1e-2)):
         job = dict(base, dtype=dtype)
@@ -75,6 +75,13 @@ def check_cuda(base, out):
             r = run(dict(job, offload="optimizer", output=out(name + dtype)), env=dict(STUB, **env))
             if r:
                 same(r["weights_xxh64"], first["weights_xxh64"], dtype + ": " + name)
+    for dtype, tolerance in (("fp32", 1e-5), ("bf16", 1e-2)):  # q, k and v are one matmul, their weights one buffer
+        job = dict(base, dtype=dtype, model=llama, dropout=False)
+        plain = run(dict(job, output=out("joined-" + dtype)), env=STUB)
+        moved = run(dict(job, offload="optimizer", output=out("joined-moved-" + dtype)), env=STUB)
+        if plain and moved:
+            near(moved["loss"], plain["loss"], tolerance, "joined, %s: loss" % dtype)
+            near(moved["grad_norm"], plain["grad_norm"], 10 * tolerance, "joined, %s: norm" % dtype)
     job = dict(base, dtype="bf16", batch=8, lanes=4, offload="optimizer")
     one = run(dict(job, output=out("one")), env=STUB)
     r = run(dict(job, output=out("ranks"), dp=2, zero=1, share_gpu=True), 2, STUB)
@@ -94,9 +101,13 @@ with Scratch("offload") as s:
     base = dict(model=model, data=s.write("tokens.bin", u16(tokens(600, 33))), seq=8, batch=4, micro_batch=2, lanes=1,
                 steps=4, seed=5, dropout=True, plan="off", init="random",
                 optimizer=dict(name="adamw", lr=3e-3, weight_decay=0.1, clip=1.0))
+    llama = s.write("llama/config.json", json.dumps(dict(
+        architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, vocab_size=33, max_position_embeddings=16, hidden_act="silu",
+        rms_norm_eps=1e-6, rope_theta=10000.0, initializer_range=0.02, tie_word_embeddings=False)))
     out = lambda name: s.path("out", name)
     check_guard(base, out)
     if os.path.exists(os.path.join(BUILD, "libweft_cuda.so")):
-        check_cuda(base, out)
+        check_cuda(base, os.path.dirname(llama), out)
     check_bad(base, out)
 end()

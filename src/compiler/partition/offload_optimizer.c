@@ -81,6 +81,12 @@ bool weft_offload_is_update(const weft_instr *i)
     }
 }
 
+/* Parameters may be parts of one buffer (lower/join.c). */
+static bool is_same_place(const weft_operand *a, const weft_operand *b)
+{
+    return a->buffer == b->buffer && a->offset == b->offset;
+}
+
 /* The last update before instruction `at` of an actor that writes what it casts; NULL: it is no
  * cast of a parameter. */
 static const weft_instr *find_updated(const weft_actor *a, int at)
@@ -89,7 +95,7 @@ static const weft_instr *find_updated(const weft_actor *a, int at)
     if (i->kind != WEFT_INSTR_COMPUTE || i->op != WEFT_OP_CAST || i->n_post) return NULL;
     for (int n = at - 1; n >= 0; n--)
         if (weft_offload_is_update(&a->instr[n]) &&
-            a->instr[n].out[0].buffer == i->in[0].buffer)
+            is_same_place(&a->instr[n].out[0], &i->in[0]))
             return &a->instr[n];
     return NULL;
 }
@@ -349,7 +355,7 @@ static weft_status place_operand(offload_pass *k, piece *x, weft_operand *o, boo
                          k->p->buffer[o->buffer].name);
     if (!k->on_device[o->buffer]) return WEFT_OK;
     int n = 0;
-    while (n < x->n_copied && x->copied[n].device.buffer != o->buffer) n++;
+    while (n < x->n_copied && !is_same_place(&x->copied[n].device, o)) n++;
     if (n == MOST_COPIED)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: an update has too many operands",
                          k->p->name);
