@@ -30,9 +30,13 @@ OUT = tempfile.mkdtemp(prefix="weft-gpu-", dir="/dev/shm" if os.access("/dev/shm
 
 
 def write_tokens(n, below):
-    draw, path = random.Random(1), os.path.join(OUT, "tokens-%d.bin" % below)
-    with open(path, "wb") as f:
-        array.array("H", [draw.randrange(below) for _ in range(n)]).tofile(f)
+    """A file of n tokens; those of a long one repeat."""
+    draw, path = random.Random(1), os.path.join(OUT, "tokens-%d-%d.bin" % (n, below))
+    if not os.path.exists(path):
+        part = array.array("H", [draw.randrange(below) for _ in range(min(n, 1 << 18))])
+        with open(path, "wb") as f:
+            for _ in range(0, n, len(part)):
+                part.tofile(f)
     return path
 
 
