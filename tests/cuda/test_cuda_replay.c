@@ -171,6 +171,73 @@ static void steps_of_one_run_are_replayed_too(void **state)
     weft_plugin_close_device(d);
 }
 
+/* ---- a peer that is lost at the commit point ---- */
+
+enum {
+    LOST = 3
+};
+
+static weft_status lose_peer(void *user, int64_t step, int n, const double *value,
+                             bool *hold)
+{
+    if (step == LOST) return WEFT_FAIL(WEFT_ERR_PEER, "rank 1 is lost");
+    return note_commit(user, step, n, value, hold);
+}
+
+/* Before the commit point nothing is written; the updates can be made afterwards, by what is in
+ * memory, and have the bits of the undisturbed step. */
+static void lose_at_commit(weft_device *d, const trail *want)
+{
+    weft_program      *p = NULL;
+    weft_exec         *e = NULL;
+    float              w[8], lr = 0.125f;
+    trail              t;
+    weft_exec_progress x;
+    weft_exec_options  o = {.device      = {d},
+                            .read        = give_samples,
+                            .commit      = lose_peer,
+                            .user        = &t,
+                            .seed        = 11,
+                            .batch       = 4,
+                            .micro_batch = 2};
+    memset(&t, 0, sizeof t);
+    assert_ok(weft_program_parse("graph", text, sizeof text - 1, &p));
+    assert_ok(test_exec_create(p, &o, &e));
+    for (int k = 0; k < 8; k++) w[k] = 1.0f + (float)k;
+    assert_ok(weft_exec_write(e, "w", 0, NULL, w));
+    assert_ok(weft_exec_write(e, "lr", 0, NULL, &lr));
+    for (int step = 0; step < LOST; step++) assert_ok(weft_exec_run(e, step, 1));
+    assert_int_equal(weft_exec_get_progress(e).outcome, WEFT_EXEC_RAN);
+    assert_int_equal(weft_exec_finish_alone(e), WEFT_ERR_ARG);
+    assert_int_equal(weft_exec_run(e, LOST, 1), WEFT_ERR_PEER);
+    x = weft_exec_get_progress(e);
+    assert_int_equal(x.outcome, WEFT_EXEC_HELD);
+    assert_true(x.arrived == LOST && x.passed == LOST - 1);
+    assert_ok(weft_exec_read(e, "w", 0, NULL, w));
+    assert_memory_equal(w, want->w[LOST - 1], sizeof w);
+    assert_ok(weft_exec_finish_alone(e));
+    assert_int_equal(weft_exec_get_progress(e).outcome, WEFT_EXEC_ALONE);
+    assert_ok(weft_exec_read(e, "w", 0, NULL, w));
+    assert_memory_equal(w, want->w[LOST], sizeof w);
+    assert_int_equal(weft_exec_finish_alone(e), WEFT_ERR_ARG);
+    assert_int_equal(weft_exec_run(e, LOST + 1, 1), WEFT_ERR_PEER);
+    test_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
+static void updates_are_made_without_peers(void **state)
+{
+    (void)state;
+    trail        want;
+    weft_device *d;
+    run_steps(weft_device_cpu(), 1, &want);
+    lose_at_commit(weft_device_cpu(), &want);
+    lose_at_commit(d = open_gpu("0"), &want);
+    weft_plugin_close_device(d);
+    lose_at_commit(d = open_gpu("1"), &want);
+    weft_plugin_close_device(d);
+}
+
 /* From the second step on a step is two graphs, and nothing is issued beside them. */
 static void a_step_is_two_graphs(void **state)
 {
@@ -203,6 +270,7 @@ int main(void)
         cmocka_unit_test(replayed_steps_have_the_bits_of_issued_ones),
         cmocka_unit_test(a_held_step_writes_no_state),
         cmocka_unit_test(steps_of_one_run_are_replayed_too),
+        cmocka_unit_test(updates_are_made_without_peers),
         cmocka_unit_test(a_step_is_two_graphs),
     };
     char log[] = "/tmp/weft-test-XXXXXX";

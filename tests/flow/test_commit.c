@@ -3,6 +3,7 @@
  * changes no bit of state on any rank, and training goes on as if it had not been tried. */
 #include "support/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "program/own.h"
@@ -80,7 +81,8 @@ static void mark_own(const weft_program *p, const char *name, const weft_own_run
     }
 }
 
-/* Ranks that finish a step without each other have all of it together. */
+/* Ranks that finish a step without each other have all of it together.  A bf16 copy may be sent by
+ * the rank that has the parameter: it is cast from it again. */
 static void check_own(const test_job *j, const char *words, weft_program **p, int n)
 {
     const weft_graph *g = j->training.graph;
@@ -92,6 +94,7 @@ static void check_own(const test_job *j, const char *words, weft_program **p, in
         const weft_graph_value *x    = &g->value[v];
         int64_t                 size = weft_shape_count(&x->type.shape);
         if (x->kind != WEFT_VALUE_PARAM && x->kind != WEFT_VALUE_STATE) continue;
+        if (x->copy_of >= 0) continue;
         bool *seen = calloc((size_t)size + 1, sizeof *seen);
         assert_non_null(seen);
         for (int r = 0; r < n; r++) mark_own(p[r], x->name, own[r], &x->type.shape, seen);
@@ -188,6 +191,68 @@ static void every_program_has_one(void **state)
     assert_true(moved > n / 2);
 }
 
+/* ---- plans by chance ---- */
+
+static uint32_t draw(uint32_t *seed, uint32_t below)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 8) % below;
+}
+
+/* A plan that the compiler takes, of at most 8 ranks. */
+static test_plan draw_plan(uint32_t *seed, char *words, size_t size)
+{
+    static const char *const schedule[] = {"gpipe", "1f1b", "zb-h1", "interleaved"};
+    int       dp = 1 << draw(seed, 3), tp = 1 << draw(seed, 2), pp = 1 << draw(seed, 2);
+    int       zero = dp > 1 ? (int)draw(seed, 4) : 0;
+    bool      cp = draw(seed, 4) == 0, sp = draw(seed, 2), ring = draw(seed, 2);
+    test_plan x = {.words = words, .n_lane = 4, .n_chunk = 1};
+    if (dp * tp * pp > 8) dp = 2;
+    int n = snprintf(words, size, "dp=%d pp=%d zero=%d", dp, pp, zero);
+    if (cp && tp == 2)
+        snprintf(words + n, size - (size_t)n, " cp=2%s", ring ? " cp_comm=ring" : "");
+    else
+        snprintf(words + n, size - (size_t)n, " tp=%d%s", tp,
+                 tp == 2 && sp ? " sp=true" : "");
+    n = (int)strlen(words);
+    if ((zero == 1 || zero == 2) && pp == 1 && draw(seed, 2))
+        snprintf(words + n, size - (size_t)n, " overlap_param_gather=0.%d",
+                 1 + (int)draw(seed, 9));
+    if (pp > 1) x.schedule = schedule[draw(seed, 4)];
+    if (x.schedule && !strcmp(x.schedule, "interleaved")) x.n_chunk = 2;
+    return x;
+}
+
+/* WEFT_TEST_PROGRAMS: how many; bench/results/commit-walk.txt has a long run. */
+static void programs_of_any_plan_have_one(void **state)
+{
+    static const char *const optimizer[] = {"adamw", "sgd", "adagrad", "lamb"};
+    static const int64_t     bucket[]    = {0, 500, 2000, 20000};
+    const char              *asked       = getenv("WEFT_TEST_PROGRAMS");
+    int                      want = asked ? atoi(asked) : WEFT_TEST_SANITIZED ? 20 : 100;
+    uint32_t                 seed = 15;
+    int                      n = 0, moved = 0, plans = 0;
+    (void)state;
+    while (n < want) {
+        test_job_options o = {.seq       = 8,
+                              .n_micro   = 4 << draw(&seed, 2),
+                              .optimizer = optimizer[draw(&seed, 4)],
+                              .no_clip   = draw(&seed, 2),
+                              .recompute = draw(&seed, 3),
+                              .dtype = draw(&seed, 2) ? WEFT_DTYPE_F32 : WEFT_DTYPE_BF16};
+        test_job         j;
+        test_job_open(&j, "tests/fixtures/four", o);
+        for (int k = 0; k < 8; k++, plans++) {
+            char words[128];
+            sweep_plan(&j, draw_plan(&seed, words, sizeof words), bucket[draw(&seed, 4)],
+                       &n, &moved);
+        }
+        test_job_close(&j);
+    }
+    print_message("%d plans, %d programs, %d moved updates found\n", plans, n, moved);
+    assert_true(moved > n / 2);
+}
+
 static void evaluation_has_none(void **state)
 {
     test_job               j;
@@ -243,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_program_has_one),
+        cmocka_unit_test(programs_of_any_plan_have_one),
         cmocka_unit_test(evaluation_has_none),
         cmocka_unit_test(a_step_that_is_held_back_leaves_no_trace),
     };

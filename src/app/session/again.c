@@ -6,7 +6,8 @@
  *     other numbers, held back too   stop likewise, and name the rank
  *
  * Which rank: where norms differ, those whose norm is not that of most ranks; else those whose own
- * numbers changed from one run to the other, if not all of them did. */
+ * numbers changed from one run to the other; where those of all ranks did, those that sent others
+ * before they had received any. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,14 @@ static bool name_minority(again *g, int run)
     }
     memset(g->named, 0, (size_t)g->n * sizeof *g->named);
     return false;
+}
+
+/* Those that sent other numbers though they had received the same. */
+static bool name_senders(again *g)
+{
+    int n = 0;
+    for (int r = 0; r < g->n; r++) n += g->named[r] = g->trial[2 * r + 1].sent_other;
+    return n > 0;
 }
 
 /* Those whose numbers changed, where others' did not. */
@@ -175,7 +184,13 @@ static void find_names(again *g, const weft_session__trial trial[2], bool *same)
 {
     bool changed = name_changed(g);
     *same        = !changed;
-    if (trial[1].fault == WEFT_SESSION__DIFFERS && !changed) (void)name_minority(g, 1);
+    if (changed) {
+        bool named = false;
+        for (int r = 0; r < g->n; r++) named = named || g->named[r];
+        if (!named) (void)name_senders(g);
+    } else if (trial[1].fault == WEFT_SESSION__DIFFERS) {
+        (void)name_minority(g, 1);
+    }
     write_names(g);
 }
 

@@ -323,6 +323,16 @@ double weft_runner_busy(const weft_runner *r)
     return weft_exec_get_stats(r->exec).busy_s;
 }
 
+void weft_runner_keep_numbers(weft_runner *r)
+{
+    weft_exec_keep_numbers(r->exec);
+}
+
+bool weft_runner_sent_other(weft_runner *r)
+{
+    return weft_exec_sent_other(r->exec);
+}
+
 weft_exec_progress weft_runner_progress(const weft_runner *r)
 {
     return weft_exec_get_progress(r->exec);

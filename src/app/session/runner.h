@@ -57,6 +57,9 @@ typedef struct weft_runner_reads {
 weft_runner_reads weft_runner_get_reads(const weft_runner *r);
 /* Seconds in which this rank's kernels ran, at the commit point, since create; 0: not known. */
 double weft_runner_busy(const weft_runner *r);
+/* weft_exec_keep_numbers(), weft_exec_sent_other() */
+void weft_runner_keep_numbers(weft_runner *r);
+bool weft_runner_sent_other(weft_runner *r);
 /* What became of the state in the last step. */
 weft_exec_progress weft_runner_progress(const weft_runner *r);
 

@@ -161,6 +161,7 @@ typedef struct weft_session__trial {
     weft_session__fault fault;
     double              loss;
     float               norm;
+    bool                sent_other; /* of a second run: weft_exec_sent_other() */
 } weft_session__trial;
 
 /* What lives as long as the job: the job itself, its files and data, model and training graph,

@@ -41,9 +41,11 @@ static weft_status run_checked(weft_session *s, weft_metrics_row *row)
     for (int k = 0; k < 2; k++) {
         WEFT_TRY(run_step(s, row));
         trial[k] = s->trial;
+        if (k) trial[k].sent_other = weft_runner_sent_other(s->now->runner);
         if (!k && trial[k].fault == WEFT_SESSION__NO_FAULT) return WEFT_OK;
         if (trial[k].fault == WEFT_SESSION__DIFFERS)
             WEFT_TRY(weft_session__name_differing(s, &trial[k], row->step));
+        weft_runner_keep_numbers(s->now->runner);
     }
     return weft_session__compare_trials(s, trial, row);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "program/program.h"
 
 enum {
     FLAGS,
@@ -18,6 +19,9 @@ enum {
     DUE,
     BUSY
 };
+
+_Static_assert(WEFT_VOTE_WORDS * sizeof(uint64_t) == WEFT_COMMIT_BYTES,
+               "what the cost model prices");
 
 static void put_count(uint64_t *word, int k, bool set)
 {

@@ -11,8 +11,9 @@ typedef struct weft_own_run {
 } weft_own_run;
 
 /* One for each binding of p, in a: all of it where nothing is gathered, the rank's share where a
- * collective gathers it, none where another rank sends it.  Of bindings that are no states: all.
- * p is verified. */
+ * collective gathers it, none where another rank sends it (of a copy in another type perhaps on all
+ * ranks: it is cast from the parameter, which some rank computes).  Of bindings that are no
+ * states: all. p is verified. */
 weft_status weft_program_find_own(const weft_program *p, weft_arena *a,
                                   weft_own_run **out);
 

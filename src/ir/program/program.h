@@ -87,7 +87,8 @@ typedef enum weft_instr_kind {
 } weft_instr_kind;
 
 enum {
-    WEFT_MAX_OUTCOME = 8 /* operands of a commit point */
+    WEFT_MAX_OUTCOME  = 8,  /* operands of a commit point */
+    WEFT_COMMIT_BYTES = 160 /* that all ranks sum at it */
 };
 
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.

@@ -60,7 +60,8 @@ static double node_seconds(const weft_instr *i, const weft_cluster *c, int devic
     return t ? t->s : 0;
 }
 
-/* The commit point stands for what a step takes besides its instructions. */
+/* The commit point is the sum over all ranks, and stands for what a step takes besides its
+ * instructions. */
 static double step_seconds(const weft_cluster *c, int device)
 {
     int                n = 0;
@@ -108,7 +109,8 @@ static weft_status price_instr(const weft_program *p, const weft_instr *i,
                                              seconds);
     case WEFT_INSTR_SEND: return weft_cost__send_seconds(p, i, c, seconds);
     case WEFT_INSTR_COMMIT:
-        *seconds = step_seconds(c, (int)(d - c->device));
+        WEFT_TRY(weft_cost__vote_seconds(p, c, seconds));
+        *seconds += step_seconds(c, (int)(d - c->device));
         return WEFT_OK;
     case WEFT_INSTR_RECV:
     case WEFT_INSTR_MARK: *seconds = 0; return WEFT_OK;

@@ -17,6 +17,10 @@ weft_status weft_cost__collective_seconds(const weft_program *p, const weft_inst
                                           const weft_cluster *c, weft_group_shape *shape,
                                           double *out);
 
+/* The sum over all ranks at the commit point. */
+weft_status weft_cost__vote_seconds(const weft_program *p, const weft_cluster *c,
+                                    double *out);
+
 /* Seconds that the cluster's timings give for i on a device kind; false: they say nothing about
  * it. */
 bool weft_cost__measured_work(const weft_cluster *c, int device, const weft_instr *i,

@@ -162,6 +162,24 @@ static double two_levels(weft_collective k, const weft_group_shape *g, double by
     return 0;
 }
 
+static double shape_seconds(const weft_cluster *c, weft_collective coll,
+                            const weft_group_shape *s, int n, double bytes)
+{
+    wire in = {0};
+    if (s->per_island > 1) in = inner_wire(&s->inner, s->per_island);
+    if (s->n_island < 2) {
+        double seconds = weft_cost__collective(coll, n, bytes, in.alpha_s, in.beta);
+        bool   rows    = coll == WEFT_SEND_ROWS || coll == WEFT_RETURN_ROWS;
+        if (n > 1)
+            weft_cost__measured_link(c, &s->inner,
+                                     weft_collective_name(rows ? WEFT_ALL_TO_ALL : coll),
+                                     n, bytes, &seconds);
+        return seconds;
+    }
+    wire far = {s->outer.alpha_s, 1 / s->outer.Bps};
+    return two_levels(coll, s, bytes, in, far);
+}
+
 weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
                                           const weft_cluster *c, weft_group_shape *shape,
                                           double *out)
@@ -173,20 +191,18 @@ weft_status weft_cost__collective_seconds(const weft_program *p, const weft_inst
     else
         WEFT_TRY(shape_of(p, i, c, &s));
     if (shape) *shape = s;
-    double bytes = weft_instr_given(i, g);
-    wire   in    = {0};
-    if (s.per_island > 1) in = inner_wire(&s.inner, s.per_island);
-    if (s.n_island < 2) {
-        *out      = weft_cost__collective(i->coll, g->n_rank, bytes, in.alpha_s, in.beta);
-        bool rows = i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS;
-        if (g->n_rank > 1)
-            weft_cost__measured_link(
-                c, &s.inner, weft_collective_name(rows ? WEFT_ALL_TO_ALL : i->coll),
-                g->n_rank, bytes, out);
-        return WEFT_OK;
-    }
-    wire far = {s.outer.alpha_s, 1 / s.outer.Bps};
-    *out     = two_levels(i->coll, &s, bytes, in, far);
+    *out = shape_seconds(c, i->coll, &s, g->n_rank, weft_instr_given(i, g));
+    return WEFT_OK;
+}
+
+weft_status weft_cost__vote_seconds(const weft_program *p, const weft_cluster *c,
+                                    double *out)
+{
+    weft_group_shape s;
+    *out = 0;
+    if (p->world < 2) return WEFT_OK;
+    WEFT_TRY(weft_cluster_group_stride(c, 0, p->world, 1, &s));
+    *out = shape_seconds(c, WEFT_ALL_REDUCE, &s, p->world, WEFT_COMMIT_BYTES);
     return WEFT_OK;
 }
 

@@ -26,6 +26,7 @@ static weft_status build(weft_exec *e)
     if (!e->o.pool && e->o.n_thread > 1)
         WEFT_TRY(weft_pool_create(e->o.n_thread, 0, &e->own_pool));
     WEFT_TRY(weft_exec__prepare(e));
+    WEFT_TRY(weft_exec__open_numbers(e));
     return weft_exec__start_threads(e);
 }
 
@@ -66,6 +67,7 @@ void weft_exec_destroy(weft_exec *e)
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->moved);
     weft_arena_destroy(e->arena);
+    free(e->number);
     free(e);
 }
 
@@ -81,7 +83,8 @@ weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
     e->first_step = step - e->until;
     e->until += n_step;
     e->arrived = e->passed = step - 1;
-    e->n_busy              = e->n_issuer - 1;
+    weft_exec__begin_numbers(e);
+    e->n_busy = e->n_issuer - 1;
     e->turn++;
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);

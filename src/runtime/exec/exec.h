@@ -131,6 +131,16 @@ weft_exec_progress weft_exec_get_progress(const weft_exec *e);
  * becomes ALONE, passed moves on.  WEFT_ERR_ARG: there is no such step. */
 weft_status weft_exec_finish_alone(weft_exec *e);
 
+/* A step that was held back is run again: did this rank send other numbers the second time though
+ * it had received the same ones until then?  Then it has computed them wrongly in one of the runs.
+ *
+ *     weft_exec_run(e, step, 1);  weft_exec_keep_numbers(e);
+ *     weft_exec_run(e, step, 1);  if (weft_exec_sent_other(e)) ...
+ *
+ * By samples of what goes through the host: false is no proof. */
+void weft_exec_keep_numbers(weft_exec *e);
+bool weft_exec_sent_other(weft_exec *e);
+
 /* Host memory from and to a binding, for a micro-batch (a lane slot for accumulators; 0 where there
  * is one slot): the part r of the binding's own shape, row by row without gaps; NULL: all of it.
  * Not while a run is on. */

@@ -126,9 +126,11 @@ struct weft_exec__stream {
     const weft_firing *firing;   /* the running one */
     int64_t            job_step; /* and its step, counted from the job's start */
     double             busy_s;   /* in launches */
-    int64_t            step; /* of this executor's, from 0: the next firing is of it, */
-    int                at;   /* has this place in the list, */
-    int instr; /* and begins with this instruction: not 0 after a failure in it */
+    int                first_call,
+        n_call;    /* of a step, for numbers.c: the first, those of this step so far */
+    int64_t step;  /* of this executor's, from 0: the next firing is of it, */
+    int     at;    /* has this place in the list, */
+    int     instr; /* and begins with this instruction: not 0 after a failure in it */
 };
 
 /* A thread and the streams it gives work to. */
@@ -139,6 +141,11 @@ typedef struct weft_exec__issuer {
     pthread_t          thread;
     bool               has_thread;
 } weft_exec__issuer;
+
+/* Hashes of samples of a call; 0: there was none. */
+typedef struct weft_exec__numbers {
+    uint32_t sent, got;
+} weft_exec__numbers;
 
 /* An edge's counters (program/order.h) are two events: messages given, credits returned.  Between
  * streams of one device the device waits for them; else a host thread does. */
@@ -182,6 +189,11 @@ struct weft_exec {
     _Atomic int64_t   arrived, passed;
     weft_exec_outcome outcome;
     double            busy_s; /* of the stream with the commit point, at it */
+    /* numbers.c: of each call of a step, then those that they are compared with */
+    int                 n_number;
+    weft_exec__numbers *number;
+    bool                compares;
+    _Atomic bool        sent_other, got_other;
     bool alone; /* updates are made without peers: communication is left out */
 
     /* shared by the streams' threads, under lock */
@@ -277,6 +289,13 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 void weft_exec__end_failed(weft_exec *e);
 /* In the place of communication: a gather's own share, where it belongs. */
 weft_status weft_exec__keep_own_share(const weft_exec__instr *x);
+
+/* numbers.c: what is sent and received, by samples. */
+weft_status weft_exec__open_numbers(weft_exec *e);
+void        weft_exec__begin_numbers(weft_exec *e); /* of a run */
+/* Before a call and after it; note_sent gives the number of the call. */
+int  weft_exec__note_sent(weft_exec__instr *x);
+void weft_exec__note_got(weft_exec__instr *x, int call);
 
 /* replay.c: steps as graphs, where a device captures and only reading and the commit point are the
  * host's. */

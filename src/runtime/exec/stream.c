@@ -109,11 +109,14 @@ void weft_exec__add_slice(weft_exec__stream *s, int instr, double start, double 
 
 static weft_status communicate(const weft_task *task, double *start_s, double *end_s)
 {
-    weft_exec__instr        *x  = task->arg;
-    const weft_exec_options *o  = &x->s->e->o;
-    weft_status              st = o->carry
-                                      ? o->carry(o->carry_arg, x->i, task->seconds, start_s, end_s)
-                                      : weft_exec__communicate(x->s, x);
+    weft_exec__instr        *x = task->arg;
+    const weft_exec_options *o = &x->s->e->o;
+    if (o->carry)
+        return weft_exec__blame(
+            x, o->carry(o->carry_arg, x->i, task->seconds, start_s, end_s));
+    int         call = weft_exec__note_sent(x);
+    weft_status st   = weft_exec__communicate(x->s, x);
+    if (st == WEFT_OK) weft_exec__note_got(x, call);
     return weft_exec__blame(x, st);
 }
 
