@@ -144,7 +144,7 @@ endforeach()
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_comm test_mover eco_ranks)
+set(half test_comm test_mover eco_ranks eco_views)
 set(third test_golden test_plans)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
     test_net_check test_launch test_io test_io_replace hosts_slurm)
