@@ -180,7 +180,7 @@ static bool is_option(const char *word)
 {
     static const char *const key[] = {
         "batch=",     "seq=",   "micro_batch=", "lanes=", "recompute=",
-        "reduction=", "dtype=", "cluster=",     "plan="};
+        "reduction=", "dtype=", "cluster=",     "plan=",  "offload="};
     for (size_t i = 0; i < WEFT_COUNT(key); i++)
         if (!strncmp(word, key[i], strlen(key[i]))) return true;
     return false;

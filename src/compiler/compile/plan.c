@@ -90,6 +90,7 @@ weft_status weft_compile_plan_layers(const weft_training *t, const weft_strategy
     WEFT_GO(weft_arena_status(a));
     weft_compile_plan_of(t, &w.of);
     w.strategy.recompute = (int)t->spec.recompute;
+    w.strategy.offload   = (int)t->spec.offload;
     if (y->n_tp_exclude) {
         int *first;
         WEFT_GO(weft_compile_layers(t, a, &all.n, &first));
