@@ -124,7 +124,7 @@ for block; do
     file=$out/gpu-$block.txt
     describe >"$file"
     start=$(date +%s)
-    timeout "${BLOCK_TIMEOUT:-480}" bash -c "$(declare -f run_block bench); build=$build out=$out; run_block $block" >>"$file" 2>&1
+    timeout -k 10 "${BLOCK_TIMEOUT:-480}" bash -c "$(declare -f run_block bench); build=$build out=$out; run_block $block" >>"$file" 2>&1
     code=$?
     echo "exit code $code after $(($(date +%s) - start)) s" >>"$file"
     echo "$block: exit code $code, $(($(date +%s) - start)) s, $file; $(grep -c -i 'FAILED' "$file") lines with FAILED"
