@@ -1,9 +1,27 @@
-/* Blocks and fibers. */
+/* Blocks and their threads, as fibers. */
 #include "emu/emu.h"
 
+#include <memory>
 #include <mutex>
-#include <ucontext.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ASAN 1
+#endif
+#endif
+#ifdef ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#if !defined(__x86_64__) || defined(__SANITIZE_THREAD__)
+#define SWAPCONTEXT 1
+#include <ucontext.h>
+#endif
 
 emu_dim threadIdx, blockIdx, blockDim, gridDim;
 char   *emu_shared;
@@ -13,42 +31,71 @@ namespace
 
 enum {
     STACK_BYTES = 64 << 10,
-    WARP        = 32
+    WARP        = 32,
+    MAX_WARPS   = 32
 };
 
-/* Threads that come together: how many still run, how many wait, and how often all have met. */
-struct barrier {
-    int  alive, waiting;
-    long met;
-};
-
+/* What runs threads, one after another: a stack, and where its thread was left. */
 struct fiber {
-    ucontext_t        context;
-    void             *sp; /* of one that does not run */
-    std::vector<char> stack;
-    emu_dim           index;
-    bool              done;
-    unsigned          shown; /* how often it has shown a word */
+    std::unique_ptr<char[]> memory;
+#ifdef SWAPCONTEXT
+    ucontext_t context;
+#else
+    void *sp;
+#endif
+#ifdef ASAN
+    const void *bottom;
+    size_t      bytes;
+    void       *fake;
+#endif
 };
 
-std::mutex         lock;   /* one launch at a time: blockIdx and the others are global */
-std::vector<fiber> fibers; /* the first n_thread of them run */
-int                n_thread;
+/* A warp: bits of its lanes. */
+struct warp {
+    uint32_t alive;    /* have not ended */
+    uint32_t ready;    /* neither ended nor waiting */
+    uint32_t at_warp;  /* wait for the warp */
+    uint32_t at_block; /* wait for the block */
+    uint32_t met;      /* came when all waited for the warp last */
+};
+
+std::mutex lock; /* one launch at a time: blockIdx and the others are global */
+warp       warps[MAX_WARPS];
+uint32_t   ready_warps; /* those with a lane that is ready */
+int        n_thread, n_alive, n_at_block;
+int        current;
 /* What lanes show each other, twice: who has read one may already write the other. */
-std::vector<uint64_t> words[2];
-barrier               of_block;
-std::vector<barrier>  of_warp;
-fiber                 scheduler;
-int                   current;
+uint64_t words[2][WARP * MAX_WARPS];
+uint8_t  shown[WARP * MAX_WARPS]; /* how often a thread has shown a word */
+
+std::vector<std::unique_ptr<fiber>> fibers;
+std::vector<fiber *>                idle; /* no thread is on them */
+fiber *on[WARP * MAX_WARPS];              /* of a thread that has begun and not ended */
+fiber  caller;
 void (*body)(const void *);
 const void *arguments;
 
-void run_fiber();
+void run_threads();
 
-/* Changing fibers is what emulation costs.  swapcontext asks the kernel for the signal mask each
- * time (0.3 us), so on x86-64 the registers that a call keeps are pushed and popped here (0.01
- * us); sanitizers know swapcontext only. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* ---- changing fibers: what emulation costs ---------------------------------------------- */
+
+#ifdef SWAPCONTEXT
+void switch_stack(fiber &from, fiber &to)
+{
+    swapcontext(&from.context, &to.context);
+}
+
+void prepare(fiber &f)
+{
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp   = f.memory.get();
+    f.context.uc_stack.ss_size = STACK_BYTES;
+    f.context.uc_link          = &caller.context;
+    makecontext(&f.context, run_threads, 0);
+}
+#else
+/* swapcontext asks the kernel for the signal mask each time (0.3 us), so the registers that a call
+ * keeps are pushed and popped here (0.01 us). */
 extern "C" void weft_cuda_emu_switch(void **save, void *to);
 __asm__(".text\n"
         ".type weft_cuda_emu_switch, @function\n"
@@ -61,110 +108,201 @@ __asm__(".text\n"
         "    popq %r12\n    popq %rbx\n    popq %rbp\n"
         "    ret\n");
 
-void change(fiber &from, fiber &to)
+void switch_stack(fiber &from, fiber &to)
 {
     weft_cuda_emu_switch(&from.sp, to.sp);
 }
 
-/* As if it had called weft_cuda_emu_switch at the start of run_fiber. */
+/* As if it had called weft_cuda_emu_switch at the start of run_threads. */
 void prepare(fiber &f)
 {
-    uintptr_t top = ((uintptr_t)f.stack.data() + f.stack.size()) & ~(uintptr_t)15;
-    void    **at =
+    uintptr_t top = ((uintptr_t)f.memory.get() + STACK_BYTES) & ~(uintptr_t)15;
+    void **at =
         (void **)top - 8; /* six registers, where to go on, and a return address */
     memset(at, 0, 8 * sizeof *at);
-    at[6] = (void *)run_fiber;
-    f.sp  = at;
-}
-#else
-void change(fiber &from, fiber &to)
-{
-    swapcontext(&from.context, &to.context);
-}
-
-void prepare(fiber &f)
-{
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp   = f.stack.data();
-    f.context.uc_stack.ss_size = f.stack.size();
-    f.context.uc_link          = &scheduler.context;
-    makecontext(&f.context, run_fiber, 0);
+    at[6] = (void *)run_threads;
+    f.sp = at;
 }
 #endif
 
-/* Another fiber that is not done goes on, the next one in order; the scheduler where there is
- * none. */
-void go_on(int me)
+/* ends: nothing goes on where `from` is. */
+void change(fiber &from, fiber &to, bool ends)
 {
-    int next = me;
-    do next = next + 1 == n_thread ? 0 : next + 1;
-    while (fibers[(size_t)next].done && next != me);
-    if (next == me && !fibers[(size_t)me].done) return;
-    if (next == me) {
-        change(fibers[(size_t)me], scheduler);
-        return;
+#ifdef ASAN
+    __sanitizer_start_switch_fiber(ends ? NULL : &from.fake, to.bottom, to.bytes);
+    switch_stack(from, to);
+    __sanitizer_finish_switch_fiber(from.fake, NULL, NULL);
+#else
+    (void)ends;
+    switch_stack(from, to);
+#endif
+}
+
+/* The first thing done on a fiber: ASan learns that it runs, and where the caller's stack is. */
+void arrive(void)
+{
+#ifdef ASAN
+    const void *bottom;
+    size_t      bytes;
+    __sanitizer_finish_switch_fiber(NULL, &bottom, &bytes);
+    if (!caller.bytes) caller.bottom = bottom, caller.bytes = bytes;
+#endif
+}
+
+fiber *take_fiber()
+{
+    if (idle.empty()) {
+        std::unique_ptr<fiber> f(new fiber());
+        f->memory.reset(new char[STACK_BYTES]);
+#ifdef ASAN
+        f->bottom = f->memory.get();
+        f->bytes  = STACK_BYTES;
+#endif
+        idle.push_back(f.get());
+        fibers.push_back(std::move(f));
     }
-    current   = next;
-    threadIdx = fibers[(size_t)next].index;
-    change(fibers[(size_t)me], fibers[(size_t)next]);
+    fiber *f = idle.back();
+    idle.pop_back();
+    prepare(*f);
+    return f;
 }
 
-void open_if_all(barrier &b)
+/* ---- whose turn it is ------------------------------------------------------------------- */
+
+uint32_t bit(int i)
 {
-    if (b.waiting < b.alive || b.alive == 0) return;
-    b.waiting = 0;
-    b.met++;
+    return 1u << i;
 }
 
-/* Until all fibers of the barrier that still run have come. */
-void meet(barrier &b)
+/* The first bit above `at`, else the first of all. */
+int next_bit(uint32_t bits, int at)
 {
-    long before = b.met;
-    b.waiting++;
-    open_if_all(b);
-    while (b.met == before) go_on(current);
+    uint32_t above = bits & ~(bit(at) | (bit(at) - 1));
+    return __builtin_ctz(above ? above : bits);
 }
 
+/* Lanes of a warp take turns until none of them can go on: few stacks are in use at a time. */
+int find_ready()
+{
+    int w = current / WARP, lane = current % WARP;
+    if (!ready_warps) {
+        fprintf(stderr, "emu: threads of a block wait at different barriers\n");
+        abort();
+    }
+    if (!(ready_warps & bit(w))) {
+        w    = next_bit(ready_warps, w);
+        lane = WARP - 1;
+    }
+    return w * WARP + next_bit(warps[w].ready, lane);
+}
+
+void set_current(int i)
+{
+    current     = i;
+    threadIdx.x = (unsigned)i;
+}
+
+void clear_ready(int i)
+{
+    warp &w = warps[i / WARP];
+    w.ready &= ~bit(i % WARP);
+    if (!w.ready) ready_warps &= ~bit(i / WARP);
+}
+
+bool open_warp(int w)
+{
+    if (warps[w].at_warp != warps[w].alive || !warps[w].alive) return false;
+    warps[w].met = warps[w].at_warp;
+    warps[w].ready |= warps[w].at_warp;
+    warps[w].at_warp = 0;
+    ready_warps |= bit(w);
+    return true;
+}
+
+bool open_block()
+{
+    if (n_at_block != n_alive || !n_alive) return false;
+    for (int w = 0; w * WARP < n_thread; w++) {
+        warps[w].ready |= warps[w].at_block;
+        warps[w].at_block = 0;
+        if (warps[w].ready) ready_warps |= bit(w);
+    }
+    n_at_block = 0;
+    return true;
+}
+
+/* Another thread goes on, until the caller's thread is chosen again. */
+void let_others_run()
+{
+    fiber &me   = *on[current];
+    int    next = find_ready();
+    if (!on[next]) on[next] = take_fiber();
+    set_current(next);
+    change(me, *on[next], false);
+}
+
+/* Until all lanes that still run have come. */
 void meet_warp()
 {
-    meet(of_warp[(size_t)(current / WARP)]);
+    int w = current / WARP;
+    warps[w].at_warp |= bit(current % WARP);
+    clear_ready(current);
+    if (!open_warp(w)) let_others_run();
 }
 
-void run_fiber()
+/* One thread after another, until the next one has already begun: that one is on another fiber. */
+void run_threads()
 {
-    fiber &me = fibers[(size_t)current];
-    body(arguments);
-    me.done = true;
-    of_block.alive--;
-    open_if_all(of_block);
-    barrier &warp = of_warp[(size_t)(current / WARP)];
-    warp.alive--;
-    open_if_all(warp);
-    go_on(current);
+    arrive();
+    for (;;) {
+        fiber *me = on[current];
+        body(arguments);
+        int w = current / WARP;
+        clear_ready(current);
+        warps[w].alive &= ~bit(current % WARP);
+        n_alive--;
+        on[current] = NULL;
+        if (!n_alive) {
+            idle.push_back(me);
+            change(*me, caller, true);
+        }
+        open_warp(w);
+        open_block();
+        int next = find_ready();
+        set_current(next);
+        if (on[next]) {
+            idle.push_back(me);
+            change(*me, *on[next], true);
+        }
+        on[next] = me;
+    }
 }
 
 void run_block()
 {
-    int n    = n_thread;
-    of_block = {n, 0, 0};
-    of_warp.assign((size_t)((n + WARP - 1) / WARP), barrier{});
-    for (int i = 0; i < n; i++) {
-        of_warp[(size_t)(i / WARP)].alive++;
-        fibers[(size_t)i].done  = false;
-        fibers[(size_t)i].shown = 0;
-        fibers[(size_t)i].index = {(unsigned)i, 0, 0};
-        prepare(fibers[(size_t)i]);
+    ready_warps = 0;
+    for (int w = 0; w * WARP < n_thread; w++) {
+        int      n     = n_thread - w * WARP;
+        uint32_t lanes = n >= WARP ? ~0u : bit(n) - 1;
+        warps[w]       = {lanes, lanes, 0, 0, 0};
+        ready_warps |= bit(w);
     }
-    current   = 0;
-    threadIdx = fibers[0].index;
-    change(scheduler, fibers[0]); /* until all are done */
+    n_alive    = n_thread;
+    n_at_block = 0;
+    memset(shown, 0, (size_t)n_thread);
+    set_current(0);
+    on[0] = take_fiber();
+    change(caller, *on[0], false); /* until all have ended */
 }
 
 } // namespace
 
 void __syncthreads(void)
 {
-    meet(of_block);
+    warps[current / WARP].at_block |= bit(current % WARP);
+    n_at_block++;
+    clear_ready(current);
+    if (!open_block()) let_others_run();
 }
 
 void __syncwarp(unsigned)
@@ -180,10 +318,10 @@ int emu_lane(void)
 /* Shows a word to the warp; the words of all its lanes. */
 static const uint64_t *show(uint64_t word)
 {
-    std::vector<uint64_t> &all = words[fibers[(size_t)current].shown++ % 2];
-    all[(size_t)current]       = word;
+    uint64_t *all = words[shown[current]++ % 2];
+    all[current]  = word;
     meet_warp();
-    return &all[(size_t)(current / WARP * WARP)];
+    return &all[current / WARP * WARP];
 }
 
 uint64_t emu_exchange(uint64_t word, int from)
@@ -193,12 +331,11 @@ uint64_t emu_exchange(uint64_t word, int from)
 
 unsigned emu_match(uint64_t word)
 {
-    int             lo = current / WARP * WARP, n = n_thread - lo;
-    unsigned        same = 0;
     const uint64_t *all  = show(word);
-    for (int i = 0; i < WARP && i < n; i++)
-        if (!fibers[(size_t)(lo + i)].done && all[i] == word) same |= 1u << i;
-    meet_warp(); /* nobody ends before all have looked */
+    uint32_t        met  = warps[current / WARP].met;
+    unsigned        same = 0;
+    for (int i = 0; i < WARP; i++)
+        if ((met & bit(i)) && all[i] == word) same |= bit(i);
     return same;
 }
 
@@ -208,12 +345,15 @@ void emu_run(void (*kernel)(const void *), emu_dim grid, unsigned threads,
     std::lock_guard<std::mutex> hold(lock);
     std::vector<char>           shared(shared_bytes + 256);
     emu_shared = (char *)(((uintptr_t)shared.data() + 255) / 256 * 256);
-    n_thread   = (int)threads;
-    while (fibers.size() < threads) {
-        fibers.emplace_back();
-        fibers.back().stack.resize(STACK_BYTES);
+    if (!threads || threads > WARP * MAX_WARPS) {
+        fprintf(stderr, "emu: %u threads in a block\n", threads);
+        abort();
     }
-    for (std::vector<uint64_t> &w : words) w.assign(threads + WARP, 0);
+    n_thread = (int)threads;
+#ifdef ASAN
+    caller.bytes = 0; /* another thread may have called before */
+#endif
+    for (uint64_t *all : words) memset(all, 0, threads * sizeof *all);
     gridDim   = grid;
     blockDim  = {threads, 1, 1};
     body      = kernel;
