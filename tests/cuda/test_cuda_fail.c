@@ -87,13 +87,6 @@ static weft_status run_job(const fail_case *c, const char *out, good_run *g,
     return st;
 }
 
-static void remove_output(const char *out)
-{
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf '%s'", out);
-    assert_int_equal(system(command), 0);
-}
-
 static bool is_one_line(const char *text)
 {
     return *text && !strchr(text, '\n');
@@ -144,7 +137,7 @@ static void check_failure(const fail_case *c, const good_run *good, long n, bool
         fail_msg("%s, call %ld: %ld things were not given back (%s)", c->name, n, held,
                  text);
     if (n > good->first || n % RESUMED == 0) check_resume(c, good, n, out, count);
-    remove_output(out);
+    test_files_remove(out);
 }
 
 static void check_case(const fail_case *c)
@@ -160,7 +153,7 @@ static void check_case(const fail_case *c)
     good.all = count_calls();
     assert_true(good.first > 100 && good.all > good.first);
     assert_int_equal(count_held(0), 0);
-    remove_output(test_files_path("out"));
+    test_files_remove(test_files_path("out"));
     for (long n = 1; n <= (all ? good.all : good.first);
          n += all ? 1 : c->every * TEST_STRIDE(8))
         check_failure(c, &good, n, false, &count);

@@ -162,7 +162,6 @@ static test_plan_outcome run_plan(const test_plan_row *row, int n, const char *w
     weft_comm_shm    *shm   = NULL;
     bool              whole = true;
     const char       *out   = test_files_path("out");
-    char              remove[300];
     snprintf(q.way, sizeof q.way, "%s", way);
     snprintf(q.keys, sizeof q.keys,
              "%s %s output=%s device=cuda share_gpu=true init=random plan=off",
@@ -187,8 +186,7 @@ static test_plan_outcome run_plan(const test_plan_row *row, int n, const char *w
     weft_comm_shm_destroy(shm);
     o.seconds = weft_clock_s() - begin;
     if (!o.code) test_plan_read_metrics(test_files_path("out/metrics.jsonl"), &o);
-    snprintf(remove, sizeof remove, "rm -rf '%s'", out);
-    assert_int_equal(system(remove), 0);
+    test_files_remove(out);
     return o;
 }
 

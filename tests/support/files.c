@@ -58,6 +58,11 @@ static void walk(const char *path, const char *to)
     if (!to) rmdir(path);
 }
 
+void test_files_remove(const char *path)
+{
+    walk(path, NULL);
+}
+
 void test_files_end(void)
 {
     if (root[0]) walk(root, NULL);

@@ -20,5 +20,6 @@ void  test_files_write(const char *path, const void *p, size_t n);
 char *test_files_read(const char *path, size_t *n); /* NUL-terminated; free() it */
 bool  test_files_same(const char *a, const char *b);
 void  test_files_copy_tree(const char *from, const char *to);
+void  test_files_remove(const char *path); /* with all in it, if it is there */
 
 #endif
