@@ -144,7 +144,7 @@ endforeach()
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_comm test_mover eco_ranks eco_views)
+set(half test_comm test_mover eco_ranks eco_views test_cuda_fail)
 set(third test_golden test_plans)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
     test_net_check test_launch test_io test_io_replace hosts_slurm)
@@ -152,7 +152,7 @@ if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
     list(PREPEND waiting test_overlap)
 endif()
-set(longest_first test_cuda_fail test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan test_overlap test_emu
+set(longest_first test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan test_overlap test_emu
     test_planner_rows test_decide test_workspace eco_transformers eco_resume test_generation test_kernel
     test_library_rows test_planner_reduction test_context eco_recorded_guard test_rank_memory eco_print_plan test_cuda_ops
     test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound test_pipeline random_plans test_idle
