@@ -5,7 +5,8 @@
  *     T = pace * (sum of instructions) + nodes * gap + rest
  * is solved for the three: the clocks that a card holds without records in between, what lies
  * between two nodes of a graph, and what a step takes of the host.  A gap below 0 is what the
- * records themselves take, and comes off the instructions. */
+ * records themselves take, and comes off the instructions.  Reads are what a step takes for them:
+ * samples are there already, read while the device worked on the step before. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -67,7 +67,7 @@ struct weft_exec__graph {
     weft_memory   pinned; /* scalars, samples, numbers */
     /* samples of the next step, read while the device is busy; the step they are of, -1: none */
     char   *ahead;
-    int64_t ahead_step, first_sample, sample_bytes;
+    int64_t ahead_step, first_sample;
     int64_t steps;  /* that were run */
     int     next;   /* the first segment of the running step that was not begun */
     bool    within; /* ... the one before it was not given to the device as a whole */
@@ -424,7 +424,6 @@ weft_status weft_exec__make_graph(weft_exec *e)
     for (int i = 0; i < g->n_item; i++) g->item[i].samples += first;
     int64_t bytes   = round_up(first + w.bytes);
     g->first_sample = first;
-    g->sample_bytes = w.bytes;
     g->ahead_step   = -1;
     g->ahead        = WEFT_ARENA_ARRAY(e->arena, char, w.bytes + 1);
     WEFT_TRY(weft_arena_status(e->arena));
@@ -496,15 +495,17 @@ static weft_status read_all(weft_exec__graph *g, char *to, bool traced)
     return WEFT_OK;
 }
 
-/* Samples that were read ahead were not of this step's time: their reads have none. */
-static void trace_reads(weft_exec__graph *g)
+/* Samples that were read ahead: of this step's time a read takes what its copy does. */
+static void take_ahead(weft_exec__graph *g, char *to)
 {
-    double now = weft_clock_s();
     for (int i = 0; i < g->n_item; i++) {
         const step_item *x = &g->item[i];
         if (x->code || !is_read(x)) continue;
+        double  start = weft_clock_s();
+        int64_t at    = x->samples - g->first_sample;
         enter_firing(x);
-        weft_exec__add_slice(x->s, x->instr, now, now);
+        memcpy(to + at, g->ahead + at, (size_t)sample_bytes(instr_of(x)->i));
+        weft_exec__add_slice(x->s, x->instr, start, weft_clock_s());
     }
 }
 
@@ -512,8 +513,7 @@ static weft_status read_samples(weft_exec__graph *g)
 {
     char *to = (char *)g->pinned.address + g->first_sample;
     if (g->ahead_step != g->s->job_step) return read_all(g, to, true);
-    memcpy(to, g->ahead, (size_t)g->sample_bytes);
-    trace_reads(g);
+    take_ahead(g, to);
     return WEFT_OK;
 }
 
