@@ -37,6 +37,8 @@ enum {
 static const double TICK_S = 0.25; /* between two exchanges while all wait */
 /* A device that takes longer for what an update waits for does not keep up. */
 static const double STALL_S = 10;
+/* Of buffers, where training waits: two blocks are written while two are copied. */
+static const int64_t WAITING_BYTES = 4 * WEFT_STORE_BLOCK;
 
 /* What a rank tells the others of its work. */
 typedef enum stage {
@@ -213,12 +215,15 @@ static weft_status reserve_files(void *arg)
     return weft_ckpt_reserve(arg);
 }
 
-static weft_status start_snapshot(weft_session *s, saving *v, const char *folder)
+/* waits: training does, so that few buffers do. */
+static weft_status start_snapshot(weft_session *s, saving *v, const char *folder,
+                                  bool waits)
 {
     weft_snapshot_source  source = {.state   = s->state,
                                     .holders = s->now->holders,
                                     .rank    = s->now->comm ? s->now->comm->rank : 0};
-    weft_snapshot_options o      = {.copied_by_caller = !s->device->host_access,
+    weft_snapshot_options o      = {.staging_bytes    = waits ? WAITING_BYTES : 0,
+                                    .copied_by_caller = !s->device->host_access,
                                     .before           = v->draft ? reserve_files : NULL,
                                     .arg              = v->draft};
     for (int i = 0; i < v->n_file; i++)
@@ -236,7 +241,7 @@ static void find_folder(const weft_ckpt_draft *d, char *out, size_t n)
     snprintf(out, n, "%.*s", (int)(end - at), at);
 }
 
-static weft_status begin_save(weft_session *s)
+static weft_status begin_save(weft_session *s, bool waits)
 {
     saving *v           = NULL;
     char    folder[128] = "";
@@ -247,7 +252,7 @@ static weft_status begin_save(weft_session *s)
         if (v->draft) find_folder(v->draft, folder, sizeof folder);
     }
     WEFT_TRY(weft_session__share(s, folder, sizeof folder));
-    if (*folder) fail_saving(v, start_snapshot(s, v, folder));
+    if (*folder) fail_saving(v, start_snapshot(s, v, folder, waits));
     return WEFT_OK;
 }
 
@@ -588,7 +593,7 @@ weft_status weft_session__save(weft_session *s)
     if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(choose_way(s, &alone));
     if (alone) return save_alone(s);
-    WEFT_TRY(begin_save(s));
+    WEFT_TRY(begin_save(s, true));
     WEFT_TRY(wait_until_saved(s));
     if (s->out.save_st == WEFT_OK) return WEFT_OK;
     return weft_session__refuse(s, WEFT_FAIL(s->out.save_st, "%s", s->out.save_text));
@@ -601,6 +606,6 @@ weft_status weft_session__start_save(weft_session *s)
     if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(choose_way(s, &alone));
     if (alone) return save_alone(s);
-    WEFT_TRY(begin_save(s));
+    WEFT_TRY(begin_save(s, !async));
     return async ? WEFT_OK : weft_session__settle_save(s);
 }

@@ -117,6 +117,19 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
     return s;
 }
 
+/* What all ranks sum at the commit point. */
+static double vote_seconds(const weft_cost_table *t, const weft_cost_point *p)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    weft_cost_group          g = {p->pp * v->tp * v->cp * p->dp, 1};
+    weft_cost_fabric         tmp;
+    if (g.n < 2) return 0;
+    int                     kinds = all_kinds(p);
+    const weft_cost_fabric *f =
+        weft_cost__fabric_of(t, p, first_kind(t, kinds), kinds, &tmp);
+    return weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, WEFT_COMMIT_BYTES);
+}
+
 /* The sum of what is tied, from the first stage to the last and back. */
 static double tied_seconds(const weft_cost_table *t, const weft_cost_point *p,
                            double tied_bytes)
@@ -166,7 +179,7 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
     for (int s = 0; s + 1 < pp; s++)
         x.after_s[s] += made; /* each for itself; the last one's counts it */
     if (x.chunks > 1) put_chunks(t, p, n, &x);
-    x.meet_s = meet_seconds(t, p, met, tied);
+    x.meet_s = meet_seconds(t, p, met, tied) + vote_seconds(t, p);
     x.tied_s = met > 0 ? tied_seconds(t, p, tied) : 0;
     double m = (double)p->n_micro / ep, each = slow.fwd_s + slow.bwd_s;
     out->step_s      = weft_cost__pipe_seconds(&x);

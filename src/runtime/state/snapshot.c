@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -98,8 +99,10 @@ static int take_buffer(weft_snapshot *s)
 {
     if (s->n_free) return s->free[--s->n_free];
     if (s->n_buffer == s->most_buffer) return -1;
-    void *p = NULL;
-    if (posix_memalign(&p, WEFT_IO_ALIGN, WEFT_STORE_BLOCK)) {
+    /* pages: free() might keep blocks of this size */
+    void *p = mmap(NULL, WEFT_STORE_BLOCK, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
         if (!s->n_buffer)
             give_up(s, WEFT_ERR_MEM, "no memory for blocks of a checkpoint");
         s->most_buffer = s->n_buffer;
@@ -417,7 +420,7 @@ void weft_snapshot_close(weft_snapshot *s)
         if (s->target[i].direct >= 0) close(s->target[i].direct);
     }
     for (int i = 0; i < s->n_buffer; i++) {
-        free(s->buffer[i].p);
+        munmap(s->buffer[i].p, WEFT_STORE_BLOCK);
         free(s->buffer[i].run);
     }
     weft_block_copier_fini(&s->copier);
