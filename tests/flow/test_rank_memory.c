@@ -160,8 +160,8 @@ static void planned_is_resident(void **state)
                 "%-24s rank %d: planned %lld, %lld of it shared, grown %lld: %+.2f %%\n",
                 row[i].words, r, (long long)out[r].planned, (long long)out[r].shared,
                 (long long)out[r].grown, 100 * off);
-            if (!(fabs(off) <
-                  0.02)) /* rank 0 has a buffer for files that it reads at the end */
+            /* rank 0 plans a buffer for files, which it uses at the end */
+            if (!(fabs(off) < 0.02))
                 fail_msg("%s rank %d: off by %g", row[i].words, r, off);
             shared += out[r].shared;
             planned += out[r].planned;
