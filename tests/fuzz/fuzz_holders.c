@@ -81,9 +81,9 @@ static weft_state *make_state(void)
                         .shape = {.n = 2, .d = {4, 6}}, .n = {1, 2}, .run = {rows, columns}};
     const weft_part         b   = {.shape = {.n = 1, .d = {9}}, .n = {1}, .run = {some}};
     const weft_state_tensor t[] = {
-        {"a", WEFT_DTYPE_F32, a.shape, &a, 0},
-        {"b", WEFT_DTYPE_BF16, b.shape, &b, 64},
-        {"c", WEFT_DTYPE_F32, {.n = 3, .d = {1 << 20, 1 << 20, 1000}}, NULL, 0}};
+        {"a", WEFT_DTYPE_F32, a.shape, &a, 0, false},
+        {"b", WEFT_DTYPE_BF16, b.shape, &b, 64, false},
+        {"c", WEFT_DTYPE_F32, {.n = 3, .d = {1 << 20, 1 << 20, 1000}}, NULL, 0, false}};
     weft_state *s;
     if (weft_state_create(NULL, 128, &s) != WEFT_OK) abort();
     for (size_t i = 0; i < sizeof t / sizeof *t; i++)

@@ -93,7 +93,7 @@ static weft_status check_card(const progress_card *c, int rank)
         c->row.n_load <= MAX_LOAD && c->first_step >= 0 && c->steps >= c->first_step &&
         (!c->started || (c->micro_batch > 0 && c->lanes > 0)))
         return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d says nothing of itself that can be", rank);
+    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sent a progress record that is out of range", rank);
 }
 
 /* The row of the newest step, with its loads, in memory of the session. */
