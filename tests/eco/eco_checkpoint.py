@@ -65,6 +65,16 @@ def the_same_bytes(s):
     return first
 
 
+def where_host_code_cannot_read(s, whole):
+    """On a device whose memory this process may not touch, on one rank and on two: training waits."""
+    for plan in PLANS[:2]:
+        out = s.path("guard-%d" % plan[0])
+        r = weft("run", "--nproc-per-node", str(plan[0]), *words(job_of(s, out)), *plan[1:], "--quiet",
+                 env={"WEFT_DEVICE": "guard"})
+        check(r.code == 0 and not r.err, "guard device, %s: %s" % (plan[1], r))
+        same(differing(whole, files(out)), [], "guard device, %s: files that differ" % plan[1])
+
+
 def goes_on_elsewhere(s, whole):
     """From step 4 of two ranks, on one rank and on three."""
     for plan in (PLANS[0], PLANS[2]):
@@ -118,6 +128,7 @@ def killed(s, whole):
 with Scratch("checkpoint") as s:
     whole = the_same_bytes(s)
     if whole:
+        where_host_code_cannot_read(s, whole)
         goes_on_elsewhere(s, whole)
         killed(s, whole)
     end()

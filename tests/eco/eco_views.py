@@ -1,7 +1,7 @@
 """Ranks are killed while a job runs with recover: on: the job goes on with another process in their
 place, and every loss and the hash of the weights are those of the undisturbed run, bit by bit.
 
-    WEFT_VIEWS_SECONDS  how long to go on with random kills (10)
+    WEFT_VIEWS_SECONDS  how long to go on with random kills (10, sanitized 3)
     WEFT_VIEWS_SEED     what they are drawn from (drawn)
     WEFT_VIEWS_TABLE    a file for the pauses by phase, as CSV"""
 import json
@@ -12,9 +12,9 @@ import subprocess
 import sys
 import time
 
-from eco import ROOT, WEFT, Scratch, check, end, same
+from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 
-SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "10"))
+SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "3" if SANITIZED else "10"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 LIMIT_S = 120  # for a run that does not end
 

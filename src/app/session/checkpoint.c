@@ -601,7 +601,10 @@ weft_status weft_session__save(weft_session *s)
 
 weft_status weft_session__start_save(weft_session *s)
 {
-    bool alone, async = s->job.checkpoint.async && !s->now->devices.n_gpu;
+    bool alone;
+    /* Where host code cannot read the state this thread copies it, and training waits. */
+    bool async =
+        s->job.checkpoint.async && !s->now->devices.n_gpu && s->device->host_access;
     WEFT_TRY(weft_session__settle_save(s));
     if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(choose_way(s, &alone));

@@ -77,7 +77,8 @@ weft_status weft_cluster_learn(const weft_cluster *c, const weft_timing *t, int 
     WEFT_TRY(weft_cluster__copy(c, &d));
     int known = d->n_timing;
     for (int i = 0; i < n; i++) {
-        weft_timing *was = bsearch(&t[i], d->timing, (size_t)known, sizeof *t, by_all);
+        weft_timing *was =
+            known ? bsearch(&t[i], d->timing, (size_t)known, sizeof *t, by_all) : NULL;
         if (was)
             was->s = t[i].s;
         else
