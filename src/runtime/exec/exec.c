@@ -40,7 +40,9 @@ weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     e->p         = p;
     e->o         = *o;
-    e->held_step = e->arrived = e->passed = -1;
+    e->held_step = -1;
+    e->arrived   = -1;
+    e->passed    = -1;
     if (!o->device[0]) e->o.device[0] = weft_device_cpu();
     if (e->o.trace < 0) e->o.trace = 0;
     pthread_mutex_init(&e->lock, NULL);

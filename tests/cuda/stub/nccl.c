@@ -296,7 +296,8 @@ static bool move_some(communicator *c, transfer *x)
                              : x->p + (x->done - sizeof x->h);
         if (x->sends) {
             memcpy(b->data + at, mine, n);
-            x->end = b->sent += n;
+            b->sent += n;
+            x->end = b->sent;
         } else {
             if (in_head && memcmp((char *)&x->h + x->done, b->data + at, n)) {
                 fail(c, BAD_USAGE, "calls of two ranks differ");
