@@ -355,7 +355,7 @@ static weft_status work_in_a_crowd(rank_state *r)
     net_end         *e = r->c->impl;
     float            x = 1, refused = 0;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    for (int i = 0; i < 20000 && refused < N_SILENT * r->n; i++) {
+    for (int i = 0; i < 20000 && refused < (float)(N_SILENT * r->n); i++) {
         x = 1;
         WEFT_TRY(
             weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
@@ -366,7 +366,7 @@ static weft_status work_in_a_crowd(rank_state *r)
         usleep(1000);
     }
     for (int i = 0; i < N_SILENT; i++) close(silent[i]);
-    if (refused < N_SILENT * r->n)
+    if (refused < (float)(N_SILENT * r->n))
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "%g of them are closed", (double)refused);
     return WEFT_OK;
 }

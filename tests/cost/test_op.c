@@ -64,9 +64,10 @@ static void rows_that_begin_anywhere(void **state)
 static void groups(void **state)
 {
     (void)state;
-    weft_cost_fabric f = {
-        .domain = 8, .in = {1e-6, 1e11, 0, 0, 0}, .out = {1e-5, 1e10, 0, 0, 0}};
-    weft_cost_group in = {8, 1}, wide = {8, 8}, both = {16, 1};
+    weft_cost_fabric f  = {.domain = 8,
+                           .in     = {.alpha_s = 1e-6, .Bps = 1e11},
+                           .out    = {.alpha_s = 1e-5, .Bps = 1e10}};
+    weft_cost_group  in = {8, 1}, wide = {8, 8}, both = {16, 1};
     near(weft_cost_group_seconds(&f, in, WEFT_ALL_REDUCE, 1e9),
          6e-6 + 2 * 0.875 * 1e9 / 1e11);
     /* one member a domain: each has its own wire */

@@ -272,8 +272,8 @@ static void planning_reads_the_model_once(void **state)
         "plan --cluster '2 x (2 x a100-80g)' --batch 16 --seq 32 -o %s/plan.json",
         "plan --cluster '1 x (2 x a100-80g)' --batch 16 --seq 32 --was %s/plan.json",
         "plan --cluster '2 x (2 x a100-80g)' --batch 16 --seq 32 --emit megatron",
-        "plan --cluster '1 x (2 x a100-80g) + 1 x (2 x v100-32g)' --batch 16 --seq 32 "
-        "--html %s/plan.html --json",
+        ("plan --cluster '1 x (2 x a100-80g) + 1 x (2 x v100-32g)' --batch 16 --seq 32 "
+         "--html %s/plan.html --json"),
         "sim --cluster '1 x (2 x a100-80g)' --batch 16 --seq 32 dp=2",
     };
     const char *dir = *state;

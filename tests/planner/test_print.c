@@ -71,7 +71,8 @@ static void check_question(const char *model, const char *line, int batch, int s
         engine ? "plans of this search space" : "plans without overlap_param_gather";
     assert_non_null(strstr(text.s, of)); /* what is bounded, bound or not */
     if (a->bound_s > 0) assert_non_null(strstr(json.s, "\"bound_of\": \"plans "));
-    if (!a->bound_s) assert_non_null(strstr(json.s, "\"bound_s\": null, \"gap\": null"));
+    if (a->bound_s == 0)
+        assert_non_null(strstr(json.s, "\"bound_s\": null, \"gap\": null"));
     if (engine) {
         assert_int_equal(!strncmp(text.s, "no step of ", 11), unmeasured);
         assert_int_equal(strstr(json.s, "\"engine_ran_there\": false") != NULL,

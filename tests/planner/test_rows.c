@@ -28,7 +28,7 @@ typedef struct sums {
 
 static bool is_fired(const weft_program *p, int actor)
 {
-    weft_stream_kind s = p->actor[actor].stream;
+    weft_stream_kind s = (weft_stream_kind)p->actor[actor].stream;
     for (int i = 0; i < p->stream[s].n_firing; i++)
         if (p->stream[s].firing[i].actor == actor && p->stream[s].firing[i].micro >= 0)
             return true;
@@ -325,7 +325,7 @@ static void unlike_layers(void **state)
             weft_layer_spans_print(m.whole[k].span, m.whole[k].n_span, &excluded);
             job  j        = {.model = table[f].model,
                              .seq   = table[f].seq,
-                             .v     = {2 << k % 2, 1, 1, 0, 4, k % 3, k},
+                             .v     = {2 << k % 2, 1, 1, 0, 4, (weft_cost_recompute)(k % 3), k},
                              .whole = excluded.s,
                              .c     = c};
             char why[200] = "";

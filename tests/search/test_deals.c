@@ -148,8 +148,8 @@ static void slow_machines_help(void **state)
     static const char *const cluster[] = {"2 x (8 x a100-80g) + 2 x (8 x h100-80g)",
                                           "1 x (8 x v100-32g) + 3 x (8 x a100-80g)",
                                           "2 x (8 x v100-32g) + 2 x (8 x h100-80g)",
-                                          "1 x (8 x t4) + 1 x (8 x v100-32g) + 2 x (8 x "
-                                          "h100-80g)"};
+                                          ("1 x (8 x t4) + 1 x (8 x v100-32g) + 2 x "
+                                           "(8 x h100-80g)")};
     sizes                    z         = {48, 1600, 25, 1024, 50304, 0, 2048};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(cluster); i++) {

@@ -436,8 +436,8 @@ static void mixed_machines_gain(void **state)
                                           "2 x (8 x a100-80g) + 2 x (8 x h100-80g)",
                                           "2 x (8 x t4) + 2 x (8 x a100-80g)",
                                           "1 x (8 x v100-32g) + 3 x (8 x a100-80g)",
-                                          "1 x (8 x t4) + 1 x (8 x v100-32g) + 2 x (8 x "
-                                          "h100-80g)"};
+                                          ("1 x (8 x t4) + 1 x (8 x v100-32g) + 2 x "
+                                           "(8 x h100-80g)")};
     sizes                    z         = {32, 4096, 32, 2048, 50000, 0, 512};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(cluster); i++) {
