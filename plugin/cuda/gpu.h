@@ -131,7 +131,7 @@ void        weft_cuda_captured_free(weft_captured *g);
 weft_status weft_cuda_branch_open(weft_cuda_gpu *g, weft_cuda_branch *b);
 void        weft_cuda_branch_close(weft_cuda_gpu    *g,
                                    weft_cuda_branch *b); /* all zero: nothing */
-/* What b gets from now on comes after what `from` has so far; event: any that nobody needs. */
+/* What b gets from now on comes after what `from` has so far; event: any that is not in use. */
 weft_status weft_cuda_branch_fork(weft_cuda_gpu *g, weft_cuda_branch *b,
                                   weft_cuda_handle from, weft_cuda_handle event);
 /* Event e gets a record in the running capture. */

@@ -27,7 +27,7 @@ enum {
     STAGED_RANKS  = 16,
     STAGED_ROUNDS = 8, /* of which pieces may be in device memory */
     STAGED_ALIGN  = 256,
-    STAGED_EMPTY  = 1, /* bits of a flag: both, nobody waits any more */
+    STAGED_EMPTY  = 1, /* bits of a flag; with both set no stream waits on it */
     STAGED_FULL   = 2
 };
 

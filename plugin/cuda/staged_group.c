@@ -268,7 +268,8 @@ out:
     return st;
 }
 
-/* Nobody's copies are under way to memory that others have let go. */
+/* Unless broken, returns when all members have closed the group: no copy between two of them is in
+ * flight then. */
 void weft_cuda_staged_close_group(weft_device_group *g, bool broken)
 {
     staged_end         *e = g->end;

@@ -3,9 +3,6 @@
 #include <math.h>
 
 #include "graph/sums.h"
-#include "partition/partition.h"
-#include "shard/shard.h"
-#include "strategy/strategy.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -33,29 +30,13 @@ static void open_job(test_job *j, test_job_options o)
 static weft_program *make_rank(const test_job *j, const join_plan *plan, int rank,
                                int join_width)
 {
-    weft_partition_options po = {.n_micro    = j->o.n_micro,
-                                 .n_lane     = 2,
-                                 .dp         = plan->words ? 0 : plan->dp,
-                                 .pp         = plan->pp,
-                                 .rank       = rank,
-                                 .join_width = join_width};
-    weft_sharding         *s  = NULL;
-    weft_arena            *a;
-    weft_program          *p;
-    assert_ok(weft_arena_create(&a));
-    if (plan->words) {
-        weft_strategy      h;
-        weft_shard_options o;
-        assert_ok(weft_strategy_parse(plan->words, &h));
-        assert_ok(weft_shard_expand(&h, j->training.graph, NULL, 0, a, &o));
-        o.n_mesh = 1;
-        if (plan->dp) o.lanes = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
-        assert_ok(weft_shard_propagate(j->training.graph, &o, &s));
-    }
-    assert_ok(weft_partition_program(j->training.graph, s, &po, &p));
-    weft_sharding_destroy(s);
-    weft_arena_destroy(a);
-    return p;
+    weft_partition_options o = {.n_micro    = j->o.n_micro,
+                                .n_lane     = 2,
+                                .dp         = plan->words ? 0 : plan->dp,
+                                .pp         = plan->pp,
+                                .rank       = rank,
+                                .join_width = join_width};
+    return test_job_compile(j, plan->words, plan->dp > 0, &o);
 }
 
 static test_result run_plan(const test_job *j, const join_plan *plan, int join_width)

@@ -12,6 +12,8 @@
 #include "exec/exec.h"
 #include "program/own.h"
 #include "program/talk.h"
+#include "shard/shard.h"
+#include "strategy/strategy.h"
 #include "support/exec.h"
 #include "support/test.h"
 
@@ -341,6 +343,28 @@ static void must_balance(weft_program **p, int n)
     }
     weft_arena_destroy(a);
     assert_int_equal(sum, 0);
+}
+
+weft_program *test_job_compile(const test_job *j, const char *words, bool by_lanes,
+                               const weft_partition_options *o)
+{
+    weft_sharding *s = NULL;
+    weft_arena    *a;
+    weft_program  *p;
+    assert_ok(weft_arena_create(&a));
+    if (words) {
+        weft_strategy      h;
+        weft_shard_options so;
+        assert_ok(weft_strategy_parse(words, &h));
+        assert_ok(weft_shard_expand(&h, j->training.graph, NULL, 0, a, &so));
+        so.n_mesh = 1;
+        if (by_lanes) so.lanes = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
+        assert_ok(weft_shard_propagate(j->training.graph, &so, &s));
+    }
+    assert_ok(weft_partition_program(j->training.graph, s, o, &p));
+    weft_sharding_destroy(s);
+    weft_arena_destroy(a);
+    return p;
 }
 
 test_result test_job_run(const test_job *j, weft_program **p, int n, int n_thread)

@@ -9,6 +9,7 @@
 
 #include "graph/train.h"
 #include "model/model.h"
+#include "partition/partition.h"
 #include "program/program.h"
 
 enum {
@@ -41,6 +42,9 @@ typedef struct test_result {
 
 void test_job_open(test_job *j, const char *model, test_job_options o);
 void test_job_close(test_job *j);
+/* A rank's program.  words: of a sharding; NULL: none.  by_lanes: lanes lie on its dp axis. */
+weft_program *test_job_compile(const test_job *j, const char *words, bool by_lanes,
+                               const weft_partition_options *o);
 /* Verifies the n programs as a set, runs them for TEST_STEPS steps and destroys them.  All ranks
  * must have the same loss and norm, and the same bits where two of them hold one tensor. */
 test_result test_job_run(const test_job *j, weft_program **p, int n, int n_thread);

@@ -185,7 +185,7 @@ static weft_status start_slot(weft_launch__run *l, int r)
     c->line    = -1;
     c->error.n = 0;
     c->code = c->order  = 0;
-    c->told             = false;
+    c->reported         = false;
     c->killed_s         = 0;
     l->agent->begun[r]  = true;
     l->agent->failed[r] = false;
@@ -203,7 +203,8 @@ static weft_status send_view(weft_launch__run *l, uint32_t epoch)
     WEFT_TRY(weft_comm_shm_create(l->n, &a->epoch));
     weft_comm_shm_set_epoch(a->epoch, epoch);
     a->outcome = (weft_incident_outcome){.epoch = epoch, .decided_s = weft_clock_s()};
-    for (int r = 0; r < l->n; r++) /* who cannot be told is gone, or will not answer */
+    for (int r = 0; r < l->n;
+         r++) /* a send that fails: the rank has ended, or is lost soon */
         if (l->c[r].line >= 0)
             (void)weft_line_put(l->c[r].line, &m, weft_comm_shm_fd(a->epoch));
     return WEFT_OK;

@@ -26,7 +26,7 @@ typedef struct weft_incident_outcome {
     uint32_t    epoch;     /* that went on */
     int64_t     step;      /* its first committed one */
     double      decided_s; /* when the view was sent */
-    /* when the last rank was there; 0: nobody said */
+    /* when the last rank was there; 0: unknown */
     double at_s[WEFT_N_LINE_PHASE];
     double committed_s; /* 0: it did not go on */
 } weft_incident_outcome;

@@ -146,7 +146,7 @@ static void send_news(weft_launch_member *m, weft_line_kind kind, int64_t step,
     weft_line_send(m->line, &x);
 }
 
-/* Steps are told by a word in shared memory, the first of an epoch also by a message. */
+/* A rank reports steps in a word of shared memory, the first of an epoch also by a message. */
 static void tell_step(weft_launch_member *m, int64_t step)
 {
     if (m->slot) atomic_store(&m->slot->step, step);

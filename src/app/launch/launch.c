@@ -316,7 +316,7 @@ static void reap(weft_launch__run *l)
             if (l->c[r].pid == p) note_end(l, r, how);
 }
 
-/* What ranks are told when the launcher is: a lost terminal means an orderly end. */
+/* The signal that ranks get for one of the launcher: a lost terminal means an orderly end. */
 static int passed_on(int sig)
 {
     return sig == SIGHUP || sig == SIGUSR1 ? SIGTERM : sig;
@@ -511,17 +511,18 @@ static int next_error(const weft_launch__run *l, int after)
     return best;
 }
 
-/* Ranks that made of themselves the same mistake as r: told once, with r's. */
+/* Ranks with the same error as r: reported once, with it. */
 static int tell_same(weft_launch__run *l, int r)
 {
     const weft_launch__child *c = &l->c[r];
     int                       n = 0;
     for (int i = 0; i < l->n; i++) {
         weft_launch__child *x = &l->c[i];
-        if (i == r || !x->order || x->told || !x->error.n || x->code != c->code) continue;
+        if (i == r || !x->order || x->reported || !x->error.n || x->code != c->code)
+            continue;
         if (c->code == WEFT_LAUNCH_PEER || x->error.n != c->error.n) continue;
-        x->told = !memcmp(x->error.s, c->error.s, c->error.n);
-        n += x->told;
+        x->reported = !memcmp(x->error.s, c->error.s, c->error.n);
+        n += x->reported;
     }
     return n;
 }
@@ -552,10 +553,10 @@ static int report(weft_launch__run *l)
         after                 = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
         if (!code) code = c->code == WEFT_LAUNCH_PEER ? 1 : c->code;
         char *s = c->error.s, *save = NULL, more[32] = "";
-        if (c->told) continue;
+        if (c->reported) continue;
         if (l->stopped_by &&
             (c->code == 128 + passed_on(l->stopped_by) || c->code == WEFT_LAUNCH_PEER))
-            continue; /* ended as it was told to, or saw others end so */
+            continue; /* it ended on request, or because others did */
         int same = tell_same(l, r);
         if (same) snprintf(more, sizeof more, " and %d more", same);
         if (!s || !*s)

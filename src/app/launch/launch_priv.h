@@ -19,7 +19,7 @@ typedef struct weft_launch__child {
     int       line;       /* control connection, or -1 */
     weft_text partial[2]; /* what came without a newline yet */
     weft_text error;      /* lines with errors, kept for the end */
-    bool      told;       /* another rank said the same */
+    bool      reported;   /* with the same error of another rank */
     FILE     *log;
     int       code;  /* once ended */
     int       order; /* the how-many-th to fail, from 1; 0: it did not */
