@@ -191,6 +191,8 @@ foreach(name ${on_time})
         set_tests_properties(${name} PROPERTIES RESOURCE_LOCK clock)
     endif()
 endforeach()
+# Two clusters of it count their jobs alike, and so choose the same port.
+set_tests_properties(hosts_slurm PROPERTIES RESOURCE_LOCK slurm)
 # What another process of the machine can make fail by taking the cores for a while: tools/test.sh runs it once more.
 foreach(name ${on_time} ${waiting} ${half} test_overlap test_measure test_compile test_agree test_signals)
     if(name IN_LIST all_tests)
