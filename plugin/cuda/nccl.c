@@ -164,17 +164,38 @@ static weft_status wait_until(weft_device_group *g, int *code, double limit_s, b
     return WEFT_OK;
 }
 
-weft_status weft_cuda_nccl_settle(weft_device_group *g, int code, const char *what)
+static weft_status fail_late(const weft_device_group *g, const char *what)
 {
     char ranks[96];
+    return WEFT_FAIL(WEFT_ERR_PEER, "%s of %s is not over after %.3g s", what,
+                     weft_cuda_nccl_print_ranks(g, ranks, sizeof ranks),
+                     g->end->comm->timeout_s);
+}
+
+weft_status weft_cuda_nccl_settle(weft_device_group *g, int code, const char *what)
+{
     bool late;
     if (code == WEFT_NCCL_OK) return WEFT_OK;
     WEFT_TRY(wait_until(g, &code, g->end->comm->timeout_s, &late));
-    if (late)
-        return WEFT_FAIL(WEFT_ERR_PEER, "%s of %s is not over after %.3g s", what,
-                         weft_cuda_nccl_print_ranks(g, ranks, sizeof ranks),
-                         g->end->comm->timeout_s);
+    if (late) return fail_late(g, what);
     return code ? fail_nccl(g, code, what) : WEFT_OK;
+}
+
+weft_status weft_cuda_nccl_wait(weft_device_group *g, weft_cuda_handle event,
+                                const char *what)
+{
+    double until_s = weft_clock_s() + g->end->comm->timeout_s;
+    int    code;
+    while ((code = weft_cuda_cu.EventQuery(event)) == WEFT_CUDA_NOT_READY) {
+        int failed = 0;
+        if (weft_cuda_nccl_get()->async_error(g->comm, &failed) == WEFT_NCCL_OK &&
+            failed && failed != WEFT_NCCL_IN_PROGRESS)
+            return fail_nccl(g, failed, what);
+        WEFT_TRY(weft_comm_check(g->end->comm));
+        if (weft_clock_s() > until_s) return fail_late(g, what);
+        sleep_briefly();
+    }
+    return weft_cuda_check(code, "EventQuery");
 }
 
 /* ---- opening ---- */
@@ -310,6 +331,7 @@ static weft_status open_group(weft_device_comm *dc, const weft_device_group_spec
     WEFT_GO(make_group(dc, spec, &g));
     if (spec->bytes) WEFT_GO(weft_cuda_nccl_open_channel(g, spec));
     WEFT_GO(connect_group(g, spec->meeting));
+    if (spec->bytes) WEFT_GO(weft_cuda_nccl_connect_channel(g));
     link_group(dc->impl, g);
     *out = g;
     return WEFT_OK;

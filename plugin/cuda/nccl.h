@@ -72,6 +72,9 @@ struct weft_device_call {
 /* Everything that the communicator was given has been issued.  code: what a call of NCCL returned;
  * what: its name, for the error.  The lock is held. */
 weft_status weft_cuda_nccl_settle(weft_device_group *g, int code, const char *what);
+/* The event is over: at most timeout_s.  The lock is held. */
+weft_status weft_cuda_nccl_wait(weft_device_group *g, weft_cuda_handle event,
+                                const char *what);
 /* After an abort: why. */
 weft_status weft_cuda_nccl_ended(const weft_device_group *g);
 /* "ranks 0, 2, 3" */
@@ -91,6 +94,8 @@ weft_status weft_cuda_nccl_write_progress(const weft_device_call *c,
 /* nccl_message.c: channels. */
 weft_status weft_cuda_nccl_open_channel(weft_device_group            *g,
                                         const weft_device_group_spec *spec);
+/* Both ends, once their communicator is there: no later call waits for the other end's. */
+weft_status weft_cuda_nccl_connect_channel(weft_device_group *g);
 void        weft_cuda_nccl_close_channel(weft_device_group *g);
 weft_status weft_cuda_nccl_prepare_message(weft_device_group *g, weft_comm_side side,
                                            const weft_memory *at, weft_device_call **out);

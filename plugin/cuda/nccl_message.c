@@ -3,7 +3,10 @@
  * ncclSend ends when its receiver has come, but the schedule of a pipeline counts on credits
  * messages that may wait unreceived (weft_instr.credits).  So a send copies the message to a slot,
  * and a branch of the stream sends slots in their order; a slot is filled again after its last
- * message has gone.  A receive is an ncclRecv in the order of its stream. */
+ * message has gone.  A receive is an ncclRecv in the order of its stream.
+ *
+ * NCCL connects two ranks in the first call between them, in which the host of each waits for the
+ * other: that is one of its own, where the channel is opened and both are there. */
 #include <stdlib.h>
 
 #include "nccl.h"
@@ -20,17 +23,41 @@ static weft_status open_slots(weft_device_group *g, int n)
     if (!g->slot) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(d->alloc(d, WEFT_SPACE_DEVICE, n * g->slot_bytes, &g->ring));
     g->end->bytes += g->ring.bytes;
-    CU_TRY(EventCreate, &g->filled, NO_TIMING);
     for (; g->n_slot < n; g->n_slot++)
         CU_TRY(EventCreate, &g->slot[g->n_slot].sent, NO_TIMING);
-    return weft_cuda_branch_open(weft_cuda_gpu_of(d), &g->branch);
+    return WEFT_OK;
 }
 
 weft_status weft_cuda_nccl_open_channel(weft_device_group            *g,
                                         const weft_device_group_spec *spec)
 {
     g->slot_bytes = (spec->bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+    CU_TRY(EventCreate, &g->filled, NO_TIMING);
+    WEFT_TRY(weft_cuda_branch_open(weft_cuda_gpu_of(g->end->device), &g->branch));
     return g->me == 0 ? open_slots(g, spec->credits > 1 ? spec->credits : 1) : WEFT_OK;
+}
+
+static weft_status connect_locked(weft_device_group *g)
+{
+    const weft_cuda_nccl *l  = weft_cuda_nccl_get();
+    void                 *at = g->stop_copy.address; /* of a channel: nobody's */
+    weft_cuda_handle      on = g->branch.stream;
+    size_t                n  = sizeof *g->aborted;
+    WEFT_TRY(g->me
+                 ? weft_cuda_nccl_settle(g, l->recv(at, n, WEFT_NCCL_U8, 0, g->comm, on),
+                                         "the first ncclRecv")
+                 : weft_cuda_nccl_settle(g, l->send(at, n, WEFT_NCCL_U8, 1, g->comm, on),
+                                         "the first ncclSend"));
+    CU_TRY(EventRecord, g->filled, on);
+    return weft_cuda_nccl_wait(g, g->filled, "the first message");
+}
+
+weft_status weft_cuda_nccl_connect_channel(weft_device_group *g)
+{
+    pthread_mutex_lock(&g->lock);
+    weft_status st = connect_locked(g);
+    pthread_mutex_unlock(&g->lock);
+    return st;
 }
 
 /* Of a group that is none: nothing. */

@@ -4,7 +4,9 @@
  *
  * It refuses what the real library refuses or hangs on: calls that differ between ranks or come in
  * another order, a communicator that is used before all ranks have come, or destroyed while graphs
- * have its calls.  Its sums go from the last rank to the first, each rounded: not our order.
+ * have its calls.  The first call between two ranks, and the first collective, are in progress
+ * until the others have given theirs: connections are made then.  Its sums go from the last rank to
+ * the first, each rounded: not our order.
  *
  *     WEFT_STUB_NCCL_VERSION=22809     what it says it is
  *     WEFT_STUB_NCCL_ABSENT=r          rank r of a communicator never comes
@@ -65,6 +67,8 @@ typedef struct box {
 typedef struct world {
     _Atomic int n_rank, n_joined;
     _Atomic int there[MAX_RANK];
+    /* first calls that were given: of a pair [from][to] by sender and receiver; collectives */
+    _Atomic int asked[MAX_RANK][MAX_RANK][2], n_asked;
     box         way[MAX_RANK][MAX_RANK]; /* [from][to] */
 } world;
 
@@ -81,8 +85,8 @@ typedef struct communicator {
     world      *w;
     char        name[ID_BYTES];
     int         n, me;
-    bool        blocking, dead;
-    int         error; /* asynchronous */
+    bool        blocking, dead, asked; /* asked: it gave a collective */
+    int         error;                 /* asynchronous */
     const void *running;
     uint64_t    sequence; /* of calls so far */
     char        text[200];
@@ -391,9 +395,40 @@ static int give_batch(communicator *c, void *stream)
     return code ? fail(c, CUDA_ERROR, "the stub driver refuses") : OK;
 }
 
-static int give_pending(void)
+/* ---- connections ---- */
+
+static void ask(communicator *c, const entry *e)
+{
+    if (e->kind == SEND) c->w->asked[c->me][e->peer][0] = 1;
+    if (e->kind == RECV) c->w->asked[e->peer][c->me][1] = 1;
+    if (e->kind <= RECV || c->asked) return;
+    c->asked = true;
+    c->w->n_asked++;
+}
+
+static bool is_connected(const communicator *c)
+{
+    for (int r = 0; r < c->n; r++) {
+        _Atomic int *to = c->w->asked[c->me][r], *from = c->w->asked[r][c->me];
+        if ((to[0] && !to[1]) || (from[1] && !from[0])) return false;
+    }
+    return !c->asked || c->w->n_asked >= c->n;
+}
+
+static int connect_pending(void)
 {
     int code = OK;
+    for (int i = 0; i < n_pending; i++) ask(pending_on[i].c, &pending[i]);
+    for (int i = 0; i < n_pending; i++) {
+        while (pending_on[i].c->blocking && !is_connected(pending_on[i].c)) usleep(100);
+        if (!is_connected(pending_on[i].c)) code = IN_PROGRESS;
+    }
+    return code;
+}
+
+static int give_pending(void)
+{
+    int code = OK, connected = connect_pending();
     for (int i = 0; i < n_pending && !code; i++) {
         bool seen = false;
         for (int k = 0; k < i && !seen; k++)
@@ -402,7 +437,7 @@ static int give_pending(void)
         if (!seen) code = give_batch(pending_on[i].c, pending_on[i].stream);
     }
     n_pending = 0;
-    return code;
+    return code ? code : connected;
 }
 
 static int put_call(communicator *c, void *stream, entry e)
@@ -515,7 +550,8 @@ ROW(int, ncclCommInitRankConfig,
 
 ROW(int, ncclCommGetAsyncError, (communicator * c, int *code))
 {
-    *code = c->error ? c->error : c->w && c->w->n_joined < c->n ? IN_PROGRESS : OK;
+    bool ready = c->w->n_joined >= c->n && is_connected(c);
+    *code      = c->error ? c->error : ready ? OK : IN_PROGRESS;
     return OK;
 }
 
