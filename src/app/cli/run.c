@@ -10,13 +10,14 @@
 #include "comm/rdzv.h"
 #include "launch/join.h"
 #include "launch/launch.h"
+#include "launch/supervise.h"
 #include "session/say.h"
 
 static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_run = {
     .name  = "run",
-    .usage = "--nproc-per-node N [JOB [KEY=VALUE ...]] [options]",
+    .usage = "--nproc-per-node N [JOB [KEY=VALUE ...] | -- PROGRAM ...] [options]",
     .about = "start ranks on this host, or on several, and run a job on them",
     .more =
         "Each rank is a process with its share of the cores.  What a rank says comes "
@@ -40,7 +41,14 @@ const weft_cli_command weft_cli_run = {
         "and named.  A second signal kills at once, but for SIGUSR1 and SIGTERMs within "
         "2 s, as\n"
         "batch systems send them: sbatch --signal=USR1@120 saves before the time limit.\n"
-        "--check runs collectives between the ranks instead of a job.",
+        "--check runs collectives between the ranks instead of a job.\n"
+        "Behind -- stands any program that torchrun can start: it gets the same "
+        "variables\n"
+        "(RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...).  A rank that "
+        "fails ends\n"
+        "the others, and all start again, at most --max-restarts times, to go on from "
+        "their own\n"
+        "checkpoint; exit code 1 where they still fail.",
     .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",
     .run     = run,
 };
@@ -55,6 +63,8 @@ typedef struct run_options {
     const char             *log_dir, *rdzv, *addr, *cluster;
     weft_comm_token_options token;
     char *const            *argv; /* as it was given, up to NULL */
+    char *const *program;         /* what stands behind --, up to NULL; NULL: nothing */
+    int64_t      max_restarts;    /* of the program */
 } run_options;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -261,17 +271,24 @@ static weft_launch_policy find_policy(const run_options *o)
     return on && cpu && o->n_node == 1 ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
 
-static int start(const run_options *o)
+static int check_numbers(const run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
-    char                    at[280];
     if (o->n_rank < 1 || o->n_rank > 1024)
         return weft_cli_usage(c, "--nproc-per-node: from 1 to 1024");
     if (o->n_node < 1 || o->n_node * o->n_rank > 1 << 20)
         return weft_cli_usage(c, "--nnodes: at least 1, and at most a million ranks");
     if (o->node >= o->n_node)
         return weft_cli_usage(c, "--node-rank: from 0 to --nnodes less 1");
-    int code = find_rdzv(o, at, sizeof at);
+    return -1;
+}
+
+static int start(const run_options *o)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    char                    at[280];
+    int                     code = check_numbers(o);
+    if (code < 0) code = find_rdzv(o, at, sizeof at);
     if (code >= 0) return code;
     if (o->n_node > 1) { /* one line now rather than one of each rank */
         weft_comm_token token;
@@ -289,6 +306,32 @@ static int start(const run_options *o)
                               .rdzv         = *at ? at : NULL,
                               .token        = o->token};
     weft_status         st = weft_launch((int)o->n_rank, o->argv, &l, &code);
+    return st == WEFT_OK ? code : weft_cli_fail(c, st);
+}
+
+/* A program of another engine, as torchrun would run it. */
+static int supervise(const run_options *o)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    char                    at[280];
+    int                     code = check_numbers(o);
+    if (code < 0) code = find_rdzv(o, at, sizeof at);
+    if (code >= 0) return code;
+    if (o->max_restarts > 1000)
+        return weft_cli_usage(c, "--max-restarts: from 0 to 1000");
+    if (o->n_node > 1 && o->max_restarts)
+        return weft_cli_usage(c,
+                              "--max-restarts: for one host; ranks of several hosts are "
+                              "not started again together");
+    weft_launch_options l  = {.program      = o->program,
+                              .max_restarts = (int)o->max_restarts,
+                              .log_dir      = o->log_dir,
+                              .grace_s      = o->grace_s,
+                              .stop_s       = o->grace_s,
+                              .n_node       = (int)o->n_node,
+                              .node         = o->node < 0 ? 0 : (int)o->node,
+                              .rdzv         = *at ? at : NULL};
+    weft_status         st = weft_launch_supervise((int)o->n_rank, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 
@@ -327,6 +370,32 @@ static int check_options(const run_options *o)
                               LEAST_TIMEOUT_S);
     if (weft_job_parse_allow(o->request.allow, &allow) != WEFT_OK)
         return weft_cli_fail(c, WEFT_ERR_ARG);
+    return -1;
+}
+
+/* The program behind --; *argc: what stands before it.  NULL: there is none. */
+static char *const *find_program(int *argc, char **argv)
+{
+    for (int i = 0; i < *argc; i++)
+        if (!strcmp(argv[i], "--")) {
+            char *const *program = i + 1 < *argc ? argv + i + 1 : NULL;
+            *argc                = i;
+            return program;
+        }
+    return NULL;
+}
+
+/* Words and options that only a job has. */
+static int check_program(const run_options *o, int n_word, char **argv)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    if (n_word)
+        return weft_cli_usage(c, "'%s' in front of --: either a job or a program",
+                              argv[0]);
+    if (o->request.check || o->print_plan || o->request.trace || o->cluster)
+        return weft_cli_usage(
+            c, "--check, --print-plan, --trace and --cluster are for jobs, "
+               "not for a program behind --");
     return -1;
 }
 
@@ -374,6 +443,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
            "how long one write or sync of a checkpoint may take (600)"},
           {"grace", 0, WEFT_CLI_REAL, &o.grace_s, "S",
            "how long ranks have to save and stop after a signal (no limit)"},
+          {"max-restarts", 0, WEFT_CLI_INT, &o.max_restarts, "N",
+           "of a program behind --: how often it may start again (0)"},
           {"log-dir", 0, WEFT_CLI_TEXT, &o.log_dir, "DIR", "rank<r>.log for each rank"},
           {"trace", 0, WEFT_CLI_TEXT, &q->trace, "FILE",
            "timeline of the last step, for Perfetto"},
@@ -391,12 +462,18 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     };
     weft_text command = {0};
     char    **shown = make_argv(argc, argv, a); /* before options and words are sorted */
+    o.program       = find_program(&argc, argv);
     if (!shown) return weft_cli_fail(c, weft_arena_status(a));
     o.argv = shown;
     weft_cli_put_command("run", argc, argv, &command);
     q->command = command.s;
     int code   = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code < 0) code = check_options(&o);
+    if (code < 0 && o.program) code = check_program(&o, n_word, argv);
+    if (code < 0 && o.program) code = supervise(&o);
+    if (code < 0 && o.max_restarts)
+        code = weft_cli_usage(
+            c, "--max-restarts: of a program behind --; a job has recover=on");
     if (code < 0 && (!q->check || o.print_plan))
         code = weft_cli_take_words(c, n_word, argv, o.cluster, a, q);
     if (code < 0) code = o.print_plan ? print_plan(&o) : run_ranks(&o);

@@ -45,9 +45,10 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
                          weft_text *t)
 {
     weft_text_add(t,
-                  "{\"time\": %.3f, \"rank\": %d, \"pid\": %d, \"epoch\": %u, \"step\": "
-                  "%lld, \"what\": ",
-                  i->wall_s, i->rank, i->pid, i->epoch, (long long)i->step);
+                  "{\"time\": %.3f, \"rank\": %d, \"pid\": %d, \"epoch\": %u, ", i->wall_s,
+                  i->rank, i->pid, i->epoch);
+    if (i->step >= 0) weft_text_add(t, "\"step\": %lld, ", (long long)i->step);
+    weft_text_add(t, "\"what\": ");
     weft_text_put_quoted(t, i->what);
     weft_text_add(t, ", \"noticed\": ");
     weft_text_put_quoted(t, i->noticed);
@@ -57,8 +58,8 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
         weft_text_add(t, ", \"why\": ");
         weft_text_put_quoted(t, o->why);
     } else {
-        weft_text_add(t, ", \"next_epoch\": %u, \"next_step\": %lld", o->epoch,
-                      (long long)o->step);
+        weft_text_add(t, ", \"next_epoch\": %u", o->epoch);
+        if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
     }
     weft_text_add(t, ", ");
     put_phases(i, o, t);

@@ -12,7 +12,7 @@ typedef struct weft_incident {
     int         rank;
     int         pid;
     uint32_t    epoch;     /* in which it was lost */
-    int64_t     step;      /* the last that was committed before */
+    int64_t     step;      /* the last that was committed before; -1: not known */
     char        what[64];  /* "killed by signal 9 (SIGKILL)" */
     const char *noticed;   /* "waitpid" */
     double      wall_s;    /* when, in seconds since 1970, */
@@ -24,7 +24,7 @@ typedef struct weft_incident_outcome {
     const char *decided;   /* "replace", "end" */
     const char *why;       /* of the end; "": it went on */
     uint32_t    epoch;     /* that went on */
-    int64_t     step;      /* its first committed one */
+    int64_t     step;      /* its first committed one; -1: not known */
     double      decided_s; /* when the view was sent */
     /* when the last rank was there; 0: unknown */
     double at_s[WEFT_N_LINE_PHASE];

@@ -96,6 +96,7 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, int out, int
     if (null >= 0) dup2(null, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    if (l->o->program) weft_launch__be_program(l, r);
     fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
     int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
     set_number("WEFT_RANK", l->first + r);
@@ -161,7 +162,8 @@ static weft_status open_logs(weft_launch__run *l)
         char path[4096];
         snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, l->first + r);
         /* not to wait for a pipe's reader, with signals blocked */
-        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+        int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;
+        int fd  = open(path, how | (l->o->restart ? O_APPEND : O_TRUNC), 0666);
         if (fd >= 0) l->c[r].log = fdopen(fd, "w");
         if (!l->c[r].log) return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", path, strerror(errno));
     }
@@ -178,7 +180,7 @@ static void say_line(weft_launch__run *l, int r, int which, const char *s, size_
         fwrite(s, 1, n, stdout);
         putchar('\n');
         fflush(stdout);
-    } else if (memmem(s, n, ": error: ", 9)) {
+    } else if (!l->o->program && memmem(s, n, ": error: ", 9)) {
         weft_text_put(&c->error, s, n);
         weft_text_put(&c->error, "\n", 1);
     } else {
@@ -240,6 +242,13 @@ static void signal_all(weft_launch__run *l, int sig)
         if (l->c[r].pid) kill(l->c[r].pid, sig);
 }
 
+/* A program of another engine has started processes that nobody else knows. */
+static void kill_now(const weft_launch__run *l, pid_t pid)
+{
+    if (l->o->program) kill(-pid, SIGKILL);
+    kill(pid, SIGKILL);
+}
+
 static void set_kill(weft_launch__run *l, double s)
 {
     double at = weft_clock_s() + s;
@@ -262,14 +271,16 @@ void weft_launch__describe_exit(int how, char *why, size_t n)
         snprintf(why, n, "exit code %d", WEXITSTATUS(how));
 }
 
-static void report_exit(const weft_launch__run *l, int r, int how)
+static void report_exit(const weft_launch__run *l, int r, int pid, int how)
 {
     if (!l->o->report) return;
     l->o->report(l->o->arg,
-                 &(weft_launch_exit){.rank   = l->first + r,
-                                     .code   = l->c[r].code,
-                                     .signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0,
-                                     .killed = l->c[r].killed_s > 0});
+                 &(weft_launch_exit){.rank     = l->first + r,
+                                     .code     = l->c[r].code,
+                                     .signal   = WIFSIGNALED(how) ? WTERMSIG(how) : 0,
+                                     .killed   = l->c[r].killed_s > 0,
+                                     .stopping = l->stopped_by != 0,
+                                     .pid      = pid});
 }
 
 /* A rank that failed: peers see it in shared memory; what follows is the policy's. */
@@ -289,6 +300,7 @@ static void note_failure(weft_launch__run *l, int r, int how)
 
 void weft_launch__end_all(weft_launch__run *l, double grace_s)
 {
+    if (l->o->program && l->kill_at_s <= 0) signal_all(l, SIGTERM);
     set_kill(l, grace_s > 0 ? grace_s : FAIL_GRACE_S);
 }
 
@@ -297,9 +309,10 @@ static void note_end(weft_launch__run *l, int r, int how)
     weft_launch__child *c   = &l->c[r];
     int                 pid = (int)c->pid;
     c->pid                  = 0;
-    c->code                 = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    if (l->o->program) kill(-pid, SIGKILL); /* what it left behind */
+    c->code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
     l->n_running--;
-    report_exit(l, r, how);
+    report_exit(l, r, pid, how);
     if (weft_launch__agent_lost(l, r, pid, how)) return;
     if (c->code)
         note_failure(l, r, how);
@@ -409,7 +422,7 @@ static void kill_ranks(weft_launch__run *l)
         if (!l->at_once && !l->late && now - c->moved_s < FAIL_GRACE_S) continue;
         read_stat(c->pid, &c->cpu_s, &c->state);
         c->killed_s = now;
-        kill(c->pid, SIGKILL);
+        kill_now(l, c->pid);
     }
 }
 
@@ -542,10 +555,18 @@ static void report_killed(const weft_launch__run *l)
     }
 }
 
+static int find_code(const weft_launch__run *l, int code)
+{
+    for (int r = 0; r < l->n && !code; r++)
+        if (l->c[r].code || l->c[r].killed_s > 0) code = l->c[r].code ? l->c[r].code : 1;
+    return code;
+}
+
 static int report(weft_launch__run *l)
 {
     int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
     if (weft_launch__agent_is_done(l)) return code;
+    if (l->o->program) return find_code(l, code); /* what to say is supervise's */
     const char *why = weft_launch__agent_reason(l);
     if (why && *why) fprintf(stderr, "weft run: error: %s\n", why);
     while ((r = next_error(l, after)) >= 0) {
@@ -576,7 +597,8 @@ static int report(weft_launch__run *l)
 
 static void fini(weft_launch__run *l)
 {
-    signal_all(l, SIGKILL);
+    for (int r = 0; l->c && r < l->n; r++)
+        if (l->c[r].pid) kill_now(l, l->c[r].pid);
     for (int r = 0; l->c && r < l->n; r++) {
         weft_launch__child *c = &l->c[r];
         if (c->pid) waitpid(c->pid, NULL, c->killed_s > 0 ? WNOHANG : 0);

@@ -22,7 +22,11 @@
  *     hears that another one does, what is left (stopped, stuck) is killed and named.
  *     Each host's launcher has its own ranks to report on; those of other hosts are named in what
  *     its ranks say.
- * (4) No rank outlives the launcher, however that ends, and no shared memory outlives the ranks. */
+ * (4) No rank outlives the launcher, however that ends, and no shared memory outlives the ranks.
+ * (5) With program, ranks are processes of another engine, which knows nothing of ours: they get
+ *     the variables of weft_launch_program_variables and all cores; a rank that fails ends the
+ *     others by SIGTERM and, after grace_s, SIGKILL; processes that a rank started and left behind
+ *     are killed with it. */
 #ifndef WEFT_LAUNCH_LAUNCH_H
 #define WEFT_LAUNCH_LAUNCH_H
 
@@ -44,6 +48,8 @@ typedef struct weft_launch_exit {
     int  code;   /* its exit code; 128 + signal where one ended it */
     int  signal; /* 0: it ended by itself */
     bool killed; /* by the launcher */
+    bool stopping; /* a signal had told the launcher to end all */
+    int  pid;
 } weft_launch_exit;
 
 typedef struct weft_launch_options {
@@ -61,7 +67,22 @@ typedef struct weft_launch_options {
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
     /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
     weft_comm_token_options token;
+    /* Another engine's program and its arguments, up to NULL, found by PATH; NULL: this one. */
+    char *const *program;
+    int          restart, max_restarts; /* of it: how often it was started again, and may be */
 } weft_launch_options;
+
+typedef struct weft_launch_variable {
+    char name[32], value[64];
+} weft_launch_variable;
+
+enum {
+    WEFT_LAUNCH_N_VARIABLE = 16
+};
+
+/* Variables that torchrun sets for local rank r of n: rank, world, where they meet, restarts. */
+weft_status weft_launch_program_variables(const weft_launch_options *o, int n, int r,
+                                          weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE]);
 
 enum {
     WEFT_LAUNCH_PEER = 76 /* the exit code of a rank that ended because of another one */

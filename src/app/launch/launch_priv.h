@@ -63,6 +63,11 @@ void weft_launch__describe_exit(int how, char *why, size_t n);
 /* Those that are left are killed after grace_s. */
 void weft_launch__end_all(weft_launch__run *l, double grace_s);
 
+/* ---- program.c ---- */
+
+/* This process becomes rank r of another engine's program; does not return. */
+_Noreturn void weft_launch__be_program(const weft_launch__run *l, int r);
+
 /* ---- agent.c: nothing happens in any of these where there is no agent ---- */
 
 weft_status weft_launch__agent_open(weft_launch__run *l);

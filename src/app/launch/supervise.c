@@ -1,0 +1,113 @@
+#include "launch/supervise.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "launch/incident.h"
+
+enum {
+    GRACE_S = 30 /* as torchrun's, between SIGTERM and SIGKILL */
+};
+
+typedef struct supervisor {
+    weft_launch_options o; /* of the ranks that run now */
+    weft_incident failure; /* the first of them that failed; what: "" so far none did */
+    bool          stopping, unable;
+    char          at[32];
+} supervisor;
+
+/* The first failure is the cause; what follows it is our own doing. */
+static void note_exit(void *arg, const weft_launch_exit *e)
+{
+    supervisor    *s = arg;
+    weft_incident *i = &s->failure;
+    s->stopping |= e->stopping;
+    if (!e->code || e->killed || e->stopping || *i->what) return;
+    *i = (weft_incident){.rank      = e->rank,
+                         .pid       = e->pid,
+                         .epoch     = (uint32_t)s->o.restart,
+                         .step      = -1,
+                         .noticed   = "waitpid",
+                         .wall_s    = weft_clock_wall_s(),
+                         .noticed_s = weft_clock_s()};
+    if (e->signal)
+        snprintf(i->what, sizeof i->what, "killed by signal %d (SIG%s)", e->signal,
+                 sigabbrev_np(e->signal));
+    else
+        snprintf(i->what, sizeof i->what, "exit code %d", e->code);
+    s->unable = e->code == 126 || e->code == 127;
+}
+
+/* A port of this host that nobody uses now. */
+static weft_status find_port(char *at, size_t n)
+{
+    struct sockaddr_in a    = {.sin_family = AF_INET};
+    socklen_t          size = sizeof a;
+    a.sin_addr.s_addr       = htonl(INADDR_LOOPBACK);
+    int fd                  = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, size) ||
+        getsockname(fd, (struct sockaddr *)&a, &size)) {
+        int why = errno;
+        if (fd >= 0) close(fd);
+        return WEFT_FAIL(WEFT_ERR_IO, "no free port: %s", strerror(why));
+    }
+    close(fd);
+    snprintf(at, n, "127.0.0.1:%d", ntohs(a.sin_port));
+    return WEFT_OK;
+}
+
+static void write_incident(const supervisor *s, bool again)
+{
+    char                  path[4200];
+    weft_text             t = {0};
+    weft_incident_outcome o = {.decided   = again ? "restart" : "end",
+                               .why       = again       ? ""
+                                            : s->unable ? "the program cannot be started"
+                                            : s->o.max_restarts ? "no restart is left"
+                                                                : "--max-restarts is 0",
+                               .epoch     = (uint32_t)s->o.restart + 1,
+                               .step      = -1,
+                               .decided_s = weft_clock_s()};
+    fprintf(stderr, "weft run: rank %d: %s: %s", s->failure.rank, s->failure.what,
+            again ? "all ranks start again" : o.why);
+    if (again) fprintf(stderr, " (%d of %d)", s->o.restart + 1, s->o.max_restarts);
+    fputc('\n', stderr);
+    if (!s->o.log_dir) return;
+    weft_incident_print(&s->failure, &o, &t);
+    snprintf(path, sizeof path, "%s/incidents.jsonl", s->o.log_dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || weft_io_write(fd, path, t.s, t.n) != WEFT_OK)
+        fprintf(stderr, "weft run: warning: %s: %s\n", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    weft_text_fini(&t);
+}
+
+weft_status weft_launch_supervise(int n, const weft_launch_options *o, int *code)
+{
+    supervisor s     = {.o = *o};
+    s.o.on_rank_exit = WEFT_LAUNCH_END_ALL;
+    s.o.report       = note_exit;
+    s.o.arg          = &s;
+    if (s.o.grace_s <= 0) s.o.grace_s = GRACE_S;
+    if (s.o.stop_s <= 0) s.o.stop_s = GRACE_S;
+    for (bool again = true; again; s.o.restart++) {
+        s.failure = (weft_incident){0};
+        if (!o->rdzv) {
+            WEFT_TRY(find_port(s.at, sizeof s.at));
+            s.o.rdzv = s.at;
+        }
+        WEFT_TRY(weft_launch(n, o->program, &s.o, code));
+        again = *code && !s.stopping && !s.unable && s.o.restart < s.o.max_restarts;
+        if (*s.failure.what && !s.stopping) write_incident(&s, again);
+    }
+    if (*code && !s.stopping) *code = 1;
+    return WEFT_OK;
+}
