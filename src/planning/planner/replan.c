@@ -1,0 +1,414 @@
+#include "planner/replan.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/lanes.h"
+#include "planner/planner_priv.h"
+
+enum {
+    MAX_KEPT      = 64,  /* answers */
+    MANY_REPLICAS = 8,   /* beyond, of equal shares only the fewest replicas are priced */
+    HORIZON_S     = 3600 /* where nobody says */
+};
+
+/* An answer, by what was asked. */
+typedef struct kept_answer {
+    uint64_t           key; /* 0: none */
+    uint64_t           used;
+    weft_replan_answer answer;
+} kept_answer;
+
+struct weft_replanner {
+    weft_replan_job         job;
+    weft_planner_workspace *workspace;       /* layer costs; NULL: nothing is priced */
+    double                  param_bytes;     /* of the whole model */
+    double                  optimizer_bytes; /* and of all that is updated with it */
+    uint64_t                n_asked;
+    kept_answer             kept[MAX_KEPT];
+};
+
+/* ---- a replanner ---- */
+
+static void weigh_state(weft_replanner *r)
+{
+    const weft_graph *g = r->job.training->graph;
+    for (int v = 0; v < g->n_value; v++) {
+        const weft_graph_value *x     = &g->value[v];
+        double                  bytes = (double)weft_shape_count(&x->type.shape) *
+                       (double)weft_dtype_bytes(x->type.dtype);
+        if (x->kind == WEFT_VALUE_PARAM) r->param_bytes += bytes;
+        if (x->kind == WEFT_VALUE_STATE && x->node < 0) r->optimizer_bytes += bytes;
+    }
+}
+
+static weft_status open_prices(weft_replanner *r)
+{
+    weft_planner_request q = {.spec      = r->job.training->spec,
+                              .cluster   = r->job.cluster,
+                              .on_cpus   = r->job.on_cpus,
+                              .keep_bits = true,
+                              .fast      = true};
+    weft_search_open(&q.constraints);
+    weft_search_fix(&q.constraints, WEFT_KEY_recompute,
+                    (int)r->job.training->spec.recompute);
+    return weft_planner_workspace_create(&q, &r->workspace);
+}
+
+weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **out)
+{
+    weft_replanner *r = calloc(1, sizeof *r);
+    if (!r) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a planner");
+    r->job = *job;
+    weigh_state(r);
+    weft_status st = job->cluster ? open_prices(r) : WEFT_OK;
+    if (st == WEFT_OK)
+        *out = r;
+    else
+        weft_replanner_destroy(r);
+    return st;
+}
+
+void weft_replan_answer_fini(weft_replan_answer *a)
+{
+    weft_plan_destroy(a->plan);
+    *a = (weft_replan_answer){0};
+}
+
+void weft_replanner_destroy(weft_replanner *r)
+{
+    if (!r) return;
+    for (int k = 0; k < MAX_KEPT; k++) weft_replan_answer_fini(&r->kept[k].answer);
+    weft_planner_workspace_destroy(r->workspace);
+    free(r);
+}
+
+/* ---- what was answered before ---- */
+
+static weft_status copy_plan(const weft_plan *p, weft_plan **out)
+{
+    weft_text   t  = {0};
+    weft_status st = weft_plan_print(p, &t);
+    if (st == WEFT_OK) st = weft_plan_parse("a plan of this job", t.s, t.n, out);
+    weft_text_fini(&t);
+    return st;
+}
+
+static weft_status copy_answer(const weft_replan_answer *a, weft_replan_answer *out)
+{
+    *out      = *a;
+    out->plan = NULL;
+    return copy_plan(a->plan, &out->plan);
+}
+
+static uint64_t hash_request(const weft_replan_request *q)
+{
+    weft_hash_state h;
+    weft_text       t = {0};
+    weft_hash_init(&h, 1);
+    if (q->was && weft_plan_print(q->was, &t) == WEFT_OK) weft_hash_add(&h, t.s, t.n);
+    weft_text_fini(&t);
+    weft_hash_add(&h, &q->n_rank, sizeof q->n_rank);
+    weft_hash_add(&h, &q->horizon_s, sizeof q->horizon_s);
+    for (int k = 0; k < q->n_host; k++)
+        weft_hash_add(&h, &q->host_ranks[k], sizeof *q->host_ranks);
+    uint64_t key = weft_hash_value(&h);
+    return key ? key : 1;
+}
+
+static void keep_answer(weft_replanner *r, uint64_t key, const weft_replan_answer *a)
+{
+    kept_answer *oldest = &r->kept[0];
+    for (int k = 1; k < MAX_KEPT; k++)
+        if (r->kept[k].used < oldest->used) oldest = &r->kept[k];
+    weft_replan_answer_fini(&oldest->answer);
+    oldest->key = 0;
+    if (copy_answer(a, &oldest->answer) != WEFT_OK) return; /* it is decided anew */
+    oldest->key  = key;
+    oldest->used = r->n_asked;
+}
+
+/* ---- candidates ---- */
+
+/* One that is looked at. */
+typedef struct candidate {
+    weft_strategy strategy;
+    int           most_lanes; /* of the replica that has most */
+    double        step_s, move_s;
+    int64_t       move_bytes;
+    uint16_t     *cut; /* layers of its stages */
+} candidate;
+
+typedef struct replan_search {
+    weft_replanner            *r;
+    const weft_replan_request *q;
+    weft_strategy              was;
+    int                        n_lane;
+    int                        width;  /* ranks of a stage of one replica: tp, cp, ep */
+    int                        n_unit; /* so many of these there are ranks for */
+    int                        n_priced, cap_priced;
+    candidate                 *priced;
+    weft_arena                *arena;
+    candidate                  best;
+} replan_search;
+
+static int size_of(int axis)
+{
+    return axis > 1 ? axis : 1;
+}
+
+/* Groups of tp and cp stay inside a host. */
+static int count_units(const weft_replan_request *q, int width)
+{
+    int n = 0;
+    if (q->n_host < 1) return q->n_rank / width;
+    for (int k = 0; k < q->n_host; k++) n += q->host_ranks[k] / width;
+    return n;
+}
+
+static int most_lanes(const replan_search *s, int dp)
+{
+    return (s->n_lane + dp - 1) / dp;
+}
+
+/* The running strategy with other sizes. */
+static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int zero)
+{
+    weft_strategy y = s->was;
+    bool          axis =
+        dp > 1 || y.dp > 0 || (y.tp < 2 && y.cp < 2 && y.ep < 2); /* lanes need one */
+    y.dp            = axis ? dp : 0;
+    y.pp            = pp;
+    y.n_batch_split = 0; /* of another number of replicas */
+    y.zero          = dp > 1 ? zero : 0;
+    if (!y.zero || y.zero > 2) y.overlap_param_gather = 0;
+    if (pp == 1) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
+    if (y.chunks > 1 && pp != s->was.pp) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
+    return y;
+}
+
+/* ---- the cost of moving ---- */
+
+static double bytes_of_rank(const weft_replanner *r, const weft_strategy *y)
+{
+    double dp    = size_of(y->dp);
+    double bytes = r->param_bytes / (y->zero == 3 ? dp : 1);
+    bytes += r->optimizer_bytes / (y->zero ? dp : 1);
+    return bytes / y->pp / size_of(y->tp) / size_of(y->ep);
+}
+
+/* What a rank lacks of its state: nothing where it has that stage's already, and states are
+ * sharded over as many. */
+static void weigh_move(const replan_search *s, candidate *c)
+{
+    const weft_strategy *a = &s->was, *b = &c->strategy;
+    int old = s->width * size_of(a->dp), new = s->width *size_of(b->dp);
+    bool alike = a->pp == b->pp && a->zero == b->zero && (!a->zero || a->dp == b->dp);
+    int  lacks = 0;
+    for (int k = 0; k < new * b->pp; k++)
+        lacks += !alike || k >= old * a->pp || k / old != k / new;
+    double each   = bytes_of_rank(s->r, b);
+    c->move_bytes = (int64_t)(lacks * each);
+    if (!lacks || !s->r->workspace) return;
+    const weft_cost_fabric *f   = &s->r->workspace->machines.kind[0].fabric;
+    double                  Bps = s->q->n_host > 1 ? f->out.Bps : f->in.Bps;
+    if (Bps > 0) c->move_s = each / Bps;
+}
+
+/* ---- prices ---- */
+
+/* Micro-batches of each replica with which the search counts `most` for the one that has most: it
+ * shares lanes of its own out where dp is no power of two. */
+static int find_micro(const replan_search *s, int dp, int most)
+{
+    int m = most;
+    if (!weft_planner_is_rows(s->r->workspace) || !(dp & (dp - 1))) return most;
+    while (m > 1 && weft_cost_most_micro(dp, weft_cost_lanes(dp, dp * (m - 1), 0, 1),
+                                         dp * (m - 1)) >= most)
+        m--;
+    return m;
+}
+
+/* The step of a plan whose replicas all have as much to do as the one that has most. */
+static weft_status price_candidate(replan_search *s, candidate *c, bool open_zero)
+{
+    weft_search_problem      p    = *weft_planner_problem(s->r->workspace);
+    const weft_strategy     *y    = &c->strategy;
+    const weft_compile_spec *spec = &s->r->job.training->spec;
+    int64_t                  each =
+        spec->batch / s->n_lane / spec->micro_batch; /* micro-batches of a lane */
+    int                 dp     = size_of(y->dp);
+    weft_search_result *result = NULL;
+    p.batch =
+        (int)(dp * find_micro(s, dp, (int)(c->most_lanes * each)) * spec->micro_batch);
+    p.n_best                  = 1;
+    p.constraints.world       = -1;
+    p.constraints.micro_batch = (int)spec->micro_batch;
+    weft_search_fix(&p.constraints, WEFT_KEY_dp, dp);
+    weft_search_fix(&p.constraints, WEFT_KEY_pp, y->pp);
+    weft_search_fix(&p.constraints, WEFT_KEY_tp, size_of(y->tp));
+    weft_search_fix(&p.constraints, WEFT_KEY_cp, size_of(y->cp));
+    weft_search_fix(&p.constraints, WEFT_KEY_ep, 1);
+    if (!open_zero) weft_search_fix(&p.constraints, WEFT_KEY_zero, y->zero);
+    WEFT_TRY(weft_search_run(&p, &result));
+    const weft_search_choice *x = &result->choice[0];
+    c->step_s                   = x->score.step_s;
+    c->strategy.zero            = x->strategy.zero;
+    c->cut                      = WEFT_ARENA_ARRAY(s->arena, uint16_t, y->pp);
+    for (int k = 0; c->cut && k < y->pp; k++) c->cut[k] = x->point.cut[k];
+    weft_search_destroy(result);
+    return weft_arena_status(s->arena);
+}
+
+/* Errors that mean: not this one. */
+static weft_status try_candidate(replan_search *s, int dp, int pp, bool open_zero)
+{
+    candidate   c  = {.strategy   = resize_strategy(s, dp, pp, s->was.zero),
+                      .most_lanes = most_lanes(s, dp)};
+    weft_status st = price_candidate(s, &c, open_zero);
+    if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG) return WEFT_OK;
+    WEFT_TRY(st);
+    weigh_move(s, &c);
+    WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->priced, &s->cap_priced,
+                             s->n_priced + 1, sizeof *s->priced));
+    s->priced[s->n_priced++] = c;
+    return WEFT_OK;
+}
+
+/* What the fastest does in the horizon takes how long, with the move?  Of equal ones the first: it
+ * has the fewest stages and the most replicas. */
+static void choose_best(replan_search *s)
+{
+    double horizon_s = s->q->horizon_s > 0 ? s->q->horizon_s : HORIZON_S;
+    double fastest_s = INFINITY, least_s = INFINITY;
+    for (int k = 0; k < s->n_priced; k++)
+        fastest_s = fmin(fastest_s, s->priced[k].step_s);
+    for (int k = 0; k < s->n_priced; k++) {
+        const candidate *c = &s->priced[k];
+        double           x = c->move_s + horizon_s * c->step_s / fastest_s;
+        if (x >= least_s) continue;
+        least_s = x;
+        s->best = *c;
+    }
+}
+
+/* All numbers of stages, and of replicas those that make a difference. */
+static weft_status price_all(replan_search *s, bool open_zero)
+{
+    for (int pp = 1; pp <= s->n_unit; pp++) {
+        int dp = s->n_unit / pp < s->n_lane ? s->n_unit / pp : s->n_lane;
+        for (; dp >= 1; dp--) {
+            bool fewest = dp == 1 || most_lanes(s, dp - 1) > most_lanes(s, dp);
+            if (dp > MANY_REPLICAS && !fewest) continue;
+            WEFT_TRY(try_candidate(s, dp, pp, open_zero));
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- the answer ---- */
+
+/* The running plan with as many replicas as there are ranks for; fewer stages where there are not
+ * even as many ranks. */
+static void take_replicas(replan_search *s)
+{
+    int pp = s->was.pp, dp = s->n_unit / pp;
+    if (!dp) dp = 1, pp = s->n_unit;
+    if (dp > s->n_lane) dp = s->n_lane;
+    s->best = (candidate){.strategy   = resize_strategy(s, dp, pp, s->was.zero),
+                          .most_lanes = most_lanes(s, dp)};
+    weigh_move(s, &s->best);
+}
+
+static weft_replan_kind kind_of(const replan_search *s)
+{
+    const weft_strategy *a = &s->was, *b = &s->best.strategy;
+    if (a->pp != b->pp ||
+        (a->zero != b->zero && size_of(a->dp) > 1 && size_of(b->dp) > 1))
+        return WEFT_REPLAN_SHAPE;
+    return size_of(a->dp) == size_of(b->dp) ? WEFT_REPLAN_SAME : WEFT_REPLAN_REPLICAS;
+}
+
+static weft_status make_plan(replan_search *s, weft_replan_answer *out)
+{
+    const weft_training *t   = s->r->job.training;
+    const candidate     *c   = &s->best;
+    weft_plan           *p   = NULL;
+    bool                 cut = c->cut && c->strategy.pp > 1 && c->strategy.chunks == 1;
+    int *layers = cut ? WEFT_ARENA_ARRAY(s->arena, int, c->strategy.pp) : NULL;
+    if (cut) WEFT_TRY(weft_arena_status(s->arena));
+    for (int k = 0; layers && k < c->strategy.pp; k++) layers[k] = c->cut[k];
+    weft_replan_kind kind = kind_of(s);
+    weft_status      st   = s->q->was && kind == WEFT_REPLAN_SAME
+                                ? copy_plan(s->q->was, &p)
+                                : weft_compile_plan_layers(t, &c->strategy, layers, 0, &p);
+    WEFT_TRY(st);
+    *out        = (weft_replan_answer){.plan       = p,
+                                       .kind       = kind,
+                                       .n_rank     = weft_plan_world(p),
+                                       .most_lanes = c->most_lanes,
+                                       .step_s     = c->step_s,
+                                       .move_s     = c->move_s,
+                                       .move_bytes = c->move_bytes};
+    out->n_idle = s->q->n_rank - out->n_rank;
+    return WEFT_OK;
+}
+
+static weft_status check_request(const replan_search *s)
+{
+    const weft_replan_request *q   = s->q;
+    int                        sum = 0;
+    for (int k = 0; k < q->n_host; k++) sum += q->host_ranks[k];
+    if (q->n_rank < 1 || (q->n_host > 0 && sum != q->n_rank))
+        return WEFT_FAIL(WEFT_ERR_ARG, "a plan for %d ranks, of which hosts have %d",
+                         q->n_rank, sum);
+    if (s->n_unit < 1)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%d ranks are too few: tp, cp and ep of the running plan take %d "
+            "on one host",
+            q->n_rank, s->width);
+    return WEFT_OK;
+}
+
+static weft_status find_plan(replan_search *s)
+{
+    bool priced = s->r->workspace && !s->r->job.keeps_shape && size_of(s->was.ep) == 1 &&
+                  !s->was.n_tp_exclude;
+    if (priced) WEFT_TRY(price_all(s, false));
+    if (priced && !s->n_priced) WEFT_TRY(price_all(s, true));
+    if (s->n_priced)
+        choose_best(s);
+    else
+        take_replicas(s);
+    return WEFT_OK;
+}
+
+weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *q,
+                                  weft_replan_answer *out)
+{
+    replan_search s   = {.r      = r,
+                         .q      = q,
+                         .was    = q->was ? q->was->strategy : weft_strategy_default(),
+                         .n_lane = (int)r->job.training->spec.lanes};
+    uint64_t      key = hash_request(q);
+    r->n_asked++;
+    for (int k = 0; k < MAX_KEPT; k++) {
+        kept_answer *x = &r->kept[k];
+        if (x->key != key) continue;
+        x->used = r->n_asked;
+        WEFT_TRY(copy_answer(&x->answer, out));
+        out->from_cache = true;
+        return WEFT_OK;
+    }
+    s.width  = size_of(s.was.tp) * size_of(s.was.cp) * size_of(s.was.ep);
+    s.n_unit = count_units(q, s.width);
+    WEFT_TRY(check_request(&s));
+    WEFT_TRY(weft_arena_create(&s.arena));
+    weft_status st = find_plan(&s);
+    if (st == WEFT_OK) st = make_plan(&s, out);
+    weft_arena_destroy(s.arena);
+    if (st == WEFT_OK) keep_answer(r, key, out);
+    return st;
+}

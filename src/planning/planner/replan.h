@@ -1,0 +1,75 @@
+/* The next plan of a running job, whose ranks have become fewer or more.
+ *
+ *     weft_replanner     *r = NULL;
+ *     weft_replan_answer  a = {0};
+ *     WEFT_TRY(weft_replanner_create(&(weft_replan_job){.training = &t, .cluster = c}, &r));
+ *     WEFT_GO(weft_replanner_decide(r, &(weft_replan_request){.was = plan, .n_rank = 3}, &a));
+ *     ..a.plan                                    the caller's: weft_replan_answer_fini
+ *     weft_replanner_destroy(r);
+ *
+ * (1) micro_batch, lanes, recompute and reduction are the training's, tp, cp and ep those of the
+ *     running plan: they decide bits, or what the training graph is.  dp, pp and the stage of ZeRO
+ *     may change; dp is at most the number of lanes and need not divide the batch (its lanes are
+ *     then shared out as evenly as can be).
+ * (2) Ranks that help nothing stay idle: answer.n_rank of the plan may be less than there are.
+ * (3) There is an answer wherever there are ranks for one replica of the running plan.
+ * (4) What is least: the steps of the horizon and the time to move the state, by the cost model.
+ * (5) What was decided is kept, and the same request is answered from memory.
+ * A replanner is used by one thread at a time. */
+#ifndef WEFT_PLANNER_REPLAN_H
+#define WEFT_PLANNER_REPLAN_H
+
+#include "compile/compile.h"
+#include "cluster/cluster.h"
+
+typedef struct weft_replanner weft_replanner;
+
+/* What stays.  Borrowed. */
+typedef struct weft_replan_job {
+    const weft_training *training;
+    /* What ranks run on; NULL: nothing is priced, and the number of replicas alone changes. */
+    const weft_cluster *cluster;
+    bool                on_cpus;
+    /* the job's keys say how ranks share the work: only dp changes, and pp where ranks are fewer
+     * than stages */
+    bool keeps_shape;
+} weft_replan_job;
+
+typedef struct weft_replan_request {
+    const weft_plan *was; /* NULL: one rank without a plan */
+    int              n_rank;
+    /* Where they are on several hosts: ranks of each, n_rank together; groups of tp and cp stay
+     * inside a host.  n_host 0: one. */
+    int        n_host;
+    const int *host_ranks;
+    double     horizon_s; /* for how long the plan is expected to run; 0: an hour */
+} weft_replan_request;
+
+typedef enum weft_replan_kind {
+    WEFT_REPLAN_SAME,     /* the running plan */
+    WEFT_REPLAN_REPLICAS, /* another number of replicas of it */
+    WEFT_REPLAN_SHAPE,    /* other stages, or states sharded in another way */
+} weft_replan_kind;
+
+typedef struct weft_replan_answer {
+    weft_plan       *plan;
+    weft_replan_kind kind;
+    int              n_rank, n_idle;
+    int              most_lanes; /* of the replica that has most of them */
+    double           step_s;     /* predicted; 0: nothing was priced */
+    double           move_s;     /* of the state, predicted; 0: as above */
+    int64_t          move_bytes; /* that ranks lack, at most */
+    bool             from_cache;
+} weft_replan_answer;
+
+weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **out);
+void        weft_replanner_destroy(weft_replanner *r); /* accepts NULL */
+
+/* WEFT_ERR_ARG: fewer ranks than a replica of the running plan has with pp=1.  Whatever was priced
+ * fits; where nothing is, or nothing fits by the estimate, the number of replicas alone changes,
+ * and whether that fits is not known here. */
+weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *q,
+                                  weft_replan_answer *out);
+void        weft_replan_answer_fini(weft_replan_answer *a); /* a zeroed one is fine */
+
+#endif

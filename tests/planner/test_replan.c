@@ -1,0 +1,234 @@
+/* The next plan of a running job: kinds of plans for (running plan, ranks), lanes that do not
+ * divide, ranks left idle, hosts with unequal numbers of ranks, what is kept, the plan cache. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "planner/replan.h"
+#include "support/test.h"
+
+typedef struct planned_job {
+    weft_training training;
+    weft_cluster *cluster;
+} planned_job;
+
+static void open_job(const char *model, int batch, int lanes, int micro, const char *on,
+                     planned_job *out)
+{
+    weft_compile_spec s = weft_compile_spec_default(model, batch, 16);
+    *out                = (planned_job){0};
+    s.lanes             = lanes;
+    s.micro_batch       = micro;
+    s.reduction         = WEFT_REDUCTION_INVARIANT;
+    s.dtype             = "fp32";
+    assert_ok(weft_compile_training(&s, &out->training));
+    if (on) assert_ok(weft_cluster_load(on, NULL, &out->cluster));
+}
+
+static void close_job(planned_job *j)
+{
+    weft_training_fini(&j->training);
+    weft_cluster_destroy(j->cluster);
+}
+
+static weft_plan *make_plan(const planned_job *j, const char *words)
+{
+    weft_strategy y;
+    weft_plan    *p;
+    assert_ok(weft_strategy_parse(words, &y));
+    assert_ok(weft_compile_plan(&j->training, &y, 0, &p));
+    return p;
+}
+
+/* Every rank of the answer has a program, and together they have all lanes. */
+static void check_answer(const planned_job *j, const weft_plan *was,
+                         const weft_replan_answer *a, int n_rank)
+{
+    weft_compiled one = {0};
+    assert_true(a->n_rank >= 1 && a->n_rank <= n_rank);
+    assert_int_equal(a->n_rank + a->n_idle, n_rank);
+    assert_int_equal(a->plan->of.lanes, j->training.spec.lanes);
+    assert_int_equal(a->plan->of.micro_batch, j->training.spec.micro_batch);
+    assert_true(weft_plan_lane_ranks(a->plan) <= j->training.spec.lanes);
+    assert_int_equal(a->plan->strategy.tp, was->strategy.tp);
+    assert_int_equal(a->plan->strategy.cp, was->strategy.cp);
+    assert_int_equal(a->plan->strategy.recompute, was->strategy.recompute);
+    for (int r = 0; r<a->n_rank; r += a->n_rank> 1 ? a->n_rank - 1 : 1) {
+        assert_ok(weft_compile_program(&j->training, a->plan, r, &one));
+        weft_compiled_fini(&one);
+    }
+}
+
+/* The job's keys say how: only replicas change, and stages where ranks are fewer. */
+static void keeps_the_shape(void **state)
+{
+    static const struct {
+        const char      *was, *then;
+        int              n_rank, most_lanes, n_idle;
+        weft_replan_kind kind;
+    } rows[] = {
+        {"dp=2", "dp=4", 4, 1, 0, WEFT_REPLAN_REPLICAS},
+        {"dp=4", "dp=3", 3, 2, 0, WEFT_REPLAN_REPLICAS}, /* 4 lanes as 2, 1, 1 */
+        {"dp=4", "dp=4", 4, 1, 0, WEFT_REPLAN_SAME},
+        {"dp=4", "dp=4", 7, 1, 3, WEFT_REPLAN_SAME}, /* no more than lanes */
+        {"dp=3", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS},
+        {"dp=2 pp=2", "dp=1 pp=2", 3, 4, 1, WEFT_REPLAN_REPLICAS},
+        {"dp=2 pp=2", "dp=1", 1, 4, 0, WEFT_REPLAN_SHAPE},
+        {"pp=2", "dp=2 pp=2", 4, 2, 0, WEFT_REPLAN_REPLICAS},
+        {"dp=3 zero=3", "dp=2 zero=3", 2, 2, 0, WEFT_REPLAN_REPLICAS},
+        {"dp=2 zero=1", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS},
+        {"tp=2", "dp=2 tp=2", 5, 2, 1, WEFT_REPLAN_REPLICAS},
+        {"dp=2 tp=2", "dp=1 tp=2", 3, 4, 1, WEFT_REPLAN_REPLICAS},
+        {"dp=2 zero=1 overlap_param_gather=0.5", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS},
+    };
+    (void)state;
+    planned_job     j;
+    weft_replanner *r;
+    open_job("tiny256", 8, 4, 1, NULL, &j);
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .keeps_shape = true}, &r));
+    for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+        weft_replan_answer a   = {0};
+        weft_plan         *was = make_plan(&j, rows[i].was);
+        weft_text          t   = {0};
+        assert_ok(weft_replanner_decide(
+            r, &(weft_replan_request){.was = was, .n_rank = rows[i].n_rank}, &a));
+        check_answer(&j, was, &a, rows[i].n_rank);
+        weft_strategy_print(&a.plan->strategy, &t);
+        if (strncmp(t.s, rows[i].then, strlen(rows[i].then)) != 0)
+            fail_msg("%s with %d ranks: %s", rows[i].was, rows[i].n_rank, t.s);
+        assert_int_equal(a.kind, rows[i].kind);
+        assert_int_equal(a.most_lanes, rows[i].most_lanes);
+        assert_int_equal(a.n_idle, rows[i].n_idle);
+        weft_text_fini(&t);
+        weft_plan_destroy(was);
+        weft_replan_answer_fini(&a);
+    }
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
+/* Of priced plans, too, there is one for every number of ranks, and the same plan is never said to
+ * cost a move. */
+static void every_number_has_a_plan(void **state)
+{
+    static const char *const was[] = {"dp=4", "dp=2 pp=2", "pp=4", "dp=4 zero=1"};
+    (void)state;
+    planned_job     j;
+    weft_replanner *r;
+    open_job("tiny256", 8, 4, 1, "1 x (8 x a100-80g)", &j);
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+    for (size_t i = 0; i < WEFT_COUNT(was); i++) {
+        weft_plan *p = make_plan(&j, was[i]);
+        for (int n = 1; n <= 5; n++) {
+            weft_replan_answer a = {0};
+            assert_ok(weft_replanner_decide(
+                r, &(weft_replan_request){.was = p, .n_rank = n}, &a));
+            check_answer(&j, p, &a, n);
+            assert_true(a.step_s > 0);
+            if (a.kind == WEFT_REPLAN_SAME) assert_int_equal(a.move_bytes, 0);
+            weft_replan_answer_fini(&a);
+        }
+        weft_plan_destroy(p);
+    }
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
+/* A short horizon keeps the running shape where a long one pays for moving everything. */
+static void moving_costs(void **state)
+{
+    (void)state;
+    planned_job        j;
+    weft_replanner    *r;
+    weft_replan_answer soon = {0}, late = {0};
+    open_job("tiny256", 8, 4, 1, "1 x (4 x a100-80g)", &j);
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+    weft_plan *was = make_plan(&j, "dp=2 pp=2");
+    assert_ok(weft_replanner_decide(
+        r, &(weft_replan_request){.was = was, .n_rank = 4, .horizon_s = 1e-9}, &soon));
+    assert_ok(weft_replanner_decide(
+        r, &(weft_replan_request){.was = was, .n_rank = 4, .horizon_s = 1e5}, &late));
+    assert_int_equal(soon.kind, WEFT_REPLAN_SAME);
+    assert_true(late.step_s <= soon.step_s);
+    assert_int_equal(late.kind, WEFT_REPLAN_SHAPE);
+    assert_true(late.move_s > 0 && late.move_bytes > 0);
+    weft_replan_answer_fini(&soon);
+    weft_replan_answer_fini(&late);
+    weft_plan_destroy(was);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
+static void hosts_may_be_unequal(void **state)
+{
+    static const int three[] = {3, 2, 1}, ones[] = {1, 1};
+    (void)state;
+    planned_job        j;
+    weft_replanner    *r;
+    weft_replan_answer a = {0};
+    open_job("tiny256", 8, 4, 1, NULL, &j);
+    assert_ok(weft_replanner_create(&(weft_replan_job){.training = &j.training}, &r));
+    weft_plan *was = make_plan(&j, "dp=2 tp=2");
+    assert_ok(weft_replanner_decide(
+        r,
+        &(weft_replan_request){.was = was, .n_rank = 6, .n_host = 3, .host_ranks = three},
+        &a));
+    assert_int_equal(a.n_rank, 4); /* a pair on the first, a pair on the second */
+    weft_replan_answer_fini(&a);
+    assert_int_equal(weft_replanner_decide(
+                         r,
+                         &(weft_replan_request){
+                             .was = was, .n_rank = 2, .n_host = 2, .host_ranks = ones},
+                         &a),
+                     WEFT_ERR_ARG);
+    weft_plan_destroy(was);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
+/* The second time it is a copy; times are compared with each other, not with a clock. */
+static void answers_are_kept(void **state)
+{
+    (void)state;
+    planned_job        j;
+    weft_replanner    *r;
+    weft_replan_answer a = {0}, b = {0};
+    open_job("gpt2", 64, 64, 1, "8 x (8 x a100-80g)", &j);
+    double t0 = weft_clock_s();
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+    weft_plan          *was = make_plan(&j, "dp=64");
+    weft_replan_request q   = {.was = was, .n_rank = 63};
+    double              t1  = weft_clock_s();
+    assert_ok(weft_replanner_decide(r, &q, &a));
+    double t2 = weft_clock_s();
+    assert_ok(weft_replanner_decide(r, &q, &b));
+    double t3 = weft_clock_s();
+    if (getenv("WEFT_TEST_TIMES"))
+        printf("open %.1f ms, decide %.1f ms, again %.1f ms\n", 1e3 * (t1 - t0),
+               1e3 * (t2 - t1), 1e3 * (t3 - t2));
+    assert_false(a.from_cache);
+    assert_true(b.from_cache);
+    assert_true(weft_plan_equal(a.plan, b.plan));
+    assert_int_equal(a.kind, b.kind);
+    assert_true(t3 - t2 < t2 - t1);
+    weft_replan_answer_fini(&a);
+    weft_replan_answer_fini(&b);
+    weft_plan_destroy(was);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_the_shape),  cmocka_unit_test(every_number_has_a_plan),
+        cmocka_unit_test(moving_costs),     cmocka_unit_test(hosts_may_be_unequal),
+        cmocka_unit_test(answers_are_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
