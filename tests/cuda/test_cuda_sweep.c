@@ -37,7 +37,9 @@ static void instructions_are_timed(void **state)
     assert_ok(weft_session_open_device(&(weft_session_device){.list = "cuda:0"}, &d));
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_sweep_gpu(
-        &(weft_sweep_gpu_options){.device = d, .n_model = 1, .list = &list}, a, &t, &n));
+        &(weft_sweep_gpu_options){
+            .device = d, .n_model = 1, .settle_s = 0.05, .list = &list},
+        a, &t, &n));
     for (size_t i = 0; i < WEFT_COUNT(work); i++)
         if (!find_work(t, n, work[i])) fail_msg("no time of %s", work[i]);
     for (int i = 0; i < n; i++) {

@@ -27,8 +27,9 @@ weft_status weft_sweep_run(weft_pool *pool, const weft_sweep_peers *peers, weft_
 /* The same of a GPU, in bf16, with what a step takes besides its instructions (program/work.h). */
 typedef struct weft_sweep_gpu_options {
     weft_device *device;
-    weft_pool   *pool;    /* draws weights */
-    int          n_model; /* the first so many alone, for tests; 0: all */
+    weft_pool   *pool;     /* draws weights */
+    int          n_model;  /* the first so many alone, for tests; 0: all */
+    double       settle_s; /* of steps without a pause before one counts; 0: 0.4 s */
     /* nothing is timed: programs of these models, and of common ones, are made once, so that the
      * plugin chooses the algorithms of their matmuls (WEFT_CUDA_TUNE) */
     bool       tunes;

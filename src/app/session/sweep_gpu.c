@@ -74,12 +74,14 @@ static const weft_sweep__model common[] = {
 enum {
     WARM_UP     = 3, /* the first issues, the second captures */
     LEAST_STEPS = 5,
-    MOST_STEPS  = 64,
-    TRACED      = 2 /* steps that are kept */
+    LAST_STEPS  = 64, /* that count, at most */
+    TRACED      = 2   /* steps that are kept */
 };
 
-#define FAR_OFF  0.1
-#define ENOUGH_S 0.1 /* of steps: a card comes down to the clocks that it holds */
+#define FAR_OFF 0.1
+/* Of steps without a pause: at its power limit a card comes down to clocks that it can hold, some
+ * tenths of a second after the work began. */
+#define SETTLE_S 0.4
 
 /* A model's step and its parts. */
 typedef struct step_parts {
@@ -130,19 +132,22 @@ static weft_status run_step(weft_runner *r, int64_t i)
     return weft_runner_step(r, i);
 }
 
-/* The median of the later half. */
-static weft_status time_steps(weft_runner *r, int64_t *step, double *median)
+/* The median of the later half, of the last ones where there are many. */
+static weft_status time_steps(const gpu_sweep *sweep, weft_runner *r, int64_t *step,
+                              double *median)
 {
-    double s[MOST_STEPS], start = weft_clock_s();
-    int    n = 0;
-    for (int i = 0;
-         n < MOST_STEPS && (n < LEAST_STEPS || weft_clock_s() - start < ENOUGH_S); i++) {
+    double s[LAST_STEPS], start = weft_clock_s();
+    double settle_s = sweep->o->settle_s > 0 ? sweep->o->settle_s : SETTLE_S;
+    int    n        = 0;
+    for (int i = 0; n < LEAST_STEPS || weft_clock_s() - start < settle_s; i++) {
         double begin = weft_clock_s();
         WEFT_TRY(run_step(r, (*step)++));
-        if (i >= WARM_UP) s[n++] = weft_clock_s() - begin;
+        if (i >= WARM_UP) s[n++ % LAST_STEPS] = weft_clock_s() - begin;
     }
-    qsort(s + n / 2, (size_t)(n - n / 2), sizeof *s, by_size);
-    *median = s[n / 2 + (n - n / 2) / 2];
+    int from = n < LAST_STEPS ? n / 2 : 0; /* else all are of the later part */
+    n        = n < LAST_STEPS ? n : LAST_STEPS;
+    qsort(s + from, (size_t)(n - from), sizeof *s, by_size);
+    *median = s[from + (n - from) / 2];
     return WEFT_OK;
 }
 
@@ -201,7 +206,7 @@ static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
     weft_timeline *t = NULL;
     double         ignored;
     for (int i = 0; i < TRACED; i++) {
-        WEFT_TRY(time_steps(r, step, &ignored));
+        WEFT_TRY(time_steps(s, r, step, &ignored));
         WEFT_TRY(weft_runner_timeline(r, &t));
         add_parts(t, out);
         if (!i) keep_shared(s, t);
@@ -222,7 +227,7 @@ static weft_status run_compiled(gpu_sweep *s, const weft_compiled *c, step_parts
     WEFT_GO(weft_runner_create(&o, &plain));
     if (s->o->tunes) goto out;
     WEFT_GO(weft_bench_draw_weights(plain, c, s->o->pool));
-    WEFT_GO(time_steps(plain, &step, &out->step_s));
+    WEFT_GO(time_steps(s, plain, &step, &out->step_s));
     o.state = weft_runner_state(plain);
     o.trace = weft_runner_instructions(c->program);
     WEFT_GO(weft_runner_create(&o, &traced));
