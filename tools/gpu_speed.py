@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""gpu_speed.py WEFT compile|steps|tune [--rows NAME,...] [--settings all] [--limit SECONDS] [--out FILE] [--small]: training
+"""gpu_speed.py WEFT compile|steps|tune [--rows NAME,...] [--settings all] [--limit SECONDS] [--out FILE] [--anew] [--small]: training
 steps of five models on a GPU beside PyTorch's (bench/gpu/torch_step.py), in the same run.
 
     compile   PyTorch's compiler alone, all rows at once: what it keeps (TORCHINDUCTOR_CACHE_DIR) makes steps short
     steps     weft, PyTorch, weft for each row; medians of 20 steps, their ratio, memory, and what the row may take
-    tune      algorithms of cublasLt for the shapes of all rows, which the built-in table has not yet: rows of data/cuda in FILE
+    tune      algorithms of cublasLt for the shapes of all rows, which the built-in table has not yet (--anew: of all shapes): rows of data/cuda in FILE
 
 --settings all: PyTorch with every mode, attention and kind of weights; the fastest counts.  --small: narrow models of two
 layers, to try this script where there is no GPU.  Exit code 1: a row fails, or takes more than it may."""
@@ -151,8 +151,9 @@ class Rows:
 
     def tune(self):
         out = os.path.abspath(self.a.out or "pinned.tsv")
+        env = dict(WEFT_CUDA_TUNE=out, **(dict(WEFT_CUDA_PINNED="/dev/null") if self.a.anew else {}))
         for name in self.rows:
-            self.weft(name, layers="-2", steps=1, env=dict(WEFT_CUDA_TUNE=out))
+            self.weft(name, layers="-2", steps=1, env=env)
         n = 0
         if os.path.exists(out):
             with open(out) as f:
@@ -169,6 +170,7 @@ def main():
     p.add_argument("--settings", choices=("one", "all"), default="one")
     p.add_argument("--limit", type=int, default=60, help="seconds of one program")
     p.add_argument("--out")
+    p.add_argument("--anew", action="store_true")
     p.add_argument("--small", action="store_true")
     a = p.parse_args()
     a.weft = os.path.abspath(a.weft)

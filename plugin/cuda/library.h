@@ -43,6 +43,8 @@
     ROW(check, cublasLtMatmulAlgoCheck,                                                  \
         (void *, void *desc, void *a, void *b, void *c, void *d,                         \
          const weft_cuda_blas_algo *, weft_cuda_blas_offer *))                           \
+    ROW(config_set, cublasLtMatmulAlgoConfigSetAttribute,                                \
+        (weft_cuda_blas_algo *, int, const void *, size_t))                              \
     ROW(matmul, cublasLtMatmul,                                                          \
         (void *, void *desc, const void *alpha, const void *a, void *la, const void *b,  \
          void *lb, const void *beta, const void *c, void *lc, void *d, void *ld,         \
@@ -103,6 +105,20 @@ enum {
     WEFT_BLAS_PREFER_ALIGN_A      = 5, /* B, C, D follow */
     WEFT_BLAS_REDUCTION_IN_ORDER_F32 =
         2 /* through the workspace, in f32; none is always allowed */
+};
+
+/* cublasLtMatmulAlgoConfigAttributes_t: 32 bits but for clusters, which have 16;
+ * cublasLtClusterShape_t */
+enum {
+    WEFT_BLAS_CONFIG_SWIZZLE = 4,
+    WEFT_BLAS_CONFIG_OPTION  = 5,
+    WEFT_BLAS_CONFIG_CLUSTER = 8,
+    WEFT_BLAS_CLUSTER_1x1    = 2,
+    WEFT_BLAS_CLUSTER_2x1    = 3,
+    WEFT_BLAS_CLUSTER_4x1    = 4,
+    WEFT_BLAS_CLUSTER_1x2    = 5,
+    WEFT_BLAS_CLUSTER_2x2    = 6,
+    WEFT_BLAS_CLUSTER_1x4    = 8
 };
 
 /* ---- cuDNN 9, its backend interface ---- */

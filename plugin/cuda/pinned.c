@@ -15,8 +15,8 @@ static pinned_row *row;
 static int         n_row, cap_row;
 static uint64_t    table_hash;
 
-int (*weft_cuda_tuner)(const weft_cuda_trial *t, const weft_cuda_blas_offer *offer,
-                       int n_offer);
+void (*weft_cuda_tuner)(const weft_cuda_trial *t, const weft_cuda_blas_offer *offer,
+                        int n_offer, weft_cuda_blas_algo *out);
 
 static bool read_row(const char *line, pinned_row *r)
 {

@@ -40,7 +40,7 @@ int weft_cuda_pinned_print(const weft_cuda_pinned_key *key,
 
 /* ---- measuring: tune.c, where there is a GPU ---- */
 
-/* What is multiplied, in device memory. */
+/* What is multiplied or made, in device memory. */
 typedef struct weft_cuda_factor {
     const void *p;
     int64_t     bytes;
@@ -49,14 +49,18 @@ typedef struct weft_cuda_factor {
 
 typedef struct weft_cuda_trial {
     int (*issue)(void *arg, const weft_cuda_blas_algo *algo); /* 0: it is on the stream */
+    /* 0: it can run; *offer: with which workspace */
+    int (*check)(void *arg, const weft_cuda_blas_algo *algo, weft_cuda_blas_offer *offer);
     void                       *arg, *stream;
+    const weft_cuda_blas       *blas;
     const weft_cuda_pinned_key *key;
-    weft_cuda_factor            factor[2]; /* overwritten */
+    weft_cuda_factor            factor[2], result; /* overwritten */
 } weft_cuda_trial;
 
-/* The number of the fastest offer, which is pinned from then on.  NULL: nothing is measured, and
- * the first offer is taken. */
-extern int (*weft_cuda_tuner)(const weft_cuda_trial *t, const weft_cuda_blas_offer *offer,
-                              int n_offer);
+/* The fastest algorithm, an offer or a variant of one, which is pinned from then on.  NULL: nothing
+ * is measured, and the first offer is taken. */
+extern void (*weft_cuda_tuner)(const weft_cuda_trial      *t,
+                               const weft_cuda_blas_offer *offer, int n_offer,
+                               weft_cuda_blas_algo *out);
 
 #endif

@@ -11,7 +11,7 @@
 #include "product.h"
 
 enum {
-    MOST_OFFERS = 16,
+    MOST_OFFERS = 32,
     N_LAYOUT    = 4 /* A, B, C, D */
 };
 
@@ -210,6 +210,22 @@ static int issue_trial(void *arg, const weft_cuda_blas_algo *algo)
     return issue_part(t->s, t->part, t->x, algo);
 }
 
+static int check_part(const prepared_product *s, const product_part *part,
+                      const weft_cuda_blas_algo *algo, weft_cuda_blas_offer *offer)
+{
+    void *const *layout = part->layout;
+    int st = s->blas->check(s->handle, part->desc, layout[0], layout[1], layout[2],
+                            layout[3], algo, offer);
+    return st ? st : offer->workspace_bytes > s->workspace_bytes;
+}
+
+static int check_trial(void *arg, const weft_cuda_blas_algo *algo,
+                       weft_cuda_blas_offer *offer)
+{
+    const part_trial *t = arg;
+    return check_part(t->s, t->part, algo, offer);
+}
+
 /* From the first element to the last one. */
 static weft_cuda_factor factor_of(const weft_cuda_product *p, int o, const void *at,
                                   const lt_matrix *x)
@@ -225,25 +241,25 @@ static weft_status choose_algorithm(const prepared_product *s, const lt_matrix *
 {
     weft_cuda_blas_offer offer[MOST_OFFERS] = {{.status = 0}};
     weft_cuda_pinned_key key                = key_of(s, x, at, part);
-    void               **layout             = part->layout;
-    int                  n = 0, best = 0;
+    int                  n                  = 0;
     if (weft_cuda_pinned_find(&key, &part->algo) &&
-        !s->blas->check(s->handle, part->desc, layout[0], layout[1], layout[2], layout[3],
-                        &part->algo, &offer[0]) &&
-        offer[0].workspace_bytes <= s->workspace_bytes)
+        !check_part(s, part, &part->algo, &offer[0]))
         return WEFT_OK;
     WEFT_TRY(list_offers(s, part, &key, offer, weft_cuda_tuner ? MOST_OFFERS : 1, &n));
-    if (weft_cuda_tuner) {
-        part_trial      t     = {s, part, ctx};
-        weft_cuda_trial trial = {issue_trial,
-                                 &t,
-                                 weft_cuda_stream(ctx),
-                                 &key,
-                                 {factor_of(&s->plan, PRODUCT_B, part->b, &x[0]),
-                                  factor_of(&s->plan, PRODUCT_A, part->a, &x[1])}};
-        best                  = weft_cuda_tuner(&trial, offer, n);
-    }
-    part->algo = offer[best].algo;
+    part->algo = offer[0].algo;
+    if (!weft_cuda_tuner) return WEFT_OK;
+    part_trial t = {s, part, ctx};
+    weft_cuda_tuner(
+        &(weft_cuda_trial){.issue  = issue_trial,
+                           .check  = check_trial,
+                           .arg    = &t,
+                           .stream = weft_cuda_stream(ctx),
+                           .blas   = s->blas,
+                           .key    = &key,
+                           .factor = {factor_of(&s->plan, PRODUCT_B, part->b, &x[0]),
+                                      factor_of(&s->plan, PRODUCT_A, part->a, &x[1])},
+                           .result = factor_of(&s->plan, PRODUCT_D, part->d, &x[3])},
+        offer, n, &part->algo);
     return WEFT_OK;
 }
 
