@@ -147,7 +147,7 @@ set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
 set(half test_comm test_mover eco_ranks eco_views test_cuda_fail)
 set(third test_golden test_plans)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
-    test_net_check test_launch test_io test_io_replace hosts_slurm)
+    test_net_check eco_detect test_launch test_io test_io_replace hosts_slurm)
 if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
     list(PREPEND waiting test_overlap)
@@ -295,6 +295,10 @@ endif()
 add_library(slow_sync MODULE tests/fault/slow_sync.c)
 target_compile_definitions(test_slow_save PRIVATE WEFT_TEST_SLOW_SYNC="$<TARGET_FILE:slow_sync>")
 add_dependencies(test_slow_save slow_sync)
+
+# tests/fault/hang_kernel.c: an instruction that does not end, preloaded by tests/eco/eco_detect.py.
+add_library(hang_kernel MODULE tests/fault/hang_kernel.c)
+add_dependencies(weft_test hang_kernel)
 
 # tests/session/test_again.c brings wrong numbers to the commit point.
 target_link_options(test_again PRIVATE

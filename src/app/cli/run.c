@@ -32,7 +32,10 @@ const weft_cli_command weft_cli_run = {
         "else WEFT_TOKEN_FILE, else the file that weft token made.\n"
         "A rank for which others wait longer than --timeout ends the job.  Saving may "
         "take longer:\n"
-        "only a single write or sync may not, beyond --io-timeout.  SIGINT, SIGTERM and "
+        "only a single write or sync may not, beyond --io-timeout.  With recover: on a "
+        "rank\n"
+        "that is stopped, silent or hangs is replaced after --failure-timeout.  SIGINT, "
+        "SIGTERM and "
         "SIGUSR1\n"
         "go to all ranks, which finish the step and save (exit code 130 or 143); when "
         "none of them\n"
@@ -60,6 +63,8 @@ typedef struct run_options {
     int64_t                 n_rank, n_node, node, port;
     bool                    print_plan;
     double                  grace_s; /* after a signal; 0: no limit */
+    double                  failure_timeout_s;
+    const char             *on_stop; /* "replace", "wait"; NULL: after the timeout */
     const char             *log_dir, *rdzv, *addr, *cluster;
     weft_comm_token_options token;
     char *const            *argv; /* as it was given, up to NULL */
@@ -271,6 +276,13 @@ static weft_launch_policy find_policy(const run_options *o)
     return on && cpu && o->n_node == 1 ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
 
+static weft_detect_on_stop find_on_stop(const run_options *o)
+{
+    return !o->on_stop                      ? WEFT_DETECT_STOP_TIMEOUT
+           : !strcmp(o->on_stop, "replace") ? WEFT_DETECT_STOP_REPLACE
+                                            : WEFT_DETECT_STOP_WAIT;
+}
+
 static int check_numbers(const run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
@@ -296,15 +308,17 @@ static int start(const run_options *o)
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    weft_launch_options l  = {.on_rank_exit = find_policy(o),
-                              .request      = &o->request,
-                              .log_dir      = o->log_dir,
-                              .timeout_s    = o->request.timeout_s,
-                              .stop_s       = o->grace_s,
-                              .n_node       = (int)o->n_node,
-                              .node         = o->node < 0 ? 0 : (int)o->node,
-                              .rdzv         = *at ? at : NULL,
-                              .token        = o->token};
+    weft_launch_options l  = {.on_rank_exit      = find_policy(o),
+                              .request           = &o->request,
+                              .log_dir           = o->log_dir,
+                              .timeout_s         = o->request.timeout_s,
+                              .stop_s            = o->grace_s,
+                              .failure_timeout_s = o->failure_timeout_s,
+                              .on_stop           = find_on_stop(o),
+                              .n_node            = (int)o->n_node,
+                              .node              = o->node < 0 ? 0 : (int)o->node,
+                              .rdzv              = *at ? at : NULL,
+                              .token             = o->token};
     weft_status         st = weft_launch((int)o->n_rank, o->argv, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
@@ -368,6 +382,12 @@ static int check_options(const run_options *o)
     if (o->request.io_timeout_s < LEAST_TIMEOUT_S)
         return weft_cli_usage(c, "--io-timeout: from %.1f to 1000000 seconds",
                               LEAST_TIMEOUT_S);
+    if (o->failure_timeout_s < LEAST_TIMEOUT_S)
+        return weft_cli_usage(c, "--failure-timeout: from %.1f to 1000000 seconds",
+                              LEAST_TIMEOUT_S);
+    if (o->on_stop && strcmp(o->on_stop, "replace") != 0 &&
+        strcmp(o->on_stop, "wait") != 0)
+        return weft_cli_usage(c, "--on-stop %s: replace or wait", o->on_stop);
     if (weft_job_parse_allow(o->request.allow, &allow) != WEFT_OK)
         return weft_cli_fail(c, WEFT_ERR_ARG);
     return -1;
@@ -412,15 +432,21 @@ static int run_ranks(const run_options *o)
     return be_rank(&e, &o->request, &o->token);
 }
 
+static run_options default_options(void)
+{
+    return (run_options){.request           = {.timeout_s    = WEFT_CLI_TIMEOUT_S,
+                                               .io_timeout_s = WEFT_CLI_IO_TIMEOUT_S},
+                         .failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S,
+                         .n_rank            = -1,
+                         .n_node            = 1,
+                         .node              = -1,
+                         .port              = 29400};
+}
+
 static int parse_and_run(int argc, char **argv, weft_arena *a)
 {
     const weft_cli_command *c        = &weft_cli_run;
-    run_options             o        = {.request = {.timeout_s    = WEFT_CLI_TIMEOUT_S,
-                                                    .io_timeout_s = WEFT_CLI_IO_TIMEOUT_S},
-                                        .n_rank  = -1,
-                                        .n_node  = 1,
-                                        .node    = -1,
-                                        .port    = 29400};
+    run_options             o        = default_options();
     weft_launch_request    *q        = &o.request;
     int                     n_word   = 0;
     const weft_cli_option   option[] = {
@@ -439,6 +465,10 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
           {"seconds", 0, WEFT_CLI_REAL, &q->check_s, "S", "how long to check (once)"},
           {"timeout", 0, WEFT_CLI_REAL, &q->timeout_s, "S",
            "how long to wait for a rank that does not answer (60)"},
+          {"failure-timeout", 0, WEFT_CLI_REAL, &o.failure_timeout_s, "S",
+           "recover: on: a rank that shows no progress is lost after it (10)"},
+          {"on-stop", 0, WEFT_CLI_TEXT, &o.on_stop, "replace|wait",
+           "recover: on: a rank stopped alone is lost at once, or never"},
           {"io-timeout", 0, WEFT_CLI_REAL, &q->io_timeout_s, "S",
            "how long one write or sync of a checkpoint may take (600)"},
           {"grace", 0, WEFT_CLI_REAL, &o.grace_s, "S",

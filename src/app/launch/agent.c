@@ -141,13 +141,20 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
 
 bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
 {
-    weft_launch__agent *a = l->agent;
-    char                what[64];
+    weft_launch__agent       *a = l->agent;
+    const weft_launch__child *c = &l->c[r];
+    char                      what[160];
+    const char               *noticed = c->noticed        ? c->noticed
+                                        : c->killed_s > 0 ? "no answer"
+                                                          : "waitpid";
     if (!a) return false;
     weft_launch__agent_hear(l, r); /* its last words */
     weft_member_cause cause = find_cause(l, r, how);
     int64_t           step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
-    weft_launch__describe_exit(how, what, sizeof what);
+    if (c->noticed)
+        snprintf(what, sizeof what, "%s", c->what);
+    else
+        weft_launch__describe_exit(how, what, sizeof what);
     if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
         atomic_store(&weft_comm_shm_slot_of(l->shm, r)->state_step, -1);
@@ -159,9 +166,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     }
     bool lost = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
     bool kept = lost && !l->stopped_by && !a->over && !a->done;
-    if (kept)
-        add_incident(l, r, pid, what, l->c[r].killed_s > 0 ? "no answer" : "waitpid",
-                     step);
+    if (kept) add_incident(l, r, pid, what, noticed, step);
     weft_member_tell(a->member, &(weft_member_event){.kind  = WEFT_MEMBER_ENDED,
                                                      .slot  = r,
                                                      .cause = cause,
@@ -187,6 +192,8 @@ static weft_status start_slot(weft_launch__run *l, int r)
     c->code = c->order  = 0;
     c->reported         = false;
     c->killed_s         = 0;
+    c->stopped          = false;
+    c->noticed          = NULL;
     l->agent->begun[r]  = true;
     l->agent->failed[r] = false;
     if (r == 0) l->agent->done = false;
@@ -258,7 +265,7 @@ static void look_for_progress(weft_launch__run *l, double now_s)
 {
     weft_launch__agent *a = l->agent;
     for (int r = 0; r < l->n; r++) {
-        uint64_t word = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress);
+        uint64_t word = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress.word);
         if (word == a->word[r]) continue;
         a->word[r] = word;
         weft_member_tell(
@@ -282,6 +289,23 @@ int weft_launch__agent_wait_ms(const weft_launch__run *l)
     if (at <= 0) return -1;
     double left = at - weft_clock_s();
     return left <= 0 ? 0 : (int)(1e3 * (left < 1 ? left : 1)) + 1;
+}
+
+bool weft_launch__agent_is_running(const weft_launch__run *l, int r)
+{
+    return l->agent && weft_member_is_running(l->agent->member, r);
+}
+
+void weft_launch__agent_keep(weft_launch__run *l, int r, double now_s)
+{
+    weft_member_tell(
+        l->agent->member,
+        &(weft_member_event){.kind = WEFT_MEMBER_ALIVE, .slot = r, .now_s = now_s});
+}
+
+void weft_launch__agent_hold(weft_launch__run *l, bool on)
+{
+    if (l->agent->epoch) weft_comm_shm_hold(l->agent->epoch, on);
 }
 
 /* ---- the whole ---- */

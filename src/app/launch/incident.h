@@ -13,8 +13,8 @@ typedef struct weft_incident {
     int         pid;
     uint32_t    epoch;     /* in which it was lost */
     int64_t     step;      /* the last that was committed before; -1: not known */
-    char        what[64];  /* "killed by signal 9 (SIGKILL)" */
-    const char *noticed;   /* "waitpid" */
+    char        what[160]; /* "killed by signal 9 (SIGKILL)" */
+    const char *noticed;   /* "waitpid", "no answer", "stop", "silence", "hang" */
     double      wall_s;    /* when, in seconds since 1970, */
     double      noticed_s; /* and on the monotonic clock */
 } weft_incident;

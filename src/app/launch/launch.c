@@ -324,9 +324,14 @@ static void reap(weft_launch__run *l)
 {
     int   how;
     pid_t p;
-    while ((p = waitpid(-1, &how, WNOHANG)) > 0)
-        for (int r = 0; r < l->n; r++)
-            if (l->c[r].pid == p) note_end(l, r, how);
+    while ((p = waitpid(-1, &how, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
+        for (int r = 0; r < l->n; r++) {
+            if (l->c[r].pid != p) continue;
+            if (WIFSTOPPED(how) || WIFCONTINUED(how))
+                l->c[r].stopped = WIFSTOPPED(how);
+            else
+                note_end(l, r, how);
+        }
 }
 
 /* The signal that ranks get for one of the launcher: a lost terminal means an orderly end. */
@@ -357,20 +362,31 @@ static void take_signal(weft_launch__run *l, int sig)
     }
 }
 
+/* Ctrl-Z reaches the launcher alone: ranks have groups of their own. */
+static void stop_all(weft_launch__run *l)
+{
+    signal_all(l, SIGSTOP);
+    raise(SIGSTOP);
+    signal_all(l, SIGCONT);
+    weft_launch__watch_forgive(l);
+}
+
 static void on_signal(weft_launch__run *l)
 {
     struct signalfd_siginfo s;
     while (read(l->signals, &s, sizeof s) == (ssize_t)sizeof s) {
         int sig = (int)s.ssi_signo;
-        if (sig != SIGCHLD) take_signal(l, sig);
+        if (sig == SIGTSTP)
+            stop_all(l);
+        else if (sig != SIGCHLD)
+            take_signal(l, sig);
     }
     reap(l);
 }
 
 /* ---- progress ---- */
 
-/* CPU time and state of a process. */
-static void read_stat(pid_t pid, double *cpu_s, char *state)
+void weft_launch__read_stat(pid_t pid, double *cpu_s, char *state)
 {
     char          path[64], text[1024], *at;
     unsigned long user, kernel;
@@ -396,10 +412,10 @@ static void look_at_ranks(weft_launch__run *l)
     if (first && l->moved_s <= 0) l->moved_s = now;
     for (int r = 0; r < l->n; r++) {
         weft_launch__child *c = &l->c[r];
-        uint64_t word         = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress);
-        double   cpu          = c->cpu_s;
+        uint64_t word = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress.word);
+        double   cpu  = c->cpu_s;
         if (!c->pid || c->killed_s > 0) continue; /* keep the state it was killed in */
-        read_stat(c->pid, &cpu, &c->state);
+        weft_launch__read_stat(c->pid, &cpu, &c->state);
         if (!first && word != c->word) c->moved_s = l->moved_s = now;
         if (!first && cpu - c->cpu_s > IDLE * since) l->moved_s = now;
         c->word  = word;
@@ -420,7 +436,7 @@ static void kill_ranks(weft_launch__run *l)
         weft_launch__child *c = &l->c[r];
         if (!c->pid || c->killed_s > 0) continue;
         if (!l->at_once && !l->late && now - c->moved_s < FAIL_GRACE_S) continue;
-        read_stat(c->pid, &c->cpu_s, &c->state);
+        weft_launch__read_stat(c->pid, &c->cpu_s, &c->state);
         c->killed_s = now;
         kill_now(l, c->pid);
     }
@@ -457,6 +473,8 @@ static int time_left_ms(const weft_launch__run *l)
 {
     double now = weft_clock_s(), s = LOOK_S;
     int    agent_ms = weft_launch__agent_wait_ms(l);
+    int    watch_ms = weft_launch__watch_wait_ms(l);
+    if (agent_ms < 0 || (watch_ms >= 0 && watch_ms < agent_ms)) agent_ms = watch_ms;
     if (!is_watched(l)) return agent_ms;
     if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
     int ms = (int)(s * 1e3) + 1;
@@ -501,6 +519,7 @@ static weft_status attend(weft_launch__run *l)
             if (p[3 + 3 * r].revents) weft_launch__agent_hear(l, r);
         }
         on_signal(l);
+        weft_launch__watch_tick(l);
         weft_launch__agent_tick(l);
         st = weft_launch__agent_act(l);
         end_ranks(l);
@@ -609,6 +628,7 @@ static void fini(weft_launch__run *l)
         for (int w = 0; w < 2; w++) weft_text_fini(&c->partial[w]);
         weft_text_fini(&c->error);
     }
+    weft_launch__watch_close(l);
     weft_launch__agent_close(l);
     free(l->c);
     weft_comm_shm_destroy(l->shm);
@@ -629,6 +649,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGHUP);
     sigaddset(&mask, SIGUSR1);
+    sigaddset(&mask, SIGTSTP);
     sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
     l.c = calloc((size_t)n, sizeof *l.c);
     if (!l.c) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
@@ -639,8 +660,9 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
     if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);
-    if (o->on_rank_exit == WEFT_LAUNCH_REPLACE)
-        WEFT_GO(weft_launch__agent_open(&l));
+    if (o->on_rank_exit == WEFT_LAUNCH_REPLACE) WEFT_GO(weft_launch__agent_open(&l));
+    if (l.agent)
+        WEFT_GO(weft_launch__watch_open(&l));
     else
         for (int r = 0; r < n; r++) WEFT_GO(weft_launch__start(&l, r));
     WEFT_GO(attend(&l));

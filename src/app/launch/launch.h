@@ -20,6 +20,7 @@
  *     them.  SIGUSR1 counts as SIGTERM in the exit code.
  *     After the first, when for timeout_s and 5 s no rank here computes, reads or writes files or
  *     hears that another one does, what is left (stopped, stuck) is killed and named.
+ *     SIGTSTP stops all ranks and the launcher, SIGCONT lets them go on.
  *     Each host's launcher has its own ranks to report on; those of other hosts are named in what
  *     its ranks say.
  * (4) No rank outlives the launcher, however that ends, and no shared memory outlives the ranks.
@@ -33,6 +34,7 @@
 #include "base/status.h"
 #include "comm/token.h"
 #include "launch/request.h"
+#include "member/detect.h"
 
 typedef enum weft_launch_policy {
     WEFT_LAUNCH_END_ALL, /* a rank that fails ends all */
@@ -60,7 +62,10 @@ typedef struct weft_launch_options {
     const weft_launch_request *request; /* handed to the ranks; NULL: argv says it all */
     double                     grace_s; /* after a failure; 0: 2 s */
     double timeout_s; /* of the ranks' waiting for each other; 0: 60 s */
-    double stop_s;    /* after a signal, for ranks to end; 0: while they make progress */
+    /* REPLACE: of a rank that shows no progress (member/detect.h); 0: 10 s */
+    double              failure_timeout_s;
+    weft_detect_on_stop on_stop; /* what a rank that is stopped alone means */
+    double stop_s; /* after a signal, for ranks to end; 0: while they make progress */
     const char *log_dir; /* a file rank<r>.log for each, or NULL */
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */
@@ -85,7 +90,8 @@ weft_status weft_launch_program_variables(const weft_launch_options *o, int n, i
                                           weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE]);
 
 enum {
-    WEFT_LAUNCH_PEER = 76 /* the exit code of a rank that ended because of another one */
+    WEFT_LAUNCH_PEER = 76, /* the exit code of a rank that ended because of another one */
+    WEFT_LAUNCH_FAILURE_TIMEOUT_S = 10
 };
 
 /* argv: the arguments that a rank shows, argv[0] being the name.  *code: the exit code. */

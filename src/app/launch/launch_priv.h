@@ -12,6 +12,7 @@
 #include "launch/launch.h"
 
 typedef struct weft_launch__agent weft_launch__agent;
+typedef struct weft_launch__watch weft_launch__watch;
 
 typedef struct weft_launch__child {
     pid_t     pid;        /* 0: ended */
@@ -29,6 +30,10 @@ typedef struct weft_launch__child {
     double   cpu_s;    /* that it has used */
     char     state;    /* as in /proc: T is stopped */
     double   killed_s; /* when the launcher killed it; 0: it did not */
+    bool     stopped;  /* by SIGSTOP, as waitpid says */
+    /* how the agent has noticed that it is lost, and what it saw; NULL: it has not */
+    const char *noticed;
+    char        what[160];
 } weft_launch__child;
 
 typedef struct weft_launch__run {
@@ -38,6 +43,7 @@ typedef struct weft_launch__run {
     const weft_launch_options *o;
     char *const               *argv;
     weft_launch__agent        *agent; /* NULL: a rank that ends is not replaced */
+    weft_launch__watch        *watch; /* of the agent; NULL as well */
     weft_comm_shm             *shm;
     int                        request; /* descriptor of what ranks are to do, or -1 */
     int                        signals; /* signalfd */
@@ -58,6 +64,8 @@ typedef struct weft_launch__run {
 weft_status weft_launch__start(weft_launch__run *l, int r);
 /* What its last process said is read to its end, and its pipes are closed. */
 void weft_launch__close_pipes(weft_launch__run *l, int r);
+/* CPU time and state of a process, which stay as they are where it is gone. */
+void weft_launch__read_stat(pid_t pid, double *cpu_s, char *state);
 /* Why a process ended, as text. */
 void weft_launch__describe_exit(int how, char *why, size_t n);
 /* Those that are left are killed after grace_s. */
@@ -83,7 +91,22 @@ void weft_launch__agent_tick(weft_launch__run *l);
 int weft_launch__agent_wait_ms(const weft_launch__run *l);
 /* All is done, whatever became of ranks that had nothing left to do. */
 bool weft_launch__agent_is_done(const weft_launch__run *l);
+/* Does the rank run in the newest view? */
+bool weft_launch__agent_is_running(const weft_launch__run *l, int r);
+/* It is waited for: stopped on purpose.  hold: no rank's wait times out. */
+void weft_launch__agent_keep(weft_launch__run *l, int r, double now_s);
+void weft_launch__agent_hold(weft_launch__run *l, bool on);
 /* Why the job was ended; NULL: it was not, by the agent. */
 const char *weft_launch__agent_reason(const weft_launch__run *l);
+
+/* ---- watch.c: as those ---- */
+
+weft_status weft_launch__watch_open(weft_launch__run *l);
+void        weft_launch__watch_close(weft_launch__run *l);
+/* Ranks that are stopped, silent or stuck are killed. */
+void weft_launch__watch_tick(weft_launch__run *l);
+int  weft_launch__watch_wait_ms(const weft_launch__run *l); /* -1: none is due */
+/* The agent itself was stopped: all times begin anew. */
+void weft_launch__watch_forgive(weft_launch__run *l);
 
 #endif

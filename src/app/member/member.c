@@ -56,6 +56,11 @@ bool weft_member_is_over(const weft_member *m)
     return m->over;
 }
 
+bool weft_member_is_running(const weft_member *m, int slot)
+{
+    return m->slot[slot].state == RUNNING;
+}
+
 bool weft_member_is_ready(const weft_member *m)
 {
     for (int k = 0; k < m->n_slot; k++)

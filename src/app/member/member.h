@@ -86,9 +86,10 @@ void        weft_member_tell(weft_member *m, const weft_member_event *e);
 /* false: nothing is to be done. */
 bool weft_member_next(weft_member *m, weft_member_action *out);
 
-uint32_t weft_member_epoch(const weft_member *m);    /* of the newest view */
-bool     weft_member_is_ready(const weft_member *m); /* all slots run in it */
-bool     weft_member_is_over(const weft_member *m);  /* END was decided */
+uint32_t weft_member_epoch(const weft_member *m);                /* of the newest view */
+bool     weft_member_is_running(const weft_member *m, int slot); /* in it */
+bool     weft_member_is_ready(const weft_member *m);             /* all slots run in it */
+bool     weft_member_is_over(const weft_member *m);              /* END was decided */
 /* When a TICK is due; 0: never. */
 double weft_member_deadline_s(const weft_member *m);
 

@@ -312,6 +312,11 @@ static weft_status join(shm_end *e, int fd, int kept, int rank)
     return WEFT_OK;
 }
 
+void weft_comm_shm_hold(weft_comm_shm *w, bool on)
+{
+    atomic_store(&w->head->held, on);
+}
+
 weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank)
 {
     return &w->rank[rank].slot;

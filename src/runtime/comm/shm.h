@@ -19,6 +19,7 @@
 
 #include <stdatomic.h>
 
+#include "base/progress.h"
 #include "comm/comm.h"
 
 typedef struct weft_comm_shm weft_comm_shm;
@@ -34,11 +35,14 @@ void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch);
  * epoch. */
 void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
 
+/* While it is on, no wait of a rank times out: a peer is stopped on purpose. */
+void weft_comm_shm_hold(weft_comm_shm *w, bool on);
+
 /* What a rank tells its launcher, and the process that takes its place, without a message; it
  * outlives the rank. */
 typedef struct weft_comm_shm_slot {
-    _Atomic uint64_t progress; /* moves while the rank makes progress (base/progress.h) */
-    _Atomic int64_t  step;     /* the last one that its ranks have committed */
+    weft_progress_record progress; /* moves while the rank makes progress */
+    _Atomic int64_t      step;     /* the last one that its ranks have committed */
     /* Its state, where slabs outlive ranks: where in the slab, how it is laid out (a hash), and the
      * step after which all of it is; -1: of none, as while it is updated. */
     _Atomic int64_t  state_at, state_bytes, state_step;

@@ -55,6 +55,7 @@ typedef struct shm_head {
      * 16 | by : 16 */
     _Alignas(SHM_LINE) _Atomic uint64_t verdict;
     shm_word alarm; /* moves with every verdict and every change of a rank's state */
+    _Atomic uint32_t held; /* deadlines of waits do not come: weft_comm_shm_hold() */
     _Alignas(SHM_LINE) pthread_mutex_t lock; /* of the directory; robust */
     uint64_t heap_used;
     uint64_t heap_free;          /* offset of the first shm_block */

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/progress.h"
 
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
@@ -102,6 +103,16 @@ bool weft_comm__shm_yield(const shm_word *w, uint32_t seen, uint32_t mask)
     return false;
 }
 
+/* Who was not run for a while (stopped with all others, no core) has not waited for that long; and
+ * the launcher may hold all deadlines while a rank is stopped on purpose. */
+static double find_stall(const shm_end *e, double until_s)
+{
+    double late = weft_clock_s() - until_s;
+    if (atomic_load_explicit(&e->head->held, memory_order_relaxed))
+        return late + TICK_MS * 1e-3;
+    return late > TICK_MS * 1e-3 ? late : 0;
+}
+
 shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t mask,
                                 uint32_t alarm, double *deadline_s)
 {
@@ -117,8 +128,10 @@ shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t
     if (!((v ^ seen) & mask)) sleep_on(word, 2, until);
     atomic_fetch_sub(&bell->n_asleep, 1);
     atomic_fetch_sub(&w->n_asleep, 1);
+    weft_progress_beat();
     if (shm_moved(w, seen, mask)) return SHM_MOVED;
     if (atomic_load(&bell->v) != alarm) return SHM_ALARM;
+    *deadline_s += find_stall(e, until);
     return weft_clock_s() >= *deadline_s ? SHM_LATE : SHM_ALARM;
 }
 

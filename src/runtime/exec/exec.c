@@ -27,6 +27,7 @@ static weft_status build(weft_exec *e)
         WEFT_TRY(weft_pool_create(e->o.n_thread, 0, &e->own_pool));
     WEFT_TRY(weft_exec__prepare(e));
     WEFT_TRY(weft_exec__open_numbers(e));
+    WEFT_TRY(weft_exec__open_watch(e));
     return weft_exec__start_threads(e);
 }
 
@@ -69,6 +70,7 @@ void weft_exec_destroy(weft_exec *e)
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->moved);
     weft_arena_destroy(e->arena);
+    weft_exec__close_watch(e);
     free(e->number);
     free(e);
 }

@@ -195,6 +195,8 @@ struct weft_exec {
     bool                compares;
     _Atomic bool        sent_other, got_other;
     bool alone; /* updates are made without peers: communication is left out */
+    /* of each instruction of each actor: seconds of its longest run on the host's cores */
+    float **longest, *longest_table;
 
     /* shared by the streams' threads, under lock */
     pthread_mutex_t lock;
@@ -271,7 +273,10 @@ weft_status weft_exec__place_stage(weft_exec *e, weft_exec__instr *x);
 weft_status weft_exec__stage_in(const weft_exec *e, const weft_exec__instr *x);
 weft_status weft_exec__stage_out(const weft_exec *e, const weft_exec__instr *x);
 
-/* instr.c: what the device calls. */
+/* instr.c: how long instructions take, where another process watches this one. */
+weft_status weft_exec__open_watch(weft_exec *e);
+void        weft_exec__close_watch(weft_exec *e);
+/* What the device calls. */
 weft_status weft_exec__task(void *arg);
 /* The error of an instruction, with its name in front. */
 weft_status weft_exec__blame(const void *instr, weft_status st);

@@ -1,6 +1,8 @@
 /* What the device calls for one instruction; reading samples; the commit point. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "exec/exec_priv.h"
 
 static weft_status run(const weft_exec__instr *x)
@@ -41,10 +43,42 @@ weft_status weft_exec__blame(const void *instr, weft_status st)
                         weft_instr_kind_name(x->i->kind), x->i->name);
 }
 
+/* ---- for those who watch this process ---- */
+
+weft_status weft_exec__open_watch(weft_exec *e)
+{
+    size_t n = 0;
+    for (int i = 0; i < e->p->n_actor; i++) n += (size_t)e->p->actor[i].n_instr;
+    e->longest       = calloc((size_t)e->p->n_actor + 1, sizeof *e->longest);
+    e->longest_table = calloc(n + 1, sizeof *e->longest_table);
+    if (!e->longest || !e->longest_table) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    float *at = e->longest_table;
+    for (int i = 0; i < e->p->n_actor; i++) {
+        e->longest[i] = at;
+        at += e->p->actor[i].n_instr;
+    }
+    return WEFT_OK;
+}
+
+void weft_exec__close_watch(weft_exec *e)
+{
+    free(e->longest);
+    free(e->longest_table);
+}
+
 weft_status weft_exec__task(void *arg)
 {
-    const weft_exec__instr *x = arg;
-    return weft_exec__blame(x, run(x));
+    const weft_exec__instr  *x = arg;
+    const weft_exec__stream *s = x->s;
+    if (!weft_progress_is_shared() || !s->device->needs_thread || !s->firing)
+        return weft_exec__blame(x, run(x));
+    int    actor   = s->firing->actor;
+    float *longest = &s->e->longest[actor][x->i - s->e->p->actor[actor].instr];
+    weft_progress_begin(s->number, x->i->name, (double)*longest);
+    weft_status st    = run(x);
+    float       taken = (float)weft_progress_end(s->number);
+    if (taken > *longest) *longest = taken;
+    return weft_exec__blame(x, st);
 }
 
 weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "exec/exec_priv.h"
 
 /* ---- edges ---- */
@@ -120,11 +121,9 @@ static weft_status communicate(const weft_task *task, double *start_s, double *e
     return weft_exec__blame(x, st);
 }
 
-/* In the order of the stream, on the thread that gives it work. */
-weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
+static weft_status do_host_work(const weft_task *task, double *start_s, double *end_s)
 {
-    const weft_task  *task = arg;
-    weft_exec__instr *x    = task->arg;
+    weft_exec__instr *x = task->arg;
     if (x->s->e->alone) return weft_exec__keep_own_share(x);
     if (x->i->kind == WEFT_INSTR_COMMIT) return weft_exec__commit(x->s, x);
     if (x->host->device_call) return weft_exec__blame(x, weft_exec__run_on_device(x));
@@ -136,6 +135,18 @@ weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
         WEFT_TRY(communicate(task, start_s, end_s));
     }
     return weft_exec__stage_out(x->s->e, x);
+}
+
+/* In the order of the stream, on the thread that gives it work.  It may wait for peers and files:
+ * how long it took before says nothing. */
+weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
+{
+    const weft_task        *task = arg;
+    const weft_exec__instr *x    = task->arg;
+    weft_progress_begin(x->s->number, x->i->name, 0);
+    weft_status st = do_host_work(task, start_s, end_s);
+    weft_progress_end(x->s->number);
+    return st;
 }
 
 /* Is the step held back?  Asked only by actors that write state: they are ordered after the
