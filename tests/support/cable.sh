@@ -14,7 +14,9 @@ trap 'exit 1' INT TERM
 
 skip() { echo "skipped: $1"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null 2>&1 || skip "no ip command (iproute2)"
+# the machine's ip (iproute2), else ours; WEFT_TEST_IPROUTE=own: ours
+here=$(cd "$(dirname "$0")/../support" && pwd)
+[ "${WEFT_TEST_IPROUTE:-}" = own ] && PATH=$here/iproute:$PATH || PATH=$PATH:$here/iproute
 { ip netns add $a && ip netns add $b &&
   ip link add ${dev}a$$ type veth peer name ${dev}b$$ &&
   ip link set ${dev}a$$ netns $a && ip link set ${dev}b$$ netns $b &&
