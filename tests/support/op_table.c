@@ -2,13 +2,15 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "support/device_call.h"
 #include "support/op_trial.h"
 
 enum {
     N_TYPE  = 2, /* f32, bf16 */
-    MAX_OUT = 4  /* results whose forms are tried one by one */
+    MAX_OUT = 4, /* results whose forms are tried one by one */
+    TELL_S  = 10 /* from one line about progress to the next */
 };
 
 static const weft_op_table_setting plain = {.name = "no pool"};
@@ -32,6 +34,7 @@ typedef struct table_run {
     weft_pool                   *pool[32]; /* of each setting */
     op_numbers                   numbers;  /* of the case */
     FILE                        *out;
+    double                       begun_s, told_s;
     weft_op_table_report        *report;
     cell                         cell[WEFT_N_OP][N_TYPE];
 } table_run;
@@ -291,10 +294,24 @@ static bool is_asked_for(const table_run *r, weft_op op)
     return !(row->flags & WEFT_OP_COMM) && is_named(r->o->only, row->name);
 }
 
+static void tell_progress(table_run *r, int n_case, int n, weft_op next)
+{
+    double now_s = weft_clock_s();
+    if (r->o->quiet || now_s < r->told_s + TELL_S) return;
+    r->told_s = now_s;
+    fprintf(r->out, "%4.0f s: %d trials, %d failed; case %d of %d, %s, is next\n",
+            now_s - r->begun_s, r->report->n_trial, r->report->n_failed, n_case, n,
+            weft_op_get(next)->name);
+    fflush(r->out);
+}
+
 static weft_status try_cases(table_run *r, const weft_test_case *c, int n, int stride)
 {
-    for (int i = 0; i < n; i += stride)
-        if (is_asked_for(r, c[i].op)) WEFT_TRY(try_case(r, &c[i]));
+    for (int i = 0; i < n; i += stride) {
+        if (!is_asked_for(r, c[i].op)) continue;
+        tell_progress(r, i, n, c[i].op);
+        WEFT_TRY(try_case(r, &c[i]));
+    }
     return WEFT_OK;
 }
 
@@ -391,7 +408,9 @@ weft_status weft_op_table_run(weft_device *d, const weft_op_table_options *o,
                       .setting   = o->n_setting ? o->setting : &plain,
                       .n_setting = o->n_setting ? o->n_setting : 1,
                       .out       = o->out ? o->out : stdout,
+                      .begun_s   = weft_clock_s(),
                       .report    = out};
+    r.told_s       = r.begun_s;
     *out           = (weft_op_table_report){0};
     weft_status st = run_table(&r);
     for (int i = 0; i < r.n_setting; i++) weft_pool_destroy(r.pool[i]);
