@@ -8,7 +8,10 @@ enum {
     WEFT_CUDA_SQUARE_PIECE = 8192,
     WEFT_CUDA_MAX_NORM     = 440, /* sums that one launch of clip adds */
     WEFT_CUDA_MAX_MANY     = 500, /* tensors of one launch: arguments may have 32 KB */
-    WEFT_CUDA_MAX_SQUARES  = 430
+    WEFT_CUDA_MAX_SQUARES  = 430,
+    /* threads of a block of updates, and its elements */
+    WEFT_CUDA_UPDATE_THREADS = 256,
+    WEFT_CUDA_UPDATE_BLOCK   = 8192
 };
 
 /* part (n_part, n_piece): the sum of squares of each partial of `row` elements, in pieces. */

@@ -180,6 +180,46 @@ CU_FN void cu_get4(const void *p, int dtype, int64_t at, float x[4])
     }
 }
 
+/* 4 floats at a multiple of 16 bytes, or 4 bf16 at one of 8, that nobody reads
+ * again soon: first to leave the cache. They are issued in the order in which
+ * they are written. */
+CU_FN void cu_stream_get4(const float *p, float x[4])
+{
+#ifdef __CUDACC__
+    asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                 : "l"(p));
+#else
+    memcpy(x, p, 4 * sizeof *p);
+#endif
+}
+
+CU_FN void cu_stream_put4(float *p, const float x[4])
+{
+#ifdef __CUDACC__
+    asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(p), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+#else
+    memcpy(p, x, 4 * sizeof *p);
+#endif
+}
+
+CU_FN void cu_stream_put4(cu_bf16 *p, const float x[4])
+{
+    uint32_t lo = cu_pack(x[0], x[1]), hi = cu_pack(x[2], x[3]);
+#ifdef __CUDACC__
+    asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};"
+                 :
+                 : "l"(p), "r"(lo), "r"(hi)
+                 : "memory");
+#else
+    memcpy(p, &lo, sizeof lo);
+    memcpy(p + 2, &hi, sizeof hi);
+#endif
+}
+
 /* W elements along a step that is 1 or 0 where W is 8, of types f32 and bf16: read, then widened. */
 template <int W> struct cu_row {
     cu_vector v;

@@ -4,6 +4,7 @@
  * as one for each instruction, which is launched alone then. */
 #include "support/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static const struct {
     int         count;
     double      decay;
     bool        fused; /* the copy is a step of the update */
-} tensors[N_TENSOR] = {{"[300]", 300, 0.1, true},       {"[5,20000]", 100000, 0, false},
+} tensors[N_TENSOR] = {{"[9000]", 9000, 0.1, true},     {"[5,20000]", 100000, 0, false},
                        {"[3000,8]", 24000, 0.1, false}, {"[8]", 8, 0, true},
                        {"[7,11]", 77, 0.2, true},       {"[1]", 1, 0, false},
                        {"[2,3,64]", 384, 0, false}};
@@ -137,6 +138,11 @@ static void make_text(char *t, bool apart)
     add_text(t, "}\n}\n");
 }
 
+static float start_number(int tensor, int kind, int n)
+{
+    return (float)((n * 37 + tensor * 11 + kind * 5) % 101 + 1) / 101.0f;
+}
+
 static void write_numbers(weft_exec *e)
 {
     static float x[MAX_COUNT];
@@ -144,8 +150,7 @@ static void write_numbers(weft_exec *e)
     char         name[8];
     for (int i = 0; i < N_TENSOR; i++)
         for (int k = 0; k < N_KIND; k++) {
-            for (int n = 0; n < tensors[i].count; n++)
-                x[n] = (float)((n * 37 + i * 11 + k * 5) % 101 + 1) / 101.0f;
+            for (int n = 0; n < tensors[i].count; n++) x[n] = start_number(i, k, n);
             snprintf(name, sizeof name, "%s%d", kind[k], i);
             assert_ok(weft_exec_write(e, name, 0, NULL, x));
         }
@@ -232,6 +237,32 @@ static int count_launches(void)
     return n;
 }
 
+static float widen_bf16(uint16_t x)
+{
+    uint32_t u = (uint32_t)x << 16;
+    float    f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* adamw by its formula, and the copy in bf16. */
+static void check_rule(const results *r, int i)
+{
+    for (int n = 0; n < tensors[i].count; n++) {
+        double p = start_number(i, 0, n), g = 0.5 * start_number(i, 1, n);
+        double m = 0.9 * start_number(i, 2, n) + 0.1 * g;
+        double v = 0.999 * start_number(i, 3, n) + 0.001 * g * g;
+        p *= 1 - 0.01 * tensors[i].decay;
+        p -= 0.01 * m / (1 - pow(0.9, 3)) / (sqrt(v / (1 - pow(0.999, 3))) + 1e-8);
+        float near = 2e-6f, x = r->state[0][i][n];
+        assert_float_equal(x, p, near);
+        assert_float_equal(r->state[1][i][n], m, near);
+        assert_float_equal(r->state[2][i][n], v, near);
+        float copy = widen_bf16(r->twin[i][n]);
+        assert_true(fabsf(copy - x) <= fabsf(x) / 256);
+    }
+}
+
 static void many_calls_have_the_bits_of_single_ones(void **state)
 {
     (void)state;
@@ -249,6 +280,7 @@ static void many_calls_have_the_bits_of_single_ones(void **state)
     assert_memory_equal(single.twin, many.twin, sizeof many.twin);
     assert_memory_equal(single.sums, many.sums, sizeof many.sums);
     assert_true(many.sums[1] > 1000 && many.state[0][1][99999] != 0);
+    for (int i = 0; i < N_TENSOR; i++) check_rule(&many, i);
 }
 
 /* With a record before and after each launch, issued and as a graph: the launches and the bits are

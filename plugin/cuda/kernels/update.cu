@@ -2,14 +2,26 @@
  * here. */
 #include "cuda_vec.h"
 
+enum {
+    WIDTH    = 4,                              /* elements of a thread at once */
+    THREADS  = WEFT_CUDA_UPDATE_THREADS,       /* of a block */
+    ROUND    = THREADS * WIDTH,                /* elements of a block at once */
+    N_ROUND  = WEFT_CUDA_UPDATE_BLOCK / ROUND, /* of a block's elements */
+    ANY_KIND = -1
+};
+
 /* What a rule is in this step. */
 struct constants {
     float lr, scale, step_size, inv_sqrt_bc2;
 };
 
+/* Floats are read by a load that nothing waits for yet, so that several are
+ * under way. */
 CU_FN float read_scalar(const weft_cuda_scalar &s)
 {
-    return s.p ? (float)cu_load_double(s.p, (int)s.dtype, 0) : 1.0f;
+    if (!s.p) return 1.0f;
+    if (s.dtype == WEFT_DTYPE_F32) return *(const float *)s.p;
+    return (float)cu_load_double(s.p, (int)s.dtype, 0);
 }
 
 /* 1 - beta^t without cancellation. */
@@ -20,10 +32,10 @@ CU_FN float correction(float log_beta, float t)
 
 CU_FN constants read_constants(const weft_cuda_update_rule &r)
 {
+    float     t = read_scalar(r.step);
     constants c = {read_scalar(r.lr), read_scalar(r.scale), 0, 0};
     if (r.kind < WEFT_CUDA_UPDATE_ADAM) return c;
-    float t        = read_scalar(r.step);
-    bool  lamb     = r.kind >= WEFT_CUDA_UPDATE_LAMB_DIR;
+    bool lamb      = r.kind >= WEFT_CUDA_UPDATE_LAMB_DIR;
     c.step_size    = (lamb ? 1.0f : c.lr) / correction(r.log_beta1, t);
     c.inv_sqrt_bc2 = 1.0f / sqrtf(correction(r.log_beta2, t));
     if (r.kind == WEFT_CUDA_UPDATE_LAMB) {
@@ -42,11 +54,13 @@ CU_FN float adam_direction(const weft_cuda_update_rule &r, const constants &c, f
     return *m / (sqrtf(*v) * c.inv_sqrt_bc2 + r.eps);
 }
 
+/* KIND: the rule's, or ANY_KIND where it is known at run time alone. */
+template <int KIND>
 CU_FN void update(const weft_cuda_update_rule &r, const constants &c, float decay,
                   float *p, float g, float *m, float *v)
 {
     g *= c.scale;
-    switch (r.kind) {
+    switch (KIND == ANY_KIND ? r.kind : KIND) {
     case WEFT_CUDA_UPDATE_SGD: *p -= c.lr * (g + decay * *p); break;
     case WEFT_CUDA_UPDATE_MOMENTUM:
         *m = r.beta1 * *m + (g + decay * *p);
@@ -100,12 +114,10 @@ template <int W> CU_FN void read_elements(const void *p, int dtype, int64_t i, f
 
 template <int W> CU_FN void write_elements(float *p, int64_t i, const float x[W])
 {
-    if (W == 4) {
-        float4 v           = {x[0], x[1], x[2], x[3]};
-        *(float4 *)(p + i) = v;
-    } else {
+    if (W == 4)
+        cu_stream_put4(p + i, x);
+    else
         p[i] = x[0];
-    }
 }
 
 template <int W> CU_FN void read_tensors(const tensors &t, int64_t i, elements<W> &x)
@@ -117,42 +129,102 @@ template <int W> CU_FN void read_tensors(const tensors &t, int64_t i, elements<W
     if (t.v) read_elements<W>(t.v, WEFT_DTYPE_F32, i, x.v);
 }
 
+template <int W> CU_FN void write_copy(const tensors &t, int64_t i, const elements<W> &x)
+{
+    if (!t.copy) return;
+    if (W == 4)
+        cu_stream_put4(t.copy + i, x.p);
+    else
+        t.copy[i] = cu_round(x.p[0]);
+}
+
 template <int W>
 CU_FN void update_tensors(const weft_cuda_update_rule &r, const constants &c,
                           const tensors &t, int64_t i, elements<W> &x)
 {
-    for (int j = 0; j < W; j++) update(r, c, t.decay, &x.p[j], x.g[j], &x.m[j], &x.v[j]);
+    for (int j = 0; j < W; j++)
+        update<ANY_KIND>(r, c, t.decay, &x.p[j], x.g[j], &x.m[j], &x.v[j]);
     write_elements<W>(t.next[0], i, x.p);
     if (t.next[1]) write_elements<W>(t.next[1], i, x.m);
     if (t.next[2]) write_elements<W>(t.next[2], i, x.v);
-    if (t.copy && W == 4) {
-        uint2 v                = {cu_pack(x.p[0], x.p[1]), cu_pack(x.p[2], x.p[3])};
-        *(uint2 *)(t.copy + i) = v;
-    } else if (t.copy) {
-        t.copy[i] = cu_round(x.p[0]);
+    write_copy<W>(t, i, x);
+}
+
+/* Any rule, any end: elements [i, n) of a block's, ROUND at a time. */
+CU_FN void update_any(const weft_cuda_update_rule &r, const constants &c,
+                      const tensors &t, int64_t i, int64_t n)
+{
+    CU_ROLLED
+    for (i += threadIdx.x * WIDTH; i < n; i += ROUND) {
+        if (i + WIDTH <= n) {
+            elements<4> x;
+            read_tensors<4>(t, i, x);
+            update_tensors<4>(r, c, t, i, x);
+            continue;
+        }
+        CU_ROLLED
+        for (int64_t k = i; k < n; k++) {
+            elements<1> one;
+            read_tensors<1>(t, k, one);
+            update_tensors<1>(r, c, t, k, one);
+        }
     }
 }
 
-/* 4 elements of each thread, fewer at the end; what the rule is in this step is found once for the block, while
- * elements are on their way. */
+/* ---- adamw with gradients in f32, whole blocks ---- */
+
+CU_FN void read_round(const tensors &t, int64_t i, elements<4> &x)
+{
+    cu_stream_get4(t.p + i, x.p);
+    cu_stream_get4((const float *)t.g + i, x.g);
+    cu_stream_get4(t.m + i, x.m);
+    cu_stream_get4(t.v + i, x.v);
+}
+
+CU_FN void update_round(const weft_cuda_update_rule &r, const constants &c,
+                        const tensors &t, int64_t i, elements<4> &x)
+{
+    for (int j = 0; j < 4; j++)
+        update<WEFT_CUDA_UPDATE_ADAMW>(r, c, t.decay, &x.p[j], x.g[j], &x.m[j], &x.v[j]);
+    write_elements<4>(t.next[0], i, x.p);
+    write_elements<4>(t.next[1], i, x.m);
+    write_elements<4>(t.next[2], i, x.v);
+    write_copy<4>(t, i, x);
+}
+
+/* The elements of a round are on their way while those of the round before are
+ * updated; x: those of the first. */
+CU_FN void update_adamw(const weft_cuda_update_rule &r, const constants &c,
+                        const tensors &t, int64_t i, elements<4> &x)
+{
+    elements<4> y;
+    CU_ROLLED
+    for (int k = 0; k < N_ROUND; k += 2, i += 2 * ROUND) {
+        read_round(t, i + ROUND, y);
+        update_round(r, c, t, i, x);
+        if (k + 2 < N_ROUND) read_round(t, i + 2 * ROUND, x);
+        update_round(r, c, t, i + ROUND, y);
+    }
+}
+
+/* The elements [i, i + WEFT_CUDA_UPDATE_BLOCK) of n; what the rule is in this
+ * step is found once for the block, while elements are on their way. */
 CU_FN void update_block(const weft_cuda_update_rule &r, const tensors &t, int64_t i,
                         int64_t n)
 {
     __shared__ constants c;
     elements<4>          x;
-    if (i + 4 <= n) read_tensors<4>(t, i, x);
+    int64_t              first = i + threadIdx.x * WIDTH;
+    bool whole = i + WEFT_CUDA_UPDATE_BLOCK <= n && r.kind == WEFT_CUDA_UPDATE_ADAMW &&
+                 t.g_dtype == WEFT_DTYPE_F32;
+    if (whole) read_round(t, first, x);
     if (threadIdx.x == 0) c = read_constants(r);
     __syncthreads();
-    if (i + 4 <= n) {
-        update_tensors<4>(r, c, t, i, x);
-        return;
-    }
-    CU_ROLLED
-    for (; i < n; i++) {
-        elements<1> one;
-        read_tensors<1>(t, i, one);
-        update_tensors<1>(r, c, t, i, one);
-    }
+    if (whole)
+        update_adamw(r, c, t, first, x);
+    else
+        update_any(r, c, t, i,
+                   i + WEFT_CUDA_UPDATE_BLOCK < n ? i + WEFT_CUDA_UPDATE_BLOCK : n);
 }
 
 CU_FN tensors tensors_of(const weft_cuda_update_args &a)
@@ -175,15 +247,16 @@ CU_KERNEL(update_1, weft_cuda_update_args, 256)
     read_tensors<1>(tensors_of(a), i, x);
     update_tensors<1>(a.rule, read_constants(a.rule), tensors_of(a), i, x);
 }
-CU_KERNEL_BLOCKS(update_4, weft_cuda_update_args, 256, 4)
+CU_KERNEL_BLOCKS(update_4, weft_cuda_update_args, THREADS, 4)
 {
-    update_block(a.rule, tensors_of(a), cu_index() * 4, a.n);
+    update_block(a.rule, tensors_of(a), (int64_t)blockIdx.x * WEFT_CUDA_UPDATE_BLOCK,
+                 a.n);
 }
-CU_KERNEL_BLOCKS(updates, weft_cuda_updates_args, 256, 4)
+CU_KERNEL_BLOCKS(updates, weft_cuda_updates_args, THREADS, 4)
 {
     const weft_cuda_update_task &t     = a.task[cu_find_task(a.task, a.n_task)];
     int64_t                      block = (int64_t)blockIdx.x - t.first_block;
     tensors of = {t.p,       t.m,    t.v, t.g, {t.p, t.m, t.v}, (cu_bf16 *)t.copy,
                   a.g_dtype, t.decay};
-    update_block(a.rule, of, (block * blockDim.x + threadIdx.x) * 4, t.n);
+    update_block(a.rule, of, block * WEFT_CUDA_UPDATE_BLOCK, t.n);
 }

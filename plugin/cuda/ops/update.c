@@ -4,11 +4,6 @@
 
 #include "cuda_priv.h"
 
-enum {
-    THREADS = 256,
-    WIDTH   = 4 /* elements of a thread */
-};
-
 static weft_cuda_update_kind kind_of(weft_op op)
 {
     switch ((int)op) {
@@ -105,12 +100,18 @@ CUDA_TAKES(update)
                           c->out[c->post[0].out].dtype == WEFT_DTYPE_BF16);
 }
 
+static int64_t count_blocks(int64_t n)
+{
+    return weft_cuda_ceil(n, WEFT_CUDA_UPDATE_BLOCK);
+}
+
 static weft_status launch_update(const weft_kernel_ctx *x, const weft_cuda_update_args *a)
 {
-    bool fast = has_vectors(a);
-    return weft_cuda_launch(
-        x, fast ? WEFT_CUDA_update_4 : WEFT_CUDA_update_1,
-        weft_cuda_grid_1d(fast ? weft_cuda_ceil(a->n, WIDTH) : a->n, THREADS), a);
+    weft_cuda_grid grid = {
+        .x = (unsigned)count_blocks(a->n), 1, 1, WEFT_CUDA_UPDATE_THREADS, 0};
+    if (has_vectors(a)) return weft_cuda_launch(x, WEFT_CUDA_update_4, grid, a);
+    return weft_cuda_launch(x, WEFT_CUDA_update_1,
+                            weft_cuda_grid_1d(a->n, WEFT_CUDA_UPDATE_THREADS), a);
 }
 
 CUDA_RUN(update)
@@ -151,7 +152,7 @@ static bool can_wait(const weft_cuda_update_args *a)
 
 static weft_status launch_waiting(const weft_kernel_ctx *x, waiting *w)
 {
-    weft_cuda_grid grid = {(unsigned)w->n_block, 1, 1, THREADS, 0};
+    weft_cuda_grid grid = {(unsigned)w->n_block, 1, 1, WEFT_CUDA_UPDATE_THREADS, 0};
     if (!w->args.n_task) return WEFT_OK;
     WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_updates, grid, &w->args));
     w->args.n_task = 0;
@@ -178,7 +179,7 @@ static weft_status add_waiting(const weft_kernel_ctx *x, waiting *w,
                                                    .n           = a->n,
                                                    .first_block = (int32_t)w->n_block,
                                                    .decay       = a->rule.decay};
-    w->n_block += weft_cuda_ceil(a->n, (int64_t)THREADS * WIDTH);
+    w->n_block += count_blocks(a->n);
     return WEFT_OK;
 }
 
