@@ -214,19 +214,19 @@ static void slabs_outlive_epochs(void **state)
     char          *p, *q;
     void          *wrong;
     assert_int_equal(weft_comm_shm_create(1, &kept), WEFT_OK);
-    assert_int_equal(atomic_load(&weft_comm_shm_slot_of(kept, 0)->state_step), -1);
+    assert_int_equal(atomic_load(&weft_comm_shm_slot_of(kept, 0)->state.step), -1);
     for (uint32_t epoch = 1; epoch <= N_EPOCH; epoch++) {
         weft_comm *c = join_epoch(kept, epoch);
         assert_non_null(weft_comm_shm_kept_slot(c));
         if (epoch == 1) {
             assert_int_equal(weft_comm_shm_alloc(c, KEPT_BYTES, (void **)&p), WEFT_OK);
             assert_int_equal(weft_comm_shm_find(c, p, &at), 0);
-            atomic_store(&weft_comm_shm_kept_slot(c)->state_step, 7);
+            atomic_store(&weft_comm_shm_kept_slot(c)->state.step, 7);
         } else {
             assert_int_equal(weft_comm_shm_adopt(c, at, KEPT_BYTES, (void **)&p),
                              WEFT_OK);
             assert_int_equal((uint8_t)p[KEPT_BYTES - 1], (uint8_t)(epoch - 1));
-            assert_int_equal(atomic_load(&weft_comm_shm_kept_slot(c)->state_step), 7);
+            assert_int_equal(atomic_load(&weft_comm_shm_kept_slot(c)->state.step), 7);
         }
         memset(p, (int)epoch, KEPT_BYTES);
         assert_int_equal(weft_comm_shm_adopt(c, at, 1, &wrong), WEFT_ERR_ARG); /* late */

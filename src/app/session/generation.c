@@ -49,7 +49,9 @@ static weft_status connect_ranks(weft_session *s)
     g->n_rank      = m.world;
     g->local       = m.local_world;
     weft_status st = WEFT_OK;
-    if (m.world > 1) st = weft_comm_create(&m, listener, timeout_s, &g->comm);
+    /* one rank alone needs it where its state is to outlive it */
+    if (m.world > 1 || m.has_kept)
+        st = weft_comm_create(&m, listener, timeout_s, &g->comm);
     weft_comm_key_wipe(&m.key);
     WEFT_TRY(st);
     s->r.rank       = m.rank;
@@ -235,8 +237,7 @@ static weft_status open_state(weft_session *s)
     bool             fits = g->keeps_state;
     weft_status      st   = WEFT_OK;
     if (g->comm && weft_program_state_slot(g->comm))
-        WEFT_TRY(weft_program_state_open_kept(&g->made, g->comm, s->device, g->continues,
-                                              &made));
+        WEFT_TRY(weft_session__open_kept(s, &made));
     else if (!fits)
         WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
     weft_state *to = fits ? s->state : made;
@@ -378,6 +379,7 @@ void weft_generation_close(weft_session *s, weft_generation *g)
     weft_runner_destroy(g->runner);
     weft_gather_close(g->gather);
     weft_holders_destroy(g->holders);
+    weft_kept_states_close(&g->from);
     if (weft_generation_is_state_shared(s)) { /* it goes with the communicator */
         weft_state_destroy(s->state);
         s->state = NULL;

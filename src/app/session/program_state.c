@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
+#include "state/table.h"
 
 static int find_slab(const weft_program *p, weft_slab_kind kind)
 {
@@ -185,48 +186,151 @@ static uint64_t hash_layout(const weft_state *s)
     return weft_hash_value(&h);
 }
 
-static void describe_slot(weft_comm_shm_slot *slot, const weft_comm *end,
-                          const weft_state *s)
+/* Memory of the rank's own slab, by its offset. */
+static void free_range(weft_comm *end, int64_t at, int64_t bytes)
 {
-    int64_t at = 0;
-    if (weft_comm_shm_find(end, weft_state_memory(s)->address, &at) != end->rank) at = -1;
-    atomic_store(&slot->state_step, -1);
-    atomic_store(&slot->state_at, at);
-    atomic_store(&slot->state_bytes, weft_state_memory(s)->bytes);
-    atomic_store(&slot->state_layout, hash_layout(s));
+    void *p = weft_comm_shm_reach(end, end->rank, at, bytes);
+    if (p) weft_comm_shm_free(end, p);
 }
 
-/* The memory that the slot has, laid out for the program; it may be of another layout. */
+static void forget_held(weft_comm *end, weft_comm_shm_held *h)
+{
+    if (atomic_exchange(&h->step, -1) < 0) return;
+    free_range(end, atomic_load(&h->at), atomic_load(&h->bytes));
+    free_range(end, atomic_load(&h->table_at), atomic_load(&h->table_bytes));
+}
+
+/* What is described twice, as while a description moves, is reserved once. */
+static void reserve_held(weft_comm *end, weft_comm_shm_held *h, int64_t step)
+{
+    int64_t at = atomic_load(&h->at), bytes = atomic_load(&h->bytes);
+    void   *p;
+    bool    here = atomic_load(&h->step) == step && step >= 0;
+    here         = here && weft_comm_shm_adopt(end, at, bytes, &p) == WEFT_OK;
+    if (here && weft_comm_shm_adopt(end, atomic_load(&h->table_at),
+                                    atomic_load(&h->table_bytes), &p) != WEFT_OK) {
+        free_range(end, at, bytes);
+        here = false;
+    }
+    if (!here) atomic_store(&h->step, -1);
+}
+
+void weft_program_state_reserve(weft_comm *comm, int64_t step)
+{
+    weft_comm          *end  = weft_comm_shared_end(comm);
+    weft_comm_shm_slot *slot = weft_program_state_slot(comm);
+    reserve_held(end, &slot->state, step);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
+        reserve_held(end, &slot->older[k], step);
+}
+
+void weft_program_state_settle(weft_comm *comm)
+{
+    weft_comm_shm_slot *slot = weft_program_state_slot(comm);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
+        forget_held(weft_comm_shared_end(comm), &slot->older[k]);
+}
+
+/* A process that is killed in between leaves it described twice, never not at all. */
+static void move_held(weft_comm_shm_held *from, weft_comm_shm_held *to)
+{
+    atomic_store(&to->step, -1);
+    atomic_store(&to->at, atomic_load(&from->at));
+    atomic_store(&to->bytes, atomic_load(&from->bytes));
+    atomic_store(&to->table_at, atomic_load(&from->table_at));
+    atomic_store(&to->table_bytes, atomic_load(&from->table_bytes));
+    atomic_store(&to->layout, atomic_load(&from->layout));
+    atomic_store(&to->step, atomic_load(&from->step));
+    atomic_store(&from->step, -1);
+}
+
+/* The state of the slot makes room for another one.  After several moves that were broken off there
+ * may be no place for it: the oldest is what all ranks had, so it is the newest that goes. */
+static void put_aside(weft_comm *end, weft_comm_shm_slot *slot)
+{
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) {
+        if (atomic_load(&slot->older[k].step) >= 0) continue;
+        if (atomic_load(&slot->state.step) >= 0) move_held(&slot->state, &slot->older[k]);
+        return;
+    }
+    forget_held(end, &slot->state);
+}
+
+/* Next to the state, what it holds. */
+static weft_status describe_slot(weft_comm_shm_slot *slot, weft_comm *end,
+                                 const weft_state *s)
+{
+    int64_t at = 0, table_at = 0, bytes = weft_state_table_bytes(s);
+    void   *table;
+    WEFT_TRY(weft_comm_shm_alloc(end, bytes, &table));
+    weft_state_table_write(s, bytes, table);
+    if (weft_comm_shm_find(end, table, &table_at) != end->rank) table_at = -1;
+    if (weft_comm_shm_find(end, weft_state_memory(s)->address, &at) != end->rank) at = -1;
+    atomic_store(&slot->state.step, -1);
+    atomic_store(&slot->state.at, at);
+    atomic_store(&slot->state.bytes, weft_state_memory(s)->bytes);
+    atomic_store(&slot->state.table_at, table_at);
+    atomic_store(&slot->state.table_bytes, bytes);
+    atomic_store(&slot->state.layout, hash_layout(s));
+    return WEFT_OK;
+}
+
+static void keep_memory(void *arg, weft_memory *m)
+{
+    (void)arg, (void)m;
+}
+
+/* The memory of one of the slot's states, where that is laid out as the program wants it; *out
+ * stays NULL where it is not. */
 static weft_status adopt_state(const weft_compiled *made, weft_comm *comm,
-                               weft_device *device, const weft_comm_shm_slot *slot,
+                               weft_device *device, const weft_comm_shm_held *held,
                                weft_state **out)
 {
+    weft_comm  *end   = weft_comm_shared_end(comm);
     int         slab  = weft_program_state_slab(made->program);
-    int64_t     bytes = atomic_load(&slot->state_bytes);
+    int64_t     bytes = atomic_load(&held->bytes);
     weft_memory m     = {device, WEFT_SPACE_SHARED, NULL, bytes};
-    if (slab < 0 || bytes < 1 || bytes != made->program->slab[slab].bytes)
-        return WEFT_ERR_ARG;
-    WEFT_TRY(weft_comm_shm_adopt(weft_comm_shared_end(comm), atomic_load(&slot->state_at),
-                                 bytes, &m.address));
-    return make_state(made, &m, free_slab, comm, out);
+    weft_state *like  = NULL;
+    if (atomic_load(&held->step) < 0 || slab < 0 ||
+        bytes != made->program->slab[slab].bytes)
+        return WEFT_OK;
+    m.address = weft_comm_shm_reach(end, end->rank, atomic_load(&held->at), bytes);
+    if (!m.address) return WEFT_OK;
+    WEFT_TRY(make_state(made, &m, keep_memory, NULL, &like));
+    bool same = hash_layout(like) == atomic_load(&held->layout);
+    weft_state_destroy(like);
+    return same ? make_state(made, &m, free_slab, comm, out) : WEFT_OK;
 }
 
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
-                                         weft_device *device, bool adopts,
-                                         weft_state **out)
+                                         weft_device *device, weft_state **out)
 {
-    weft_comm_shm_slot *slot = weft_program_state_slot(comm);
-    int64_t             step = atomic_load(&slot->state_step);
-    if (adopts && step >= 0 && adopt_state(made, comm, device, slot, out) == WEFT_OK) {
-        if (hash_layout(*out) == atomic_load(&slot->state_layout)) {
-            weft_state_set_step(*out, step);
-            return WEFT_OK;
-        }
-        weft_state_destroy(*out);
+    weft_comm_shm_slot *slot  = weft_program_state_slot(comm);
+    weft_comm          *end   = weft_comm_shared_end(comm);
+    weft_comm_shm_held *older = NULL;
+    weft_state         *s     = NULL;
+    WEFT_TRY(adopt_state(made, comm, device, &slot->state, &s));
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER && !s; k++) {
+        older = &slot->older[k];
+        WEFT_TRY(adopt_state(made, comm, device, older, &s));
     }
-    WEFT_TRY(weft_program_state_create(made, comm, device, out));
-    describe_slot(slot, weft_comm_shared_end(comm), *out);
-    return WEFT_OK;
+    if (s && older) {
+        put_aside(end, slot);
+        move_held(older, &slot->state);
+    }
+    if (s) {
+        weft_state_set_step(s, atomic_load(&slot->state.step));
+        *out = s;
+        return WEFT_OK;
+    }
+    put_aside(end, slot);
+    WEFT_TRY(weft_program_state_create(made, comm, device, &s));
+    weft_status st = describe_slot(slot, end, s);
+    if (st == WEFT_OK)
+        *out = s;
+    else
+        weft_state_destroy(s);
+    return st;
 }
 
 static bool is_same_tensor(const weft_state_tensor *a, const weft_state_tensor *b)
@@ -283,11 +387,6 @@ static bool is_laid_out_like(const weft_compiled *made, const weft_state *s)
             return false;
     }
     return slab >= 0 && p->slab[slab].bytes <= weft_state_memory(s)->bytes;
-}
-
-static void keep_memory(void *arg, weft_memory *m)
-{
-    (void)arg, (void)m;
 }
 
 weft_status weft_program_state_share(const weft_compiled *made, const weft_state *first,

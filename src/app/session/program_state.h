@@ -40,10 +40,14 @@ bool        weft_program_state_is_shared(const weft_state *s, const weft_state *
 
 /* Where slabs outlive ranks (comm/shm.h): this rank's record of its state; NULL: they do not. */
 weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm);
-/* The state that the slot has, if it is whole and laid out for the program (its step is then at
- * least 0) and `adopts` is set; else a new one, of which the slot is told. */
+/* First of all: what the slot has that is whole after this step stays where it is (-1: nothing
+ * does); the rest of the slab is free. */
+void weft_program_state_reserve(weft_comm *comm, int64_t step);
+/* A state that the slot has, if one is laid out for the program (its step is then at least 0); else
+ * a new one, of which the slot is told.  What the slot had stays until settle: all ranks have
+ * theirs. */
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
-                                         weft_device *device, bool adopts,
-                                         weft_state **out);
+                                         weft_device *device, weft_state **out);
+void        weft_program_state_settle(weft_comm *comm);
 
 #endif

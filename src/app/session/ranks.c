@@ -71,7 +71,7 @@ weft_status weft_session__count_cores(weft_session *s, int *out)
 weft_status weft_session__open_group(weft_session *s)
 {
     int32_t rank[WEFT_SESSION__MAX_RANK];
-    if (world(s) == 1) return WEFT_OK;
+    if (!s->now->comm) return WEFT_OK;
     if (world(s) > WEFT_SESSION__MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks, at most %d", world(s),
                          WEFT_SESSION__MAX_RANK);

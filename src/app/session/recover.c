@@ -59,17 +59,27 @@ static weft_comm_shm_slot *slot_of(const weft_session *s)
 void weft_session__mark_state(weft_session *s, int64_t step)
 {
     weft_comm_shm_slot *slot = slot_of(s);
-    if (slot) atomic_store(&slot->state_step, step);
+    if (slot) atomic_store(&slot->state.step, step);
     if (s->state) weft_state_set_step(s->state, step);
 }
 
 /* ---- catching up ---- */
 
+/* Of all that the slot holds. */
+static int64_t find_newest(weft_comm_shm_slot *slot)
+{
+    int64_t newest = atomic_load(&slot->state.step);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
+        if (atomic_load(&slot->older[k].step) > newest)
+            newest = atomic_load(&slot->older[k].step);
+    return newest;
+}
+
 static void fill_card(const weft_session *s, progress_card *c)
 {
     weft_comm_shm_slot *slot = slot_of(s);
     *c                       = (progress_card){.started = s->started, .state_step = -1};
-    if (slot) c->state_step = atomic_load(&slot->state_step);
+    if (slot) c->state_step = find_newest(slot);
     if (!s->started) return;
     if (!slot && s->state) c->state_step = weft_state_step(s->state);
     c->first_step  = s->r.first_step;
@@ -93,7 +103,8 @@ static weft_status check_card(const progress_card *c, int rank)
         c->row.n_load <= MAX_LOAD && c->first_step >= 0 && c->steps >= c->first_step &&
         (!c->started || (c->micro_batch > 0 && c->lanes > 0)))
         return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sent a progress record that is out of range", rank);
+    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sent a progress record that is out of range",
+                     rank);
 }
 
 /* The row of the newest step, with its loads, in memory of the session. */
@@ -251,23 +262,17 @@ static weft_status make_empty(const weft_state *like, weft_state **out)
     return st;
 }
 
-/* Can everything be had from ranks?  The same answer at all of them. */
+/* Can everything be had from who holds something?  The same answer at all ranks. */
 static bool is_complete(const weft_holders *from, const weft_holders *to)
 {
     weft_move_list l        = {0};
-    bool           complete = weft_move_plan(from, to, -1, &l) == WEFT_OK;
+    bool           complete = from && weft_move_plan(from, to, -1, &l) == WEFT_OK;
     weft_move_list_fini(&l);
     return complete;
 }
 
-static weft_status run_move(weft_session *s, weft_state *have, const weft_holders *from,
-                            weft_state *to)
+static weft_status run_move(weft_mover *m)
 {
-    weft_generation *g = s->now;
-    weft_mover      *m = NULL;
-    WEFT_TRY(weft_mover_open(&(weft_mover_side){have, from},
-                             &(weft_mover_side){to, g->holders}, g->comm,
-                             WEFT_SESSION__TAG_STATE, &m));
     weft_status st = weft_mover_run(m);
     weft_mover_close(m);
     return st;
@@ -276,35 +281,78 @@ static weft_status run_move(weft_session *s, weft_state *have, const weft_holder
 static void set_step(const weft_session *s, weft_state *to, int64_t step)
 {
     weft_comm_shm_slot *slot = slot_of(s);
-    if (slot) atomic_store(&slot->state_step, step);
+    if (slot) atomic_store(&slot->state.step, step);
     weft_state_set_step(to, step);
 }
 
-weft_status weft_session__find_state(weft_session *s, weft_state *to)
+weft_status weft_session__open_kept(weft_session *s, weft_state **out)
+{
+    weft_generation *g    = s->now;
+    int64_t          step = g->continues ? g->step : -1;
+    weft_program_state_reserve(g->comm, step);
+    if (g->continues) {
+        WEFT_TRY(weft_kept_states_open(g->comm, s->device, step, &g->from));
+        WEFT_TRY(weft_session__meet(s)); /* all have looked: slots may change */
+    }
+    return weft_program_state_open_kept(&g->made, g->comm, s->device, out);
+}
+
+/* Out of the memory of all slots, by copies: what this rank has already stays where it is. */
+static weft_status move_kept(weft_session *s, weft_state *to)
+{
+    weft_generation *g = s->now;
+    weft_mover      *m;
+    WEFT_TRY(weft_mover_open_near(g->from.state, g->from.holders,
+                                  &(weft_mover_side){to, g->holders}, g->comm->rank, &m));
+    return run_move(m);
+}
+
+/* Where nothing outlives a rank: out of what survivors have, by messages. */
+static weft_status find_sent(weft_session *s, weft_state *to)
 {
     weft_generation *g     = s->now;
-    weft_state      *empty = NULL, *have = slot_of(s) ? to : s->state;
+    weft_state      *empty = NULL, *have = s->state;
     weft_holders    *from = NULL;
-    weft_status      st   = WEFT_OK;
-    weft_session__tell_agent(s, WEFT_MEMBERSHIP_BUILT);
+    weft_mover      *m;
+    weft_status      st = WEFT_OK;
     if (!have || g->step < 0 || weft_state_step(have) != g->step) {
         WEFT_GO(make_empty(to, &empty));
         have = empty;
     }
     WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
     g->restores = !is_complete(from, g->holders);
-    if (g->restores) {
-        set_step(s, to, -1);
-        WEFT_GO(weft_state_zero(to)); /* optimizer states begin so */
-    } else {
-        if (have == empty) set_step(s, to, -1);
-        WEFT_GO(run_move(s, have, from, to));
-        set_step(s, to, g->step);
+    if (!g->restores) {
+        WEFT_GO(weft_mover_open(&(weft_mover_side){have, from},
+                                &(weft_mover_side){to, g->holders}, g->comm,
+                                WEFT_SESSION__TAG_STATE, &m));
+        WEFT_GO(run_move(m));
     }
 out:
     weft_holders_destroy(from);
     weft_state_destroy(empty);
     return st;
+}
+
+static weft_status find_kept(weft_session *s, weft_state *to)
+{
+    weft_generation *g = s->now;
+    g->restores        = !is_complete(g->from.holders, g->holders);
+    if (!g->restores) WEFT_TRY(move_kept(s, to));
+    weft_kept_states_close(&g->from);
+    return WEFT_OK;
+}
+
+weft_status weft_session__find_state(weft_session *s, weft_state *to)
+{
+    weft_generation *g = s->now;
+    weft_session__tell_agent(s, WEFT_MEMBERSHIP_BUILT);
+    WEFT_TRY(slot_of(s) ? find_kept(s, to) : find_sent(s, to));
+    set_step(s, to, g->restores ? -1 : g->step);
+    if (g->restores) WEFT_TRY(weft_state_zero(to)); /* optimizer states begin so */
+    if (!slot_of(s)) return WEFT_OK;
+    WEFT_TRY(weft_session__meet(s)); /* all have theirs */
+    weft_program_state_settle(g->comm);
+    return WEFT_OK;
 }
 
 /* ---- going back ---- */

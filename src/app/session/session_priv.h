@@ -11,6 +11,7 @@
 #include "job/job.h"
 #include "session/device.h"
 #include "session/events.h"
+#include "session/kept_state.h"
 #include "session/metrics.h"
 #include "session/runner.h"
 #include "session/say.h"
@@ -63,6 +64,7 @@ typedef struct weft_generation {
     bool       restores;  /* nobody holds all of the state: from a checkpoint */
     int        leader;    /* a rank that had started and has the newest state */
     int64_t    step;      /* of that state; -1: it has none */
+    weft_kept_states from; /* what slots have of that step, while the state is opened */
     weft_plan *plan;      /* NULL: one rank */
     double     predicted_s; /* of a step, with that plan; 0: nothing predicts it */
     weft_compiled made;     /* this rank's program, of the training */
@@ -226,6 +228,8 @@ weft_status weft_session__catch_up(weft_session *s);
  * has its memory. */
 weft_status weft_session__take_plan(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
+/* The program's state in the memory of an agent, after what slots have was looked at. */
+weft_status weft_session__open_kept(weft_session *s, weft_state **out);
 /* The step after which the state is whole; -1: of none, from now on. */
 void        weft_session__mark_state(weft_session *s, int64_t step);
 weft_status weft_session__continue(weft_session *s);

@@ -18,7 +18,7 @@
 #define MOST_VM (INT64_C(1) << 45)           /* of 2^47 that a process can map */
 
 enum {
-    VERSION = 4
+    VERSION = 5
 };
 
 struct weft_comm_shm {
@@ -43,7 +43,10 @@ static shm_head plan(int world)
     uint64_t ram  = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t most = (uint64_t)MOST_VM / (uint64_t)(world + 1) / SHM_HUGE * SHM_HUGE;
     uint64_t slab = round_up(ram, SHM_HUGE);
-    shm_head h    = {.magic = MAGIC, .version = VERSION, .world = (uint32_t)world};
+    shm_head h    = {.magic   = MAGIC,
+                     .version = VERSION,
+                     .world   = (uint32_t)world,
+                     .n_rank  = (uint32_t)world};
     if (slab > most) slab = most;
     /* one record more than ranks: the launcher's */
     h.heap_at = round_up(ranks_at() + sizeof(shm_rank) * (uint64_t)(world + 1), SHM_PAGE);
@@ -75,7 +78,9 @@ static weft_status fill(weft_comm_shm *w, int world)
     WEFT_TRY(weft_comm__shm_init_mutex(&w->head->lock));
     for (int r = 0; r < world; r++) {
         WEFT_TRY(weft_comm__shm_init_mutex(&w->rank[r].alive));
-        atomic_store(&w->rank[r].slot.state_step, -1);
+        atomic_store(&w->rank[r].slot.state.step, -1);
+        for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
+            atomic_store(&w->rank[r].slot.older[k].step, -1);
     }
     return WEFT_OK;
 }
@@ -108,6 +113,18 @@ void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch)
 {
     w->head->epoch = epoch;
     for (uint32_t r = 0; r < w->head->world; r++) atomic_store(&w->rank[r].epoch, epoch);
+}
+
+void weft_comm_shm_set_ranks(weft_comm_shm *w, int n)
+{
+    if (n >= 1 && n <= (int)w->head->world) w->head->n_rank = (uint32_t)n;
+}
+
+void weft_comm_shm_clear_slab(weft_comm_shm *w, int rank)
+{
+    uint64_t at = w->head->slab_at + w->head->slab_bytes * (uint64_t)rank;
+    fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
+              (off_t)w->head->slab_bytes);
 }
 
 int weft_comm_shm_fd(const weft_comm_shm *w)
@@ -201,7 +218,8 @@ static weft_status read_head(int fd, shm_head *out)
         shm_head h = plan((int)out->world);
         if (h.file_bytes == out->file_bytes && h.heap_at == out->heap_at &&
             h.slab_at == out->slab_at && h.slab_bytes == out->slab_bytes &&
-            (uint64_t)s.st_size == h.file_bytes)
+            (uint64_t)s.st_size == h.file_bytes && out->n_rank >= 1 &&
+            out->n_rank <= out->world)
             return WEFT_OK;
     }
     return WEFT_FAIL(WEFT_ERR_ARG, "the job's shared memory is damaged");
@@ -295,10 +313,10 @@ static weft_status join(shm_end *e, int fd, int kept, int rank)
 {
     shm_head h;
     WEFT_TRY(read_head(fd, &h));
-    if (rank < 0 || rank >= (int)h.world)
-        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.world);
+    if (rank < 0 || rank >= (int)h.n_rank)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.n_rank);
     e->c.rank  = rank;
-    e->c.world = (int)h.world;
+    e->c.world = (int)h.n_rank;
     e->fd      = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (e->fd < 0) return fail_errno("dup");
     WEFT_TRY(map_all(e, h.file_bytes));
@@ -337,6 +355,13 @@ weft_status weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out)
 weft_comm_shm_slot *weft_comm_shm_kept_slot(const weft_comm *c)
 {
     return shm_of(c)->kept;
+}
+
+weft_comm_shm_slot *weft_comm_shm_kept_slot_of(const weft_comm *c, int slot)
+{
+    const shm_end *e = shm_of(c);
+    if (!e->kept || slot < 0 || slot >= (int)e->head->world) return NULL;
+    return &((shm_rank *)(void *)((char *)e->kept_base + ranks_at()))[slot].slot;
 }
 
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out)

@@ -31,6 +31,11 @@ int         weft_comm_shm_fd(const weft_comm_shm *w); /* close-on-exec; borrowed
 /* Before a rank joins: this memory is for one epoch, and a rank that is lost before it came is lost
  * in it. */
 void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch);
+/* The same: ranks 0 to n - 1 are those of the epoch, at most as many as it was created for; slabs
+ * stay as many.  Else all are. */
+void weft_comm_shm_set_ranks(weft_comm_shm *w, int n);
+/* The pages of a slab that nobody needs any more are given back. */
+void weft_comm_shm_clear_slab(weft_comm_shm *w, int rank);
 /* The launcher's word that a rank is no more ("killed by signal 9"): ends all that waits in its
  * epoch. */
 void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
@@ -38,15 +43,27 @@ void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
 /* While it is on, no wait of a rank times out: a peer is stopped on purpose. */
 void weft_comm_shm_hold(weft_comm_shm *w, bool on);
 
+/* A state in a slab that outlives ranks: where it is, and what says what it holds (state/table.h),
+ * both as offsets in the slab. */
+typedef struct weft_comm_shm_held {
+    _Atomic int64_t at, bytes, table_at, table_bytes;
+    /* all of it is after that one; -1: of none, as while it is updated */
+    _Atomic int64_t  step;
+    _Atomic uint64_t layout; /* a hash */
+} weft_comm_shm_held;
+
+enum {
+    WEFT_COMM_SHM_OLDER = 3
+};
+
 /* What a rank tells its launcher, and the process that takes its place, without a message; it
  * outlives the rank. */
 typedef struct weft_comm_shm_slot {
     weft_progress_record progress; /* moves while the rank makes progress */
     _Atomic int64_t      step;     /* the last one that its ranks have committed */
-    /* Its state, where slabs outlive ranks: where in the slab, how it is laid out (a hash), and the
-     * step after which all of it is; -1: of none, as while it is updated. */
-    _Atomic int64_t  state_at, state_bytes, state_step;
-    _Atomic uint64_t state_layout;
+    /* Its state, where slabs outlive ranks; and those of other layouts that it is moved from, until
+     * all ranks have theirs. */
+    weft_comm_shm_held state, older[WEFT_COMM_SHM_OLDER];
 } weft_comm_shm_slot;
 
 /* The launcher's view, and the same in the rank, which stays mapped as long as the process lives.
@@ -62,6 +79,8 @@ weft_status weft_comm_shm_join_kept(int fd, int kept, int rank, double timeout_s
                                     weft_comm **out);
 /* This rank's, in the memory that outlives epochs; NULL: slabs go with the epoch. */
 weft_comm_shm_slot *weft_comm_shm_kept_slot(const weft_comm *c);
+/* The same of any slot, also of one that has no rank now; NULL: there is none of that number. */
+weft_comm_shm_slot *weft_comm_shm_kept_slot_of(const weft_comm *c, int slot);
 
 /* Without a launcher of ours: position 0 of n processes of one host creates the memory, the
  * others get it over a socket named by key (no file; the name is gone with the socket).  *fd is
@@ -72,11 +91,13 @@ weft_status weft_comm_shm_meet(const char *key, int me, int n, double timeout_s,
  * touched. */
 weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out);
 void        weft_comm_shm_free(weft_comm *c, void *p); /* p may be NULL */
-/* What an earlier epoch has left in this rank's slab, as it is; before anything is allocated there.
- * WEFT_ERR_ARG: it is not in the slab. */
+/* What an earlier epoch has left in this rank's slab, as it is; before something else is allocated
+ * there.  WEFT_ERR_ARG: it is not in the slab, or not free. */
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out);
 /* A place in a slab by rank and offset, to tell peers about it; -1: p is in no slab. */
 int   weft_comm_shm_find(const weft_comm *c, const void *p, int64_t *offset);
 void *weft_comm_shm_at(const weft_comm *c, int rank, int64_t offset);
+/* The same of any slot's slab; NULL: not so many bytes are in it. */
+void *weft_comm_shm_reach(const weft_comm *c, int slot, int64_t offset, int64_t bytes);
 
 #endif

@@ -295,14 +295,20 @@ static weft_status make_zeroed(shm_end *e, char *p, int64_t bytes)
 
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out)
 {
-    shm_end *e    = shm_of(c);
-    int64_t  room = (int64_t)e->head->slab_bytes;
-    if (!e->kept || e->n_used || offset < 0 || bytes < 1 || offset % SHM_PAGE ||
-        bytes > room || offset > room - bytes)
+    shm_end *e     = shm_of(c);
+    int64_t  room  = (int64_t)e->head->slab_bytes;
+    int64_t  round = (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    int      i     = 0;
+    bool     fits  = e->kept && offset >= 0 && bytes >= 1 && offset % SHM_PAGE == 0 &&
+                bytes <= room && offset <= room - bytes;
+    while (fits && i < e->n_used && e->used[i].at < offset) i++;
+    if (i > 0 && e->used[i - 1].at + e->used[i - 1].bytes > offset) fits = false;
+    if (i < e->n_used && e->used[i].at < offset + round) fits = false;
+    if (!fits)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d: bytes %lld to %lld are not in its slab",
                          c->rank, (long long)offset, (long long)(offset + bytes));
     pthread_mutex_lock(&e->opening);
-    weft_status st = add_used(e, 0, offset, (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE);
+    weft_status st = add_used(e, i, offset, round);
     pthread_mutex_unlock(&e->opening);
     *out = e->base + own_at(e) + offset;
     return st;
@@ -373,6 +379,16 @@ int weft_comm_shm_find(const weft_comm *c, const void *p, int64_t *offset)
     uint64_t in_slabs = (uint64_t)at - e->head->slab_at;
     *offset           = (int64_t)(in_slabs % e->head->slab_bytes);
     return (int)(in_slabs / e->head->slab_bytes);
+}
+
+void *weft_comm_shm_reach(const weft_comm *c, int slot, int64_t offset, int64_t bytes)
+{
+    const shm_end *e    = shm_of(c);
+    int64_t        room = (int64_t)e->head->slab_bytes;
+    if (slot < 0 || slot >= (int)e->head->world || offset < 0 || bytes < 1 ||
+        bytes > room || offset > room - bytes)
+        return NULL;
+    return weft_comm_shm_at(c, slot, offset);
 }
 
 void *weft_comm_shm_at(const weft_comm *c, int rank, int64_t offset)

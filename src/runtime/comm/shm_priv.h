@@ -49,7 +49,8 @@ typedef struct shm_rank {
 typedef struct shm_head {
     uint64_t magic;
     uint32_t version, world;
-    uint32_t epoch; /* that all of it is for; 0: epochs follow each other in it */
+    uint32_t n_rank; /* of the epoch: the first of the world's */
+    uint32_t epoch;  /* that all of it is for; 0: epochs follow each other in it */
     uint64_t file_bytes, heap_at, slab_at, slab_bytes;
     /* who is to blame, for all operations up to an epoch: epoch + 1 : 32 | about (or SHM_TOLD) :
      * 16 | by : 16 */

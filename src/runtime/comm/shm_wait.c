@@ -141,10 +141,10 @@ void weft_comm__shm_choose_waiting(shm_end *e)
     int n_cpu = 0;
     for (int k = 0; k < SHM_CPU_WORD; k++) {
         uint64_t all = 0;
-        for (uint32_t r = 0; r < e->head->world; r++) all |= e->rank[r].cpu[k];
+        for (int r = 0; r < e->c.world; r++) all |= e->rank[r].cpu[k];
         n_cpu += __builtin_popcountll(all);
     }
-    e->crowded = (int)e->head->world > n_cpu;
+    e->crowded = e->c.world > n_cpu;
     e->spin    = e->crowded ? 0 : SHM_SPIN;
 }
 

@@ -13,13 +13,15 @@ typedef struct direction {
 } direction;
 
 struct weft_mover {
-    weft_state    *from, *to;
-    weft_comm     *comm;
-    int            rank, world;
-    weft_move_list list;
-    direction      out, in; /* between ranks */
-    int64_t       *size;    /* bytes an element, by move */
-    char          *staging;
+    weft_state *from, *to;
+    /* by holder: states in memory that this process reaches; NULL: `from` alone */
+    weft_state *const *near;
+    weft_comm         *comm;
+    int                rank, world;
+    weft_move_list     list;
+    direction          out, in; /* between ranks */
+    int64_t           *size;    /* bytes an element, by move */
+    char              *staging;
 };
 
 /* The next chunk of a direction. */
@@ -37,6 +39,17 @@ static int peer_of(const weft_mover *t, const weft_move *m)
 static int shift_of(const weft_mover *t, const weft_move *m)
 {
     return (m->to - m->from + t->world) % t->world;
+}
+
+/* Both ends are in reach of this process. */
+static bool is_copy(const weft_mover *t, const weft_move *m)
+{
+    return t->near || m->from == m->to;
+}
+
+static const weft_state *source_of(const weft_mover *t, const weft_move *m)
+{
+    return t->near ? t->near[m->from] : t->from;
 }
 
 /* ---- opening ---- */
@@ -72,9 +85,9 @@ static weft_status open_direction(weft_mover *t, direction *d, bool sends, int t
 /* Is a tensor of one state at the same place as a tensor of the other? */
 static bool is_same_place(const weft_mover *t, const weft_move *m)
 {
-    const weft_memory       *a = weft_state_memory_of(t->from, m->tensor);
+    const weft_memory       *a = weft_state_memory_of(source_of(t, m), m->tensor);
     const weft_memory       *b = weft_state_memory_of(t->to, m->target);
-    const weft_state_tensor *x = weft_state_at(t->from, m->tensor);
+    const weft_state_tensor *x = weft_state_at(source_of(t, m), m->tensor);
     const weft_state_tensor *y = weft_state_at(t->to, m->target);
     return a->device == b->device && a->address == b->address && x->offset == y->offset &&
            weft_part_equal(x->part, y->part);
@@ -86,7 +99,7 @@ static void drop_same_places(weft_mover *t)
     int n = 0;
     for (int i = 0; i < t->list.n; i++) {
         const weft_move *m = &t->list.move[i];
-        if (m->from != m->to || !is_same_place(t, m)) t->list.move[n++] = *m;
+        if (!is_copy(t, m) || !is_same_place(t, m)) t->list.move[n++] = *m;
     }
     t->list.n = n;
 }
@@ -99,7 +112,7 @@ static weft_status open_moves(weft_mover *t, int tag)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     for (int i = 0; i < t->list.n; i++)
         t->size[i] =
-            weft_dtype_bytes(weft_state_at(t->from, t->list.move[i].tensor)->dtype);
+            weft_dtype_bytes(weft_state_at(t->to, t->list.move[i].target)->dtype);
     WEFT_TRY(open_direction(t, &t->out, true, tag));
     return open_direction(t, &t->in, false, tag);
 }
@@ -118,6 +131,33 @@ weft_status weft_mover_open(const weft_mover_side *from, const weft_mover_side *
     WEFT_GO(weft_move_plan(from->holders, to->holders, t->rank, &t->list));
     drop_same_places(t);
     WEFT_GO(open_moves(t, tag));
+    *out = t;
+    t    = NULL;
+out:
+    weft_mover_close(t);
+    return st;
+}
+
+/* This rank's own moves alone. */
+static void drop_others(weft_mover *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->list.n; i++)
+        if (t->list.move[i].to == t->rank) t->list.move[n++] = t->list.move[i];
+    t->list.n = n;
+}
+
+weft_status weft_mover_open_near(weft_state *const *source, const weft_holders *from,
+                                 const weft_mover_side *to, int rank, weft_mover **out)
+{
+    weft_status st = WEFT_OK;
+    weft_mover *t  = calloc(1, sizeof *t);
+    if (!t) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *t = (weft_mover){.to = to->state, .near = source, .rank = rank, .world = 1};
+    WEFT_GO(weft_move_plan(from, to->holders, rank, &t->list));
+    drop_others(t);
+    drop_same_places(t);
+    WEFT_GO(open_moves(t, 0));
     *out = t;
     t    = NULL;
 out:
@@ -153,6 +193,15 @@ int64_t weft_mover_bytes(const weft_mover *t)
     return tables + (t->staging ? WEFT_MOVE_CHUNK : 0);
 }
 
+int64_t weft_mover_copied(const weft_mover *t)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < t->list.n; i++)
+        if (is_copy(t, &t->list.move[i]))
+            bytes += weft_region_count(&t->list.move[i].region) * t->size[i];
+    return bytes;
+}
+
 int64_t weft_mover_sent(const weft_mover *t)
 {
     return t->out.bytes;
@@ -182,10 +231,11 @@ static weft_status copy_here(weft_mover *t)
         const weft_move *m = &t->list.move[i];
         weft_region      box;
         int64_t          at = 0, bytes;
-        while (m->from == m->to && next_chunk(t, i, &at, &box, &bytes)) {
-            WEFT_TRY(weft_state_read(t->from, m->tensor, &box, t->staging));
+        while (is_copy(t, m) && next_chunk(t, i, &at, &box, &bytes)) {
+            WEFT_TRY(weft_state_read(source_of(t, m), m->tensor, &box, t->staging));
             WEFT_TRY(weft_state_write(t->to, m->target, &box, t->staging));
         }
+        weft_progress_mark();
     }
     return WEFT_OK;
 }

@@ -37,11 +37,19 @@ typedef struct weft_mover_side {
  * memory on both sides is not moved. */
 weft_status weft_mover_open(const weft_mover_side *from, const weft_mover_side *to,
                             weft_comm *comm, int tag, weft_mover **out);
+/* The same out of memory that this process reaches (a host's ranks share it): every rank copies
+ * what it shall have, nothing is sent, and no rank waits for another.
+ * source[k]: the state that holder k of `from` has, NULL where it has none; they may be of
+ * processes that are gone.  Borrows source and the states; rank: of `to`. */
+weft_status weft_mover_open_near(weft_state *const *source, const weft_holders *from,
+                                 const weft_mover_side *to, int rank, weft_mover **out);
 weft_status weft_mover_run(weft_mover *t);
 void        weft_mover_close(weft_mover *t);       /* accepts NULL */
 int64_t     weft_mover_bytes(const weft_mover *t); /* its own memory; NULL is 0 */
 /* Bytes that this rank sends to others and receives from others in one run. */
 int64_t weft_mover_sent(const weft_mover *t);
 int64_t weft_mover_received(const weft_mover *t);
+/* Bytes that one run copies inside this process. */
+int64_t weft_mover_copied(const weft_mover *t);
 
 #endif

@@ -1,0 +1,200 @@
+/* A table is words of 64 bits: magic, their number, tensors, then for each its name, type, shape,
+ * offset and runs; at last a checksum. */
+#include "state/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+#define MAGIC INT64_C(0x3162617465747377) /* "wstetab1" */
+
+enum {
+    MAX_NAME  = 4096,
+    MAX_WORDS = 1 << 26,
+    MAX_RUNS  = 1 << 20 /* of a dimension */
+};
+
+/* ---- writing ---- */
+
+/* With word NULL words are only counted. */
+typedef struct table_writer {
+    int64_t *word;
+    int64_t  n;
+} table_writer;
+
+static void put_word(table_writer *w, int64_t x)
+{
+    if (w->word) w->word[w->n] = x;
+    w->n++;
+}
+
+static void put_name(table_writer *w, const char *name)
+{
+    size_t n = strlen(name);
+    put_word(w, (int64_t)n);
+    if (w->word) {
+        memset(w->word + w->n, 0, (n + 7) / 8 * 8);
+        memcpy(w->word + w->n, name, n);
+    }
+    w->n += (int64_t)(n + 7) / 8;
+}
+
+static void put_part(table_writer *w, const weft_part *p)
+{
+    for (int d = 0; d < p->shape.n; d++) {
+        put_word(w, p->n[d]);
+        for (int k = 0; k < p->n[d]; k++) {
+            put_word(w, p->run[d][k].lo);
+            put_word(w, p->run[d][k].hi);
+        }
+    }
+}
+
+static void put_table(const weft_state *s, table_writer *w, int64_t n_word)
+{
+    put_word(w, MAGIC);
+    put_word(w, n_word);
+    put_word(w, weft_state_count(s));
+    for (int i = 0; i < weft_state_count(s); i++) {
+        const weft_state_tensor *t    = weft_state_at(s, i);
+        bool                     held = t->part && !t->on_host;
+        put_name(w, t->name);
+        put_word(w, t->dtype);
+        put_word(w, t->shape.n);
+        for (int d = 0; d < t->shape.n; d++) put_word(w, t->shape.d[d]);
+        put_word(w, held ? t->offset : -1);
+        if (held) put_part(w, t->part);
+    }
+    uint32_t crc = w->word ? weft_hash_crc32c(0, w->word, (size_t)w->n * 8) : 0;
+    put_word(w, crc);
+}
+
+int64_t weft_state_table_bytes(const weft_state *s)
+{
+    table_writer w = {0};
+    put_table(s, &w, 0);
+    return w.n * 8;
+}
+
+void weft_state_table_write(const weft_state *s, int64_t n, void *out)
+{
+    table_writer w = {.word = out};
+    put_table(s, &w, n / 8);
+}
+
+/* ---- reading ---- */
+
+typedef struct table_reader {
+    const int64_t *word;
+    int64_t        n, at;
+    weft_arena    *arena;
+} table_reader;
+
+static bool take_word(table_reader *r, int64_t lo, int64_t hi, int64_t *out)
+{
+    if (r->at >= r->n || r->word[r->at] < lo || r->word[r->at] > hi) return false;
+    *out = r->word[r->at++];
+    return true;
+}
+
+static bool take_name(table_reader *r, const char **out)
+{
+    int64_t n;
+    if (!take_word(r, 1, MAX_NAME, &n) || (n + 7) / 8 > r->n - r->at) return false;
+    const char *text = (const char *)(r->word + r->at);
+    r->at += (n + 7) / 8;
+    *out =
+        memchr(text, 0, (size_t)n) ? NULL : weft_arena_strndup(r->arena, text, (size_t)n);
+    return *out != NULL;
+}
+
+static bool take_runs(table_reader *r, int64_t size, int *n, const weft_interval **out)
+{
+    int64_t n_run, hi = 0;
+    if (!take_word(r, 0, MAX_RUNS, &n_run) || 2 * n_run > r->n - r->at) return false;
+    weft_interval *run = WEFT_ARENA_ARRAY(r->arena, weft_interval, n_run + 1);
+    for (int64_t k = 0; run && k < n_run; k++) {
+        if (!take_word(r, hi, size, &run[k].lo) ||
+            !take_word(r, run[k].lo, size, &run[k].hi))
+            return false;
+        hi = run[k].hi;
+    }
+    *n   = (int)n_run;
+    *out = run;
+    return run != NULL;
+}
+
+static bool take_tensor(table_reader *r, weft_state_tensor *t)
+{
+    int64_t dtype, n_dim;
+    if (!take_name(r, &t->name) || !take_word(r, 0, WEFT_N_DTYPE - 1, &dtype) ||
+        !take_word(r, 0, WEFT_MAX_DIM, &n_dim))
+        return false;
+    t->dtype   = (weft_dtype)dtype;
+    t->shape.n = (int)n_dim;
+    for (int d = 0; d < n_dim; d++)
+        if (!take_word(r, 0, INT64_C(1) << 48, &t->shape.d[d])) return false;
+    if (!take_word(r, -1, INT64_MAX, &t->offset)) return false;
+    if (t->offset < 0) {
+        t->offset = 0;
+        return true;
+    }
+    weft_part *p = WEFT_ARENA_NEW(r->arena, weft_part);
+    if (!p) return false;
+    p->shape = t->shape;
+    for (int d = 0; d < n_dim; d++)
+        if (!take_runs(r, t->shape.d[d], &p->n[d], &p->run[d])) return false;
+    t->part = p;
+    return true;
+}
+
+static weft_status refuse_table(void)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG, "the table of a state in shared memory is damaged");
+}
+
+static weft_status read_tensors(table_reader *r, weft_state *s)
+{
+    int64_t n;
+    if (!take_word(r, 0, MAX_WORDS, &n)) return refuse_table();
+    for (int64_t i = 0; i < n; i++) {
+        weft_state_tensor t = {0};
+        if (!take_tensor(r, &t)) return refuse_table();
+        WEFT_TRY(weft_arena_status(r->arena));
+        if (weft_state_add(s, &t) != WEFT_OK) return refuse_table();
+    }
+    return r->at == r->n ? WEFT_OK : refuse_table();
+}
+
+static void keep_memory(void *arg, weft_memory *m)
+{
+    (void)arg, (void)m;
+}
+
+weft_status weft_state_table_open(const void *table, int64_t n, const weft_memory *m,
+                                  weft_state **out)
+{
+    table_reader r  = {.n = n / 8 - 1};
+    weft_state  *s  = NULL;
+    weft_status  st = WEFT_OK;
+    if (n < 32 || n % 8 || n / 8 > MAX_WORDS) return refuse_table();
+    int64_t *word = malloc((size_t)n); /* what is checked is what is used */
+    if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    memcpy(word, table, (size_t)n);
+    r.word = word;
+    if (word[0] != MAGIC || word[1] != n / 8 ||
+        word[r.n] != (int64_t)weft_hash_crc32c(0, word, (size_t)r.n * 8))
+        WEFT_GO(refuse_table());
+    r.at = 2;
+    WEFT_GO(weft_arena_create(&r.arena));
+    WEFT_GO(weft_state_create_over(m, keep_memory, NULL, &s));
+    WEFT_GO(read_tensors(&r, s));
+    *out = s;
+    s    = NULL;
+out:
+    weft_state_destroy(s);
+    weft_arena_destroy(r.arena);
+    free(word);
+    return st;
+}

@@ -1,0 +1,22 @@
+/* What a state holds, as bytes: kept next to its tensors in memory that outlives a process, so that
+ * another process that has this memory reads what is in it.
+ *
+ *     weft_state_table_write(s, weft_state_table_bytes(s), memory);     whoever holds the state
+ *     WEFT_TRY(weft_state_table_open(memory, bytes, &tensors, &s));     whoever comes after it
+ *
+ * Bytes of another process are checked before they are used: lengths, a checksum, and every part
+ * against the tensors' memory. */
+#ifndef WEFT_STATE_TABLE_H
+#define WEFT_STATE_TABLE_H
+
+#include "state/state.h"
+
+int64_t weft_state_table_bytes(const weft_state *s);
+/* n: of weft_state_table_bytes(). */
+void weft_state_table_write(const weft_state *s, int64_t n, void *out);
+/* A state over m, which is borrowed: destroying it frees no tensor.  WEFT_ERR_ARG: there is no
+ * table, or it is not of this memory.  Tensors in host memory are not part of it. */
+weft_status weft_state_table_open(const void *table, int64_t n, const weft_memory *m,
+                                  weft_state **out);
+
+#endif
