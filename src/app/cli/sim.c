@@ -6,6 +6,7 @@
 #include "base/lanes.h"
 #include "base/io.h"
 #include "cli/cli.h"
+#include "cli/sim_events.h"
 #include "cli/sim_say.h"
 #include "cli/spec.h"
 #include "compile/world.h"
@@ -30,7 +31,13 @@ const weft_cli_command weft_cli_sim = {
         "Program texts hold the ranks of one job, in order, in one file or several.\n"
         "Without --cluster the machine is one node of devices like this host.  Without\n"
         "--dtype GPUs that have bf16 are simulated in it, all other devices in fp32.\n"
-        "Exits with 1 where a rank does not fit its device.",
+        "Exits with 1 where a rank does not fit its device.\n"
+        "With --events a job goes through a trace of hosts that come and go instead, "
+        "planned "
+        "for\n"
+        "each number of them: how much of the time is worth committed steps, and what "
+        "takes the\n"
+        "rest.",
     .example = "weft sim gpt2 dp=2 tp=2 pp=2 zero=1 --batch 8 --seq 64 --cluster \"2 "
                "x (4 x a100-80g)\" -o timeline.json",
     .run     = run,
@@ -42,12 +49,13 @@ enum {
 };
 
 typedef struct options {
-    weft_cli_spec spec;
-    const char   *model, *cluster, *plan, *out;
-    char          words[512]; /* of a strategy */
-    weft_strategy strategy;
-    bool          json, each;
-    int64_t       steps;
+    weft_cli_spec   spec;
+    const char     *model, *cluster, *plan, *out;
+    char            words[512]; /* of a strategy */
+    weft_strategy   strategy;
+    bool            json, each;
+    int64_t         steps;
+    weft_cli_events events;
 } options;
 
 typedef struct job {
@@ -300,7 +308,7 @@ out:
 
 static int read_options(options *o, int argc, char **argv, int *n_word)
 {
-    weft_cli_option option[WEFT_CLI_N_SPEC + 8] = {
+    weft_cli_option option[WEFT_CLI_N_SPEC + WEFT_CLI_N_EVENTS + 8] = {
         {"cluster", 0, WEFT_CLI_TEXT, &o->cluster, "CLUSTER",
          "the machines: a file or one line"},
         {"model", 0, WEFT_CLI_TEXT, &o->model, "MODEL", "the model, instead of a word"},
@@ -312,6 +320,7 @@ static int read_options(options *o, int argc, char **argv, int *n_word)
         {"json", 0, WEFT_CLI_FLAG, &o->json, NULL, "one line that sums it up"},
     };
     weft_cli_spec_options(&o->spec, option + 8);
+    weft_cli_events_options(&o->events, option + 8 + WEFT_CLI_N_SPEC);
     for (size_t i = 8; i < WEFT_COUNT(option); i++)
         if (!strcmp(option[i].name, "micro-batch"))
             option[i].help = "sequences in a micro-batch (batch / (dp * pp))";
@@ -325,17 +334,31 @@ static int read_options(options *o, int argc, char **argv, int *n_word)
     return *n_word && is_program(argv[0]) ? -1 : read_words(o, argv, *n_word);
 }
 
+/* A job through a trace. */
+static int run_events(options *o, int n_word)
+{
+    const weft_cli_command *c = &weft_cli_sim;
+    if (!o->model || o->words[0] || o->plan || n_word > 1)
+        return weft_cli_usage(c,
+                              "--events: a model alone; each number of hosts gets a plan "
+                              "of its own");
+    int code = weft_cli_spec_resolve(c, &o->spec, o->model);
+    return code >= 0 ? code
+                     : weft_cli_events_run(c, &o->events, &o->spec, o->cluster, o->json);
+}
+
 static int run(int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_sim;
     static job              j; /* large */
-    options                 o = {.steps = 2};
+    options                 o = {.steps = 2, .events = weft_cli_events_default()};
     weft_text               t = {0}, trace = {0};
     int                     n_word = 0;
     bool                    fits   = true;
     weft_status             st     = WEFT_OK;
     int                     code   = read_options(&o, argc, argv, &n_word);
     if (code >= 0) return code;
+    if (o.events.file) return run_events(&o, n_word);
     if (o.words[0]) st = cut_batch(&o);
     if (st == WEFT_OK && o.plan) st = open_plan(&j, &o);
     if (st == WEFT_OK) st = open_cluster(&j, &o);
