@@ -9,6 +9,7 @@
 #   ranks       ranks that share the GPU: communication on the device against the host's, a killed rank, jobs over staged
 #               and peer against one rank, the speed of a sum of 128 MB
 #   matrix      the plans of make matrix with at most four ranks, which share the GPU and keep their processes, over peer and staged
+#               (matrix-peer, matrix-staged: over one of them)
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
 #   speed       five models beside PyTorch in the same run: ratios, memory (tools/gpu_speed.py)
@@ -18,6 +19,7 @@
 #   machines    ranks on several GPUs: GPUS of each machine, of those that the file HOSTS names (tools/gpu_machines.sh)
 #   tune        algorithms of cublasLt measured for the same five models: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
 #   predict     20 models: steps and memory predicted from a calibration (CLUSTER=file: that one), then measured
+#   shared      1, 2 and 4 ranks that share the GPU: steps predicted from a calibration (CLUSTER=file: that one), then measured
 #   sanitize    two steps of two-layer models under compute-sanitizer: memcheck, racecheck of own kernels
 #   soak        2,000 steps: no growth of host or device memory
 #   starts      gpt2: from the start to the first step, twice
@@ -37,7 +39,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,30s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,33s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
@@ -78,6 +80,7 @@ run_block() {
         ;;
     ranks) "$build/test_cuda_comm" && "$build/test_cuda_comm" speed && python3 tools/gpu_ranks.py "$WEFT" ;;
     matrix) "$build/test_cuda_matrix" all ;;
+    matrix-*) "$build/test_cuda_matrix" all "${1#matrix-}" ;;
     jobs) WEFT_TEST_DEVICE=cuda WEFT_TEST_JOBS=${JOBS:-1} tests/eco/run.sh recorded ;;
     steps)
         bench "tiny256, batch 8" A=1 "tiny256 --batch 8 --seq 128" &&
@@ -106,10 +109,14 @@ run_block() {
             bench "gpt2, pinned" "WEFT_CUDA_PINNED=$out/pinned.tsv" "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             cat "$out/pinned.tsv"
         ;;
-    predict)
+    predict | shared)
         cluster=${CLUSTER:-$out/gpus.yaml}
         [ -n "${CLUSTER:-}" ] || "$WEFT" cluster calibrate --only gpus --list "$out/calibration.csv" -o "$cluster" || return
-        python3 bench/predict/own_gpu.py --weft "$WEFT" --cluster "$cluster" --out "$out/predict"
+        if [ "$1" = shared ]; then
+            python3 bench/predict/shared_gpu.py --weft "$WEFT" --cluster "$cluster"
+        else
+            python3 bench/predict/own_gpu.py --weft "$WEFT" --cluster "$cluster" --out "$out/predict"
+        fi
         ;;
     sanitize | soak | starts | wall | long | offload) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)

@@ -54,6 +54,38 @@ static void events(void **state)
     weft_cluster_destroy(c);
 }
 
+/* Ranks that share a device: its memory is divided, its time by who works. */
+static void ranks_share_a_device(void **state)
+{
+    (void)state;
+    weft_cluster *c, *d;
+    assert_int_equal(weft_cluster_parse_line("1 x (1 x h100-80g)", NULL, &c), WEFT_OK);
+    int64_t mem = weft_cluster_device(c, 0)->mem_bytes;
+    c           = change(c, "degrade node 0 device 0 speed 0.5");
+    c           = change(c, "share node 0 ranks 4");
+    assert_int_equal(weft_cluster_count(c), 4);
+    assert_true(weft_cluster_device(c, 3)->mem_bytes == mem / 4);
+    assert_int_equal(c->node[0].n_oversubscription, 4);
+    assert_true(c->node[0].oversubscription[0] == 1 && c->node[0].oversubscription[3] == 4);
+    weft_path w;
+    assert_int_equal(weft_cluster_path(c, 1, 3, &w), WEFT_OK);
+    assert_int_equal(w.level, 1);
+    assert_true(w.Bps > 1e11 && w.Bps < weft_cluster_device(c, 0)->mem_Bps);
+    for (int r = 0, at = r; r < 4; r++) { /* all of them are that slow */
+        weft_device_run run;
+        if (r == at) assert_true(weft_cluster_next_run(c, &at, &run) && run.speed == 0.5);
+    }
+    assert_true(weft_cluster_change(c, "share node 0 ranks 2", &d) != WEFT_OK);
+    assert_non_null(strstr(weft_error_text(), "1 nodes of 4"));
+    weft_cluster_destroy(c);
+    c = start();
+    assert_true(weft_cluster_change(c, "share node 3 ranks 2", &d) != WEFT_OK);
+    assert_non_null(strstr(weft_error_text(), "10 nodes of 8"));
+    assert_true(weft_cluster_change(c, "share node 30 ranks 2", &d) != WEFT_OK);
+    assert_true(weft_cluster_change(c, "share node 3", &d) != WEFT_OK);
+    weft_cluster_destroy(c);
+}
+
 /* Random logs, replayed: the same text and hashes; and a text read back changes the same way. */
 static void replay(void **state)
 {
@@ -123,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events),
+        cmocka_unit_test(ranks_share_a_device),
         cmocka_unit_test(replay),
         cmocka_unit_test(bad_events),
     };

@@ -3,7 +3,7 @@
  *
  * Ranks are four processes that keep their driver, context and kernels from plan to plan: a plan is
  * a request that the first n of them get.  Without arguments few plans run, two steps each, on the
- * stub.  `test_cuda_matrix all [peer|staged ...]` runs all that fit over each way, 20 steps on a
+ * stub.  `test_cuda_matrix all [peer|staged ...]` runs all that fit over each way, 10 steps on a
  * GPU, and prints a table. */
 #include "support/test.h"
 
@@ -29,7 +29,7 @@
 enum {
     MAX_RANK   = 4,
     MAX_KEY    = 64,
-    STEPS      = 20, /* on a GPU */
+    STEPS      = 10, /* on a GPU */
     SURE_STEPS = 5,  /* that rounding does not decide in */
     FEW_STEPS  = 2,  /* on the stub, which computes on the CPU */
     FEW        = WEFT_TEST_SANITIZED ? 12 : 4, /* one quick row in so many */

@@ -21,7 +21,7 @@ static const weft_cli_command show_command = {
         "  4 x (8 x v100-32g) + 4 x (8 x h100-80g)   two kinds of nodes\n"
         "--change applies one event: cordon node 3; degrade node 5 device 2 speed 0.5\n"
         "link 0.25 why PCIe errors; restore node 3; remove node 4; add 2 x (8 x "
-        "h100-80g).",
+        "h100-80g);\nshare node 0 ranks 4 (its one device, by ranks that take turns).",
     .example = "weft cluster show \"12 x (8 x a100-80g)\" --yaml -o cluster.yaml",
     .run     = show,
 };

@@ -12,6 +12,7 @@
 typedef struct event {
     char   verb[16];
     int    node, device; /* device -1: all of the node */
+    int    ranks;        /* of share */
     double speed, link;
     char   why[128];
 } event;
@@ -24,7 +25,8 @@ static weft_status bad(const char *text, const char *what)
 /* One "key value" at p; *p moves behind it. */
 static weft_status read_pair(const char *text, const char **p, event *e)
 {
-    static const char *const names[] = {"node", "device", "speed", "link", "why"};
+    static const char *const names[] = {"node",  "device", "ranks",
+                                        "speed", "link",   "why"};
     char                     key[16], value[64];
     int                      n = 0;
     double                   x = 0;
@@ -47,12 +49,12 @@ static weft_status read_pair(const char *text, const char **p, event *e)
         e->speed = x;
     else if (!strcmp(key, "link"))
         e->link = x;
-    else if (!strcmp(key, "node") || !strcmp(key, "device")) {
+    else if (!strcmp(key, "node") || !strcmp(key, "device") || !strcmp(key, "ranks")) {
         if (!(x >= 0 && x < 1 << 24) || x != (int)x)
             return bad(text, "nodes and devices are counted from 0");
-        *(key[0] == 'n' ? &e->node : &e->device) = (int)x;
+        *(key[0] == 'n' ? &e->node : key[0] == 'd' ? &e->device : &e->ranks) = (int)x;
     } else {
-        const char *near = weft_suggest(key, names, 5);
+        const char *near = weft_suggest(key, names, (int)WEFT_COUNT(names));
         return WEFT_FAIL(WEFT_ERR_ARG, "event '%s': unknown word '%s'%s%s%s", text, key,
                          near ? ", did you mean '" : "", near ? near : "",
                          near ? "'?" : "");
@@ -63,16 +65,17 @@ static weft_status read_pair(const char *text, const char **p, event *e)
 
 static weft_status read_event(const char *text, event *e)
 {
-    static const char *const verbs[] = {"cordon", "degrade", "restore", "remove", "add"};
+    static const char *const verbs[] = {"cordon", "degrade", "restore",
+                                        "remove", "share",   "add"};
     int                      n = 0, known = 0;
     *e = (event){.node = -1, .device = -1, .speed = 1, .link = 1};
     if (sscanf(text, " %15s%n", e->verb, &n) != 1) return bad(text, "is empty");
-    for (int i = 0; i < 5; i++) known += !strcmp(e->verb, verbs[i]);
+    for (size_t i = 0; i < WEFT_COUNT(verbs); i++) known += !strcmp(e->verb, verbs[i]);
     if (!known) {
-        const char *near = weft_suggest(e->verb, verbs, 5);
+        const char *near = weft_suggest(e->verb, verbs, (int)WEFT_COUNT(verbs));
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "event '%s': expected cordon, degrade, restore, remove or "
-                         "add%s%s%s",
+                         "event '%s': expected cordon, degrade, restore, remove, share "
+                         "or add%s%s%s",
                          text, near ? ", did you mean '" : "", near ? near : "",
                          near ? "'?" : "");
     }
@@ -227,6 +230,8 @@ weft_status weft_cluster_change(const weft_cluster *c, const char *text,
         WEFT_GO(add_line(d, text));
     else if (!strcmp(e.verb, "remove"))
         WEFT_GO(remove_node(c, d, &e));
+    else if (!strcmp(e.verb, "share"))
+        WEFT_GO(weft_cluster__share_device(d, e.node, e.ranks));
     else
         WEFT_GO(set_health(c, d, &e));
     WEFT_GO(weft_cluster__freeze(d));

@@ -178,6 +178,7 @@ void        weft_cluster_destroy(weft_cluster *c);
 /* A new cluster, one version on, after one event:
  *     cordon node 3            degrade node 5 device 2 speed 0.5 link 0.25      restore node 3
  *     remove node 4            add 2 x (8 x h100-80g)
+ *     share node 0 ranks 4     its one device is that of 4 ranks, which take turns
  * Events in the same order give the same cluster. */
 weft_status weft_cluster_change(const weft_cluster *c, const char *event,
                                 weft_cluster **out);

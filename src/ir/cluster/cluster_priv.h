@@ -46,6 +46,9 @@ weft_status weft_cluster__freeze(weft_cluster *c);
 weft_status weft_cluster__add_usual(weft_cluster *c, const weft_kinds *lib, int device,
                                     int count, int n_device);
 
+/* share.c: the only device of the node becomes that of so many ranks.  Before it is frozen. */
+weft_status weft_cluster__share_device(weft_cluster *c, int node, int ranks);
+
 /* A list of kinds, from a document of kinds or of a cluster. */
 weft_status weft_cluster__read_kinds(const weft_doc *d, weft_cluster *into,
                                      weft_usual **usual);
