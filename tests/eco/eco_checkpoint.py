@@ -66,8 +66,8 @@ def the_same_bytes(s):
 
 
 def where_host_code_cannot_read(s, whole):
-    """On a device whose memory this process may not touch, on one rank and on two: training waits."""
-    for plan in PLANS[:2]:
+    """On a device whose memory this process may not touch, on one rank and on several: a second state takes it."""
+    for plan in PLANS[:3]:
         out = s.path("guard-%d" % plan[0])
         r = weft("run", "--nproc-per-node", str(plan[0]), *words(job_of(s, out)), *plan[1:], "--quiet",
                  env={"WEFT_DEVICE": "guard"})
@@ -89,7 +89,7 @@ def goes_on_elsewhere(s, whole):
 
 
 def killed(s, whole):
-    """One rank, killed at a random moment of a run that always writes."""
+    """One rank, killed at a random moment of a run that always writes; every other one on a device of its own memory."""
     rng = random.Random(5)
     had = 0
     for i in range(KILLS):
@@ -97,7 +97,8 @@ def killed(s, whole):
         job = job_of(s, out)
         job["checkpoint"]["every"] = 1
         args = [WEFT, "run", "--nproc-per-node", "3", *words(job), "dp=3", "zero=1", "--quiet"]
-        p = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+        env = dict(os.environ, WEFT_DEVICE="guard") if i % 2 else None
+        p = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, env=env)
         path = os.path.join(out, "metrics.jsonl")
         until = time.time() + 60
         while not (os.path.exists(path) and os.path.getsize(path)) and p.poll() is None and time.time() < until:

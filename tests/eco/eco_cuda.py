@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from cuda_stub import BUILD, REAL, STUB, run, small_job
-from eco import FAMILIES, WEFT, Scratch, check, end, metrics, near, safetensors, same, small_model, tokens, weft
+from eco import FAMILIES, WEFT, Scratch, check, end, metrics, near, read, safetensors, same, small_model, tokens, weft
 
 
 @contextlib.contextmanager
@@ -211,6 +211,47 @@ def check_joined(s, base, out):
             same(r["weights_xxh64"], one["weights_xxh64"], "joined, zero=%d" % zero)
 
 
+def saved_files(output):
+    top = os.path.join(output, "checkpoints")
+    return {os.path.relpath(os.path.join(f, n), top): read(os.path.join(f, n)) for f, _, names in os.walk(top) for n in names}
+
+
+def count_calls(log, pattern):
+    """Numbers of the calls of a log that match, as the pattern's group has them."""
+    with open(log) as f:
+        return [int(x) for x in re.findall(pattern, f.read(), re.M)]
+
+
+def check_saves(s, base, out):
+    """Checkpoints that steps do not wait for are those of a run that waits, byte for byte: the state goes to memory of the
+    GPU that is free, else to pinned memory."""
+    base = dict(base, batch=8, lanes=4, steps=4)
+
+    def save(name, ranks=1, waits=False, env=None, **keys):
+        log = s.path("calls-save-" + name)
+        r = run(dict(base, output=out("save-" + name), checkpoint={"every": 1, "keep": 9, "async": not waits}, **keys), ranks=ranks,
+                env=dict(env or {}, WEFT_STUB_LOG=log))
+        return saved_files(out("save-" + name)) if r else None, log
+
+    want, _ = save("waits", waits=True)
+    got, log = save("async")
+    same(sorted(k for k in set(want or ()) | set(got or ()) if want.get(k) != got.get(k)), [], "files that differ")
+    if not REAL:
+        copies = count_calls(log, r"cuMemcpyAsync (\d+) device device$")
+        check(len(copies) >= 3, "%d copies of the state in the GPU's memory" % len(copies))
+        state = max(copies)
+        need = sum(x for x in count_calls(log, r"cuMemAlloc_v2 (\d+)$")) - 3 * state
+        got, log = save("pinned", env=dict(WEFT_STUB_MEMORY=str(int(1.001 * need) + (1 << 16))))
+        same(sorted(k for k in want if want[k] != (got or {}).get(k)), [], "pinned memory: files that differ")
+        same(count_calls(log, r"cuMemcpyAsync (\d+) device device$"), [], "copies in the memory of a GPU that is full")
+        same(count_calls(log, r"cuMemcpyAsync (%d) device pinned$" % state), [state] * 3, "copies of the state in pinned memory")
+    for ranks, keys in ((2, dict(dp=2, zero=1)), (2, dict(pp=2))):
+        name = "-".join(keys)
+        got, _ = save(name, ranks=ranks, share_gpu=True, **keys)
+        tensors = [k for k in want if k.endswith(".safetensors")]
+        same([k for k in tensors if want[k] != (got or {}).get(k)], [], name + ": tensor files that differ")
+
+
 def check_leaks(s, base, out):
     leaks = s.path("leaks")
     run(dict(base, output=out("good")), env=dict(WEFT_STUB_LEAKS=leaks))
@@ -230,6 +271,7 @@ with Scratch("cuda", memory=True) as s:
     check_gates(s, base, out)
     check_families(s, base, out)
     check_joined(s, base, out)
+    check_saves(s, {k: v for k, v in base.items() if k != "plan"}, out)
     if not REAL:
         check_leaks(s, base, out)
 end()

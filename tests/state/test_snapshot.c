@@ -1,10 +1,13 @@
 /* Files that several ranks write in place: for any parts, replicas, types and places in a file the
  * bytes are those of the state when it was started, their sums are the files', and an error of any
- * call gives it up without a wait. */
+ * call gives it up without a wait.  The same out of memory that host code does not reach, with and
+ * without a second state that takes all of the first. */
 #include "state/cases.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -78,34 +81,77 @@ static void make_files(const layout *l)
 
 typedef struct writing {
     weft_holders        *holders;
-    weft_state          *state[CASE_MAX_RANK];
+    weft_state          *state[CASE_MAX_RANK], *copy[CASE_MAX_RANK];
     weft_snapshot       *snapshot[CASE_MAX_RANK];
     weft_snapshot_total *total;
 } writing;
 
+/* How a rank's state is kept and copied. */
+typedef enum way {
+    ON_HOST,
+    COPIED_ON_HOST, /* into a second one */
+    ON_DEVICE,      /* host code does not reach it */
+    COPIED_ON_DEVICE,
+    COPIED_TO_HOST, /* out of the device's memory into pinned memory */
+    N_WAY
+} way;
+
+/* The same in memory of the guard device. */
+static void move_to_guard(weft_state **s)
+{
+    const weft_memory *from = weft_state_memory(*s);
+    weft_state        *to;
+    assert_ok(weft_state_create(weft_device_guard(), from->bytes, &to));
+    for (int k = 0; k < weft_state_count(*s); k++)
+        assert_ok(weft_state_add(to, weft_state_at(*s, k)));
+    assert_ok(weft_device_write(weft_state_memory(to), 0, from->address, from->bytes));
+    weft_state_destroy(*s);
+    *s = to;
+}
+
+static void make_state(const case_table *t, int rank, way how, writing *w)
+{
+    assert_ok(case_state(t, rank, true, &w->state[rank]));
+    if (how >= ON_DEVICE) move_to_guard(&w->state[rank]);
+    if (how == ON_HOST || how == ON_DEVICE) return;
+    assert_ok(weft_state_create_like(
+        w->state[rank], how == COPIED_TO_HOST ? WEFT_SPACE_PINNED : WEFT_SPACE_DEVICE,
+        &w->copy[rank]));
+}
+
+/* As the next update does. */
+static void spoil_state(const weft_state *s)
+{
+    const weft_memory *m     = weft_state_memory(s);
+    char              *other = malloc((size_t)m->bytes + 1);
+    memset(other, 0xee, (size_t)m->bytes);
+    assert_ok(weft_device_write(m, 0, other, m->bytes));
+    free(other);
+}
+
 /* All ranks at once; WEFT_OK: every one of them has written. */
 static weft_status write_all(const case_table *t, const layout *l,
-                             const weft_snapshot_options *o, bool spoil, writing *w)
+                             const weft_snapshot_options *o, way how, writing *w)
 {
-    weft_status st = WEFT_OK;
-    *w             = (writing){.holders = case_holders(t)};
+    weft_snapshot_options own_o = {0};
+    weft_status           st    = WEFT_OK;
+    *w                          = (writing){.holders = case_holders(t)};
     w->total = calloc((size_t)weft_snapshot_count(l->file, N_FILE) + 1, sizeof *w->total);
-    for (int r = 0; r < t->n_rank; r++) assert_ok(case_state(t, r, true, &w->state[r]));
-    for (int r = 0; r < t->n_rank && st == WEFT_OK; r++)
-        st = weft_snapshot_start(
-            &(weft_snapshot_source){w->state[r], t->n_rank > 1 ? w->holders : NULL, r},
-            l->file, N_FILE, o, &w->snapshot[r]);
-    for (int r = 0; r < t->n_rank && spoil && st == WEFT_OK; r++) {
-        const weft_memory *m = weft_state_memory(w->state[r]);
+    for (int r = 0; r < t->n_rank; r++) make_state(t, r, how, w);
+    if (o) own_o = *o;
+    for (int r = 0; r < t->n_rank && st == WEFT_OK; r++) {
+        own_o.copy = w->copy[r];
+        st         = weft_snapshot_start(
+                    &(weft_snapshot_source){w->state[r], t->n_rank > 1 ? w->holders : NULL, r},
+                    l->file, N_FILE, &own_o, &w->snapshot[r]);
+    }
+    for (int r = 0; r < t->n_rank && st == WEFT_OK; r++) {
         assert_true(weft_snapshot_wait(w->snapshot[r], WEFT_SNAPSHOT_COPIED, 60));
-        memset(weft_memory_host(m), 0xee, (size_t)m->bytes); /* the next update */
+        spoil_state(w->state[r]);
     }
     for (int r = 0; r < t->n_rank; r++) {
         int n;
         if (!w->snapshot[r]) continue;
-        while (o && o->copied_by_caller &&
-               !weft_snapshot_wait(w->snapshot[r], WEFT_SNAPSHOT_COPIED, 0))
-            weft_snapshot_copy(w->snapshot[r], 0.01);
         assert_true(weft_snapshot_wait(w->snapshot[r], WEFT_SNAPSHOT_WRITTEN, 60));
         weft_status own = weft_snapshot_status(w->snapshot[r]);
         if (st == WEFT_OK) st = own;
@@ -120,6 +166,7 @@ static void end_writing(const case_table *t, writing *w)
 {
     for (int r = 0; r < t->n_rank; r++) weft_snapshot_close(w->snapshot[r]);
     for (int r = 0; r < t->n_rank; r++) weft_state_destroy(w->state[r]);
+    for (int r = 0; r < t->n_rank; r++) weft_state_destroy(w->copy[r]);
     weft_holders_destroy(w->holders);
     free(w->total);
 }
@@ -149,17 +196,16 @@ static void any_parts(void **state)
     unsigned seed = 11;
     (void)state;
     for (int round = 0; round < (WEFT_TEST_SANITIZED ? 40 : 150); round++) {
-        case_table            t;
-        layout                l;
-        writing               w;
-        int                   n = 1 + case_random(&seed, 6);
-        weft_snapshot_options o = {.copied_by_caller = round % 3 == 0};
+        case_table t;
+        layout     l;
+        writing    w;
+        int        n = 1 + case_random(&seed, 6);
         case_random_table(&t, &seed, n, 30, n);
         for (int k = 0; k < CASE_TENSORS && n == 1; k++)
             case_whole_part(&t.at[k][0], &t.tensor[k].shape);
         make_layout(&t, &seed, &l);
         make_files(&l);
-        assert_ok(write_all(&t, &l, &o, !o.copied_by_caller, &w));
+        assert_ok(write_all(&t, &l, NULL, (way)(round % N_WAY), &w));
         check_files(&t, &l, &w);
         end_writing(&t, &w);
     }
@@ -171,11 +217,16 @@ static void many_blocks(void **state)
 {
     static const struct {
         int n_rank, dim;
-    } way[]       = {{1, -1}, {3, -1}, {2, 0}, {3, 1}};
+        way how;
+    } run[]       = {{1, -1, ON_HOST},
+                     {3, -1, COPIED_ON_DEVICE},
+                     {2, 0, ON_HOST},
+                     {2, 1, COPIED_TO_HOST},
+                     {3, 1, ON_HOST}};
     unsigned seed = 5;
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(way); i++) {
-        case_table t = {.n_rank = way[i].n_rank};
+    for (size_t i = 0; i < WEFT_COUNT(run); i++) {
+        case_table t = {.n_rank = run[i].n_rank};
         layout     l;
         writing    w;
         int        writers = 0;
@@ -184,11 +235,11 @@ static void many_blocks(void **state)
         t.tensor[3].shape = t.tensor[2].shape;
         for (int k = 0; k < CASE_TENSORS; k++)
             for (int r = 0; r < t.n_rank; r++)
-                case_shard(&t.at[k][r], &t.tensor[k].shape, way[i].dim, r, t.n_rank);
+                case_shard(&t.at[k][r], &t.tensor[k].shape, run[i].dim, r, t.n_rank);
         make_layout(&t, &seed, &l);
         make_files(&l);
-        assert_ok(
-            write_all(&t, &l, &(weft_snapshot_options){.staging_bytes = 1}, true, &w));
+        assert_ok(write_all(&t, &l, &(weft_snapshot_options){.staging_bytes = 1},
+                            run[i].how, &w));
         check_files(&t, &l, &w);
         for (int r = 0; r < t.n_rank; r++)
             writers += weft_snapshot_bytes(w.snapshot[r]) > 1 << 20;
@@ -212,7 +263,7 @@ static void a_missing_rank_is_found(void **state)
         for (int r = 0; r < 2; r++) case_shard(&t.at[k][r], &t.tensor[k].shape, 0, r, 2);
     make_layout(&t, &seed, &l);
     make_files(&l);
-    assert_ok(write_all(&t, &l, NULL, false, &w));
+    assert_ok(write_all(&t, &l, NULL, ON_HOST, &w));
     memset(w.total, 0, sizeof *w.total * (size_t)weft_snapshot_count(l.file, N_FILE));
     const weft_snapshot_block *b = weft_snapshot_blocks(w.snapshot[0], &n);
     weft_snapshot_add(w.total, b, n);
@@ -242,7 +293,7 @@ static void each_call_fails(void **state)
         make_files(&l);
         int64_t before = weft_io_calls();
         weft_io_fail_at(n, ENOSPC, false);
-        weft_status st = write_all(&t, &l, NULL, true, &w);
+        weft_status st = write_all(&t, &l, NULL, ON_HOST, &w);
         reached        = weft_io_calls() - before >= n;
         weft_io_fail_at(0, 0, false);
         assert_int_equal(st, reached ? WEFT_ERR_FULL : WEFT_OK);
@@ -252,40 +303,152 @@ static void each_call_fails(void **state)
     assert_true(n > 3 * 2 * 4);
     weft_snapshot_options o = {.before = fail_before};
     make_files(&l);
-    assert_int_equal(write_all(&t, &l, &o, true, &w), WEFT_ERR_FULL);
+    assert_int_equal(write_all(&t, &l, &o, COPIED_ON_DEVICE, &w), WEFT_ERR_FULL);
     assert_non_null(strstr(weft_error_text(), "no room was reserved"));
     end_writing(&t, &w);
     unlink(l.path[0]);
     rmdir(test_files_path("nowhere"));
     snprintf(l.path[0], sizeof l.path[0], "%s", test_files_path("nowhere/file"));
-    assert_int_equal(write_all(&t, &l, NULL, false, &w), WEFT_ERR_ARG);
+    assert_int_equal(write_all(&t, &l, NULL, ON_HOST, &w), WEFT_ERR_ARG);
     end_writing(&t, &w);
+}
+
+/* ---- a device that copies when it is told to ---- */
+
+static weft_device  slow;
+static _Atomic int  n_pass; /* copies that it still makes before it waits */
+static _Atomic bool open_gate;
+static _Atomic int  n_fail; /* the copy that fails; 0: none does */
+
+static weft_status copy_slowly(weft_device *d, weft_stream *s, const weft_memory *to,
+                               const weft_memory *from)
+{
+    if (atomic_fetch_sub(&n_pass, 1) <= 0)
+        while (!atomic_load(&open_gate))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (atomic_load(&n_fail) && atomic_fetch_sub(&n_fail, 1) == 1)
+        return WEFT_FAIL(WEFT_ERR_IO, "the device is lost");
+    return weft_device_cpu()->copy(d, s, to, from);
+}
+
+/* One rank's state in memory of that device. */
+static void make_slow_state(case_table *t, layout *l, weft_state **out)
+{
+    unsigned    seed = 4;
+    weft_state *s;
+    *t               = (case_table){.n_rank = 1};
+    slow             = *weft_device_cpu();
+    slow.copy        = copy_slowly;
+    slow.name        = "slow";
+    slow.host_access = false;
+    atomic_store(&open_gate, true);
+    atomic_store(&n_fail, 0);
+    case_shapes(t, &seed, 30);
+    t->tensor[2].shape = t->tensor[3].shape = (weft_shape){2, {611, 1103}};
+    for (int k = 0; k < CASE_TENSORS; k++)
+        case_whole_part(&t->at[k][0], &t->tensor[k].shape);
+    make_layout(t, &seed, l);
+    make_files(l);
+    assert_ok(case_state(t, 0, true, &s));
+    assert_ok(weft_state_create(&slow, weft_state_memory(s)->bytes, out));
+    for (int k = 0; k < weft_state_count(s); k++)
+        assert_ok(weft_state_add(*out, weft_state_at(s, k)));
+    memcpy(weft_state_memory(*out)->address, weft_state_memory(s)->address,
+           (size_t)weft_state_memory(s)->bytes);
+    weft_state_destroy(s);
+}
+
+static void spoil_slow_state(const weft_state *s)
+{
+    const weft_memory *m = weft_state_memory(s);
+    memset(m->address, 0xee, (size_t)m->bytes);
 }
 
 static void given_up(void **state)
 {
-    unsigned              seed = 4;
-    case_table            t;
-    layout                l;
-    weft_state           *s;
-    weft_snapshot        *p;
-    weft_snapshot_options o = {.copied_by_caller = true};
+    case_table     t;
+    layout         l;
+    weft_state    *s, *copy;
+    weft_snapshot *p;
     (void)state;
-    case_random_table(&t, &seed, 1, 20, 1);
-    for (int k = 0; k < CASE_TENSORS; k++)
-        case_whole_part(&t.at[k][0], &t.tensor[k].shape);
-    make_layout(&t, &seed, &l);
-    make_files(&l);
-    assert_ok(case_state(&t, 0, true, &s));
-    assert_ok(
-        weft_snapshot_start(&(weft_snapshot_source){s, NULL, 0}, l.file, N_FILE, &o, &p));
-    assert_false(weft_snapshot_wait(p, WEFT_SNAPSHOT_COPIED, 0));
-    weft_snapshot_cancel(p, "another view");
-    assert_true(weft_snapshot_wait(p, WEFT_SNAPSHOT_COPIED, 0));
-    assert_true(weft_snapshot_wait(p, WEFT_SNAPSHOT_WRITTEN, 60));
-    assert_int_equal(weft_snapshot_status(p), WEFT_ERR_IO);
-    assert_string_equal(weft_error_text(), "another view");
-    weft_snapshot_close(p);
+    make_slow_state(&t, &l, &s);
+    assert_ok(weft_state_create_like(s, WEFT_SPACE_DEVICE, &copy));
+    for (int k = 0; k < 2; k++) {
+        weft_snapshot_options o = {.copy = k ? copy : NULL};
+        atomic_store(&open_gate, false);
+        atomic_store(&n_pass, 0);
+        assert_ok(weft_snapshot_start(&(weft_snapshot_source){s, NULL, 0}, l.file, N_FILE,
+                                      &o, &p));
+        assert_false(weft_snapshot_wait(p, WEFT_SNAPSHOT_COPIED, 0));
+        weft_snapshot_cancel(p, "another view");
+        assert_true(weft_snapshot_wait(p, WEFT_SNAPSHOT_COPIED, 0));
+        atomic_store(&open_gate, true);
+        assert_true(weft_snapshot_wait(p, WEFT_SNAPSHOT_WRITTEN, 60));
+        assert_int_equal(weft_snapshot_status(p), WEFT_ERR_IO);
+        assert_string_equal(weft_error_text(), "another view");
+        weft_snapshot_close(p);
+    }
+    weft_state_destroy(copy);
+    weft_state_destroy(s);
+}
+
+/* With a second state the first may change when the device has copied it, before there is any
+ * block of it. */
+static void a_copy_lets_go(void **state)
+{
+    case_table  t;
+    layout      l;
+    weft_state *s, *copy;
+    writing     w = {.total = NULL};
+    int         n;
+    (void)state;
+    make_slow_state(&t, &l, &s);
+    assert_ok(weft_state_create_like(s, WEFT_SPACE_DEVICE, &copy));
+    for (int k = 0; k < 2; k++) {
+        weft_snapshot_options o = {.copy = k ? copy : NULL};
+        atomic_store(&open_gate, false);
+        atomic_store(&n_pass, 1);
+        assert_ok(weft_snapshot_start(&(weft_snapshot_source){s, NULL, 0}, l.file, N_FILE,
+                                      &o, &w.snapshot[0]));
+        assert_int_equal(
+            weft_snapshot_wait(w.snapshot[0], WEFT_SNAPSHOT_COPIED, k ? 60 : 0.05), k);
+        if (k) spoil_slow_state(s);
+        assert_int_equal(weft_snapshot_bytes(w.snapshot[0]), 0);
+        atomic_store(&open_gate, true);
+        assert_true(weft_snapshot_wait(w.snapshot[0], WEFT_SNAPSHOT_WRITTEN, 60));
+        assert_ok(weft_snapshot_status(w.snapshot[0]));
+        const weft_snapshot_block *b = weft_snapshot_blocks(w.snapshot[0], &n);
+        w.total                      = calloc((size_t)n + 1, sizeof *w.total);
+        weft_snapshot_add(w.total, b, n);
+        check_files(&t, &l, &w);
+        weft_snapshot_close(w.snapshot[0]);
+        free(w.total);
+    }
+    weft_state_destroy(copy);
+    weft_state_destroy(s);
+}
+
+/* The device fails at the first copy, and at later ones: of the state, of blocks. */
+static void a_device_fails(void **state)
+{
+    case_table     t;
+    layout         l;
+    weft_state    *s, *copy;
+    weft_snapshot *p;
+    (void)state;
+    make_slow_state(&t, &l, &s);
+    assert_ok(weft_state_create_like(s, WEFT_SPACE_DEVICE, &copy));
+    for (int k = 0; k < 6; k++) {
+        weft_snapshot_options o = {.copy = k % 2 ? copy : NULL};
+        atomic_store(&n_fail, 1 + k / 2);
+        assert_ok(weft_snapshot_start(&(weft_snapshot_source){s, NULL, 0}, l.file, N_FILE,
+                                      &o, &p));
+        assert_true(weft_snapshot_wait(p, WEFT_SNAPSHOT_WRITTEN, 60));
+        assert_int_equal(weft_snapshot_status(p), WEFT_ERR_IO);
+        assert_string_equal(weft_error_text(), "the device is lost");
+        weft_snapshot_close(p);
+    }
+    weft_state_destroy(copy);
     weft_state_destroy(s);
 }
 
@@ -297,6 +460,8 @@ int main(void)
         cmocka_unit_test(a_missing_rank_is_found),
         cmocka_unit_test(each_call_fails),
         cmocka_unit_test(given_up),
+        cmocka_unit_test(a_copy_lets_go),
+        cmocka_unit_test(a_device_fails),
     };
     return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

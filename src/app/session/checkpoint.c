@@ -2,7 +2,8 @@
  *
  *     main threads of all ranks                             threads of their own
  *     start_save   rank 0: empty files; all open them        copy blocks out of the state, sum and
- *     next step    ...                                       write them (state/snapshot.h)
+ *     next step    ...                                       write them (state/snapshot.h); on GPUs
+ *                                                            first all of it (state_copy.c)
  *     commit point wait_copied: the state may change         ...
  *     poll_save    all have written: rank 0 gets the sums    rank 0: state.json, manifest, pruning
  *     poll_save    rank 0 has finished: the log says so
@@ -65,7 +66,8 @@ typedef struct weft_session__saving {
     int                  n_ckpt, state_file; /* which one state.json is */
     weft_ckpt_state      numbers;            /* rank 0 */
     weft_ckpt_draft     *draft;              /* rank 0 */
-    weft_snapshot       *snapshot;           /* NULL: it could not be started */
+    weft_state          *copy;     /* that takes the state first; NULL: nothing does */
+    weft_snapshot       *snapshot; /* NULL: it could not be started */
     double               begin_s, waited_s, write_s;
     weft_snapshot_total *total;
     weft_store_sum       sum[2];
@@ -165,6 +167,7 @@ static void free_saving(saving *v)
 {
     if (!v) return;
     weft_snapshot_close(v->snapshot);
+    weft_session__drop_copy(v->session, v->copy);
     weft_ckpt_draft_close(v->draft);
     weft_ckpt_state_fini(&v->numbers);
     for (int i = 0; i < 2; i++) {
@@ -215,17 +218,17 @@ static weft_status reserve_files(void *arg)
     return weft_ckpt_reserve(arg);
 }
 
-/* waits: training does, so that few buffers do. */
+/* waits: training does, so that few buffers suffice. */
 static weft_status start_snapshot(weft_session *s, saving *v, const char *folder,
                                   bool waits)
 {
     weft_snapshot_source  source = {.state   = s->state,
                                     .holders = s->now->holders,
                                     .rank    = s->now->comm ? s->now->comm->rank : 0};
-    weft_snapshot_options o      = {.staging_bytes    = waits ? WAITING_BYTES : 0,
-                                    .copied_by_caller = !s->device->host_access,
-                                    .before           = v->draft ? reserve_files : NULL,
-                                    .arg              = v->draft};
+    weft_snapshot_options o      = {.staging_bytes = waits ? WAITING_BYTES : 0,
+                                    .copy          = v->copy,
+                                    .before        = v->draft ? reserve_files : NULL,
+                                    .arg           = v->draft};
     for (int i = 0; i < v->n_file; i++)
         v->file[i].path = weft_arena_printf(v->arena, "%s/%s/%s", s->out.checkpoints,
                                             folder, v->ckpt[i].name);
@@ -241,18 +244,25 @@ static void find_folder(const weft_ckpt_draft *d, char *out, size_t n)
     snprintf(out, n, "%.*s", (int)(end - at), at);
 }
 
-static weft_status begin_save(weft_session *s, bool waits)
+/* *waits: training is to; or it has to, as the state cannot be copied on all ranks. */
+static weft_status begin_save(weft_session *s, bool *waits)
 {
     saving *v           = NULL;
     char    folder[128] = "";
+    bool    all;
     WEFT_TRY(create_saving(s, &v));
     s->out.saving = v;
+    if (!*waits) {
+        WEFT_TRY(weft_session__take_copy(s, &v->copy, &all));
+        if (v->copy) v->waited_s = weft_clock_s() - v->begin_s;
+        *waits = !all;
+    }
     if (weft_session__writes(s)) {
         fail_saving(v, begin_draft(s, v));
         if (v->draft) find_folder(v->draft, folder, sizeof folder);
     }
     WEFT_TRY(weft_session__share(s, folder, sizeof folder));
-    if (*folder) fail_saving(v, start_snapshot(s, v, folder, waits));
+    if (*folder) fail_saving(v, start_snapshot(s, v, folder, *waits));
     return WEFT_OK;
 }
 
@@ -327,7 +337,6 @@ static bool is_done(saving *v, double seconds)
 {
     if (v->finishing) return !v->draft || wait_finished(v, seconds);
     if (!v->snapshot) return true;
-    weft_snapshot_copy(v->snapshot, seconds);
     return weft_snapshot_wait(v->snapshot, WEFT_SNAPSHOT_WRITTEN, seconds);
 }
 
@@ -588,12 +597,12 @@ static weft_status save_alone(weft_session *s)
 
 weft_status weft_session__save(weft_session *s)
 {
-    bool alone;
+    bool alone, waits = true;
     WEFT_TRY(weft_session__settle_save(s));
     if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(choose_way(s, &alone));
     if (alone) return save_alone(s);
-    WEFT_TRY(begin_save(s, true));
+    WEFT_TRY(begin_save(s, &waits));
     WEFT_TRY(wait_until_saved(s));
     if (s->out.save_st == WEFT_OK) return WEFT_OK;
     return weft_session__refuse(s, WEFT_FAIL(s->out.save_st, "%s", s->out.save_text));
@@ -601,14 +610,11 @@ weft_status weft_session__save(weft_session *s)
 
 weft_status weft_session__start_save(weft_session *s)
 {
-    bool alone;
-    /* Where host code cannot read the state this thread copies it, and training waits. */
-    bool async =
-        s->job.checkpoint.async && !s->now->devices.n_gpu && s->device->host_access;
+    bool alone, waits = !s->job.checkpoint.async;
     WEFT_TRY(weft_session__settle_save(s));
     if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(choose_way(s, &alone));
     if (alone) return save_alone(s);
-    WEFT_TRY(begin_save(s, !async));
-    return async ? WEFT_OK : weft_session__settle_save(s);
+    WEFT_TRY(begin_save(s, &waits));
+    return waits ? weft_session__settle_save(s) : WEFT_OK;
 }

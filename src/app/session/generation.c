@@ -375,6 +375,7 @@ weft_status weft_generation_keep_state(weft_session *s)
 void weft_generation_close(weft_session *s, weft_generation *g)
 {
     weft_session__drop_save(s);
+    weft_state_destroy(g->copy);
     weft_session__eval_close(g);
     weft_runner_destroy(g->runner);
     weft_gather_close(g->gather);

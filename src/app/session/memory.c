@@ -71,7 +71,7 @@ static int64_t free_above(const control *c, char *path, int64_t most)
     return free_in(c, "", most);
 }
 
-static int64_t free_bytes(void)
+int64_t weft_session__free_bytes(void)
 {
     char    line[4096];
     int64_t kb   = read_number("/proc/meminfo", "MemAvailable:");
@@ -141,7 +141,7 @@ static int count_lanes(const weft_session *s)
 static void take_host_seat(const weft_session *s, seat *own)
 {
     const weft_program *p = s->now->made.program;
-    own->have             = free_bytes();
+    own->have             = weft_session__free_bytes();
     own->need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->now->made) +
                 weft_program_bytes(p, WEFT_SLAB_WORK) +
                 weft_program_bytes(p, WEFT_SLAB_STAGING) +
@@ -164,7 +164,7 @@ static weft_status take_gpu_seat(const weft_session *s, seat *own)
     own->host_need        = weft_program_bytes(p, WEFT_SLAB_HOST_WORK);
     if (!s->now->keeps_state)
         own->host_need += weft_program_bytes(p, WEFT_SLAB_HOST_STATE);
-    own->host_have = own->host_need ? free_bytes() : 0;
+    own->host_have = own->host_need ? weft_session__free_bytes() : 0;
     own->gpu       = true;
     own->have      = facts.free_bytes;
     own->others    = facts.other_bytes;

@@ -72,6 +72,8 @@ typedef struct weft_generation {
     bool          keeps_state; /* the state stays where the session has it */
     weft_holders *holders;     /* who holds what of the state; NULL: all is here */
     weft_gather  *gather;      /* all of it at rank 0, for files */
+    /* in pinned memory, for checkpoints; NULL: none yet (state_copy.c) */
+    weft_state *copy;
     /* do all ranks see the output folder?  0: not asked yet, 1: yes, -1: no */
     int                  sees_output;
     weft_weights         weights;
@@ -376,6 +378,9 @@ weft_status weft_session__check_memory(weft_session *s);
  * given back when asked for, read a moment after used. */
 int64_t weft_session__left(int64_t limit, int64_t used, int64_t files);
 
+/* What this process may still take of its host's memory. */
+int64_t weft_session__free_bytes(void);
+
 /* ... or did not get what it had found free: the same line; st: of what failed. */
 weft_status weft_session__explain_memory(weft_session *s, weft_status st);
 
@@ -408,6 +413,14 @@ weft_status weft_session__settle_save(weft_session *s);
 void weft_session__wait_copied(weft_session *s);
 /* What is under way is given up; what rank 0 already finishes is waited for. */
 void weft_session__drop_save(weft_session *s);
+
+/* state_copy.c: all ranks together: a state that takes a checkpoint's, NULL where host code reaches
+ * the state itself; *all: every rank has what it needs, else none has a copy and training waits. */
+weft_status weft_session__take_copy(weft_session *s, weft_state **out, bool *all);
+void        weft_session__drop_copy(weft_session *s, weft_state *copy); /* accepts NULL */
+/* Do the copies of so many ranks fit, with something left? */
+bool weft_session__has_room(int64_t bytes, int64_t n_rank, int64_t free_bytes,
+                            int64_t total_bytes);
 
 /* save.c: rank 0 alone writes a checkpoint, asking the others for what it lacks. */
 weft_status weft_session__save_alone(weft_session *s);

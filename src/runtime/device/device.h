@@ -209,6 +209,11 @@ weft_status weft_device_read(void *host, const weft_memory *m, int64_t offset,
                              int64_t bytes);
 weft_status weft_device_write(const weft_memory *m, int64_t offset, const void *host,
                               int64_t bytes);
+/* In the order of a stream of m's device: the host has the bytes when the stream has got so far. */
+weft_status weft_device_read_in(weft_stream *s, void *host, const weft_memory *m,
+                                int64_t offset, int64_t bytes);
+/* The host waits for what a stream was given so far; any thread whose stream it is. */
+weft_status weft_stream_wait(weft_stream *s);
 
 /* Bytes that alloc has handed out and not got back, over all cpu devices of the process. */
 int64_t weft_device_bytes(void);

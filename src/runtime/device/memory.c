@@ -45,12 +45,29 @@ static weft_memory adopt_host(weft_device *d, void *p, int64_t bytes)
         .device = d, .space = WEFT_SPACE_HOST, .address = p, .bytes = bytes};
 }
 
-weft_status weft_device_read(void *host, const weft_memory *m, int64_t offset,
-                             int64_t bytes)
+weft_status weft_device_read_in(weft_stream *s, void *host, const weft_memory *m,
+                                int64_t offset, int64_t bytes)
 {
     weft_memory from, to = adopt_host(m->device, host, bytes);
     WEFT_TRY(weft_memory_part(m, offset, bytes, &from));
-    return bytes ? m->device->copy(m->device, NULL, &to, &from) : WEFT_OK;
+    return bytes ? m->device->copy(m->device, s, &to, &from) : WEFT_OK;
+}
+
+weft_status weft_device_read(void *host, const weft_memory *m, int64_t offset,
+                             int64_t bytes)
+{
+    return weft_device_read_in(NULL, host, m, offset, bytes);
+}
+
+static weft_status do_nothing(void *arg, double *start_s, double *end_s)
+{
+    (void)arg, (void)start_s, (void)end_s;
+    return WEFT_OK;
+}
+
+weft_status weft_stream_wait(weft_stream *s)
+{
+    return s->device->call(s, do_nothing, NULL);
 }
 
 weft_status weft_device_write(const weft_memory *m, int64_t offset, const void *host,

@@ -2,6 +2,7 @@
  *
  *     free buffers --copy--> full buffers --sum, write--> free buffers        one lock
  *
+ * Where there is a second state, the thread that copies fills it first: then the first may change.
  * The last thread that writes syncs and closes the files: then it is WRITTEN. */
 #include "state/snapshot.h"
 
@@ -24,7 +25,8 @@ enum {
     N_WRITER    = 2,
     LEAST_BLOCK = N_WRITER + 1 /* buffers: one is filled while the others are written */
 };
-#define STAGING ((int64_t)256 << 20)
+#define STAGING        ((int64_t)256 << 20)
+#define STAGING_PINNED ((int64_t)64 << 20)
 #define SYNC_EVERY                                                                       \
     ((int64_t)256 << 20) /* through the cache: so that no single sync is long */
 
@@ -46,6 +48,8 @@ struct weft_snapshot {
     int                       n_block;
     weft_snapshot_block      *block;
     weft_block_copier         copier;
+    weft_stream               stream;    /* of the copier; all zero: host code copies */
+    bool                      pinned;    /* buffers are */
     int                       next_file; /* of the copier, */
     int64_t                   next;      /* and the block */
     pthread_t                 thread[N_WRITER + 1];
@@ -59,7 +63,9 @@ struct weft_snapshot {
     int               *free, *full; /* stack; queue, in the order of blocks */
     int                n_free, n_full;
     int                n_writing; /* threads that write */
-    bool               copied, written, began;
+    bool               copied;    /* the state may change */
+    bool               taken;     /* no block comes any more */
+    bool               written, began;
     int64_t            bytes;
     double             begin_s, seconds; /* until it was written */
     weft_status        st;
@@ -80,7 +86,7 @@ static void give_up(weft_snapshot *s, weft_status st, const char *text)
         s->st = st;
         snprintf(s->text, sizeof s->text, "%s", text);
     }
-    s->copied = true;
+    s->copied = s->taken = true;
     pthread_cond_broadcast(&s->moved);
 }
 
@@ -94,21 +100,43 @@ static void note(weft_snapshot *s, weft_status st)
 
 /* ---- copying ---- */
 
+static bool alloc_buffer(weft_snapshot *s, weft_block_buffer *b)
+{
+    if (s->pinned) {
+        if (weft_device_alloc(s->stream.device, WEFT_SPACE_PINNED, WEFT_STORE_BLOCK,
+                              &b->memory) != WEFT_OK)
+            return false;
+        b->p = b->memory.address;
+        return true;
+    }
+    /* pages: free() might keep blocks of this size */
+    void *p = mmap(NULL, WEFT_STORE_BLOCK, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    b->p = p;
+    return true;
+}
+
+static void free_buffer(weft_block_buffer *b)
+{
+    if (b->memory.address)
+        weft_device_free(&b->memory);
+    else
+        munmap(b->p, WEFT_STORE_BLOCK);
+    free(b->run);
+}
+
 /* Under lock: a buffer to fill; -1: all are full, and there may be no more of them. */
 static int take_buffer(weft_snapshot *s)
 {
     if (s->n_free) return s->free[--s->n_free];
     if (s->n_buffer == s->most_buffer) return -1;
-    /* pages: free() might keep blocks of this size */
-    void *p = mmap(NULL, WEFT_STORE_BLOCK, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
+    if (!alloc_buffer(s, &s->buffer[s->n_buffer])) {
         if (!s->n_buffer)
             give_up(s, WEFT_ERR_MEM, "no memory for blocks of a checkpoint");
         s->most_buffer = s->n_buffer;
         return -1;
     }
-    s->buffer[s->n_buffer].p = p;
     return s->n_buffer++;
 }
 
@@ -131,15 +159,14 @@ static weft_status copy_next(weft_snapshot *s, weft_block_buffer *b, bool *any)
     return WEFT_OK;
 }
 
-/* Until all is copied, or the time is over. */
-static void copy_until(weft_snapshot *s, double until_s)
+static void copy_blocks(weft_snapshot *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->copied && weft_clock_s() < until_s) {
+    while (!s->taken) {
         bool any;
         int  i = take_buffer(s);
         if (i < 0) {
-            if (!s->copied) wait_moved(s, weft_clock_s() + 0.1);
+            if (!s->taken) wait_moved(s, weft_clock_s() + 0.1);
             continue;
         }
         pthread_mutex_unlock(&s->lock);
@@ -150,23 +177,32 @@ static void copy_until(weft_snapshot *s, double until_s)
             s->full[s->n_full++] = i;
         else
             s->free[s->n_free++] = i;
-        if (!any) s->copied = true;
+        if (!any) s->copied = s->taken = true;
         pthread_cond_broadcast(&s->moved);
     }
     pthread_mutex_unlock(&s->lock);
 }
 
+/* All of the state at once: what follows is read from the second one. */
+static weft_status copy_state(weft_snapshot *s)
+{
+    weft_stream *stream = s->stream.device ? &s->stream : NULL;
+    WEFT_TRY(weft_state_copy(s->source.state, s->o.copy, stream));
+    if (stream) WEFT_TRY(weft_stream_wait(stream));
+    s->source.state = s->o.copy;
+    pthread_mutex_lock(&s->lock);
+    s->copied = true;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+    return WEFT_OK;
+}
+
 static void *copier_main(void *arg)
 {
     weft_snapshot *s = arg;
-    while (!weft_snapshot_wait(s, WEFT_SNAPSHOT_COPIED, 0))
-        copy_until(s, weft_clock_s() + 3600);
+    if (s->o.copy) note(s, copy_state(s));
+    copy_blocks(s);
     return NULL;
-}
-
-void weft_snapshot_copy(weft_snapshot *s, double seconds)
-{
-    if (s->o.copied_by_caller) copy_until(s, weft_clock_s() + seconds);
 }
 
 /* ---- writing ---- */
@@ -199,7 +235,7 @@ static weft_status write_block(weft_snapshot *s, const weft_block_buffer *b)
 /* Under lock: the oldest full buffer, waited for; -1: there will be none. */
 static int next_full(weft_snapshot *s)
 {
-    while (!s->n_full && !s->copied) wait_moved(s, weft_clock_s() + 1);
+    while (!s->n_full && !s->taken) wait_moved(s, weft_clock_s() + 1);
     if (!s->n_full || s->st != WEFT_OK) return -1;
     int i = s->full[0];
     s->n_full--;
@@ -287,9 +323,23 @@ static weft_status open_targets(weft_snapshot *s)
     return WEFT_OK;
 }
 
+/* Blocks of memory that only the device reaches need a stream and pinned buffers. */
+static weft_status open_stream(weft_snapshot *s)
+{
+    const weft_memory *m = weft_state_memory(s->source.state);
+    if (weft_memory_host(m) || !m->bytes) return WEFT_OK;
+    const weft_memory *blocks = s->o.copy ? weft_state_memory(s->o.copy) : m;
+    WEFT_TRY(m->device->stream_open(m->device, "checkpoint", &s->stream));
+    s->copier.stream = &s->stream;
+    s->pinned        = !weft_memory_host(blocks);
+    return WEFT_OK;
+}
+
 static weft_status make_buffers(weft_snapshot *s)
 {
-    int64_t most = (s->o.staging_bytes ? s->o.staging_bytes : STAGING) / WEFT_STORE_BLOCK;
+    int64_t most = s->pinned ? STAGING_PINNED : STAGING;
+    if (s->o.staging_bytes) most = s->o.staging_bytes;
+    most /= WEFT_STORE_BLOCK;
     if (most > s->n_block) most = s->n_block;
     if (most < LEAST_BLOCK) most = LEAST_BLOCK;
     s->most_buffer = (int)most;
@@ -325,7 +375,7 @@ static weft_status start_threads(weft_snapshot *s)
         else if (!s->n_thread)
             st = made; /* one that writes will do */
     }
-    if (st == WEFT_OK && !s->o.copied_by_caller) st = add_thread(s, copier_main);
+    if (st == WEFT_OK) st = add_thread(s, copier_main);
     pthread_mutex_unlock(&s->lock);
     return st;
 }
@@ -357,8 +407,9 @@ weft_status weft_snapshot_start(const weft_snapshot_source *source,
     s->target = malloc(sizeof *s->target * (size_t)(n_file + 1));
     if (!s->target) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory to copy the state"));
     WEFT_GO(open_targets(s));
-    WEFT_GO(make_buffers(s));
     WEFT_GO(weft_block_copier_init(&s->copier, &s->source, file));
+    WEFT_GO(open_stream(s));
+    WEFT_GO(make_buffers(s));
     WEFT_GO(start_threads(s));
     *out = s;
     s    = NULL;
@@ -419,10 +470,8 @@ void weft_snapshot_close(weft_snapshot *s)
         if (s->target[i].fd >= 0) close(s->target[i].fd);
         if (s->target[i].direct >= 0) close(s->target[i].direct);
     }
-    for (int i = 0; i < s->n_buffer; i++) {
-        munmap(s->buffer[i].p, WEFT_STORE_BLOCK);
-        free(s->buffer[i].run);
-    }
+    if (s->stream.device) s->stream.device->stream_close(&s->stream);
+    for (int i = 0; i < s->n_buffer; i++) free_buffer(&s->buffer[i]);
     weft_block_copier_fini(&s->copier);
     free(s->target);
     free(s->buffer);

@@ -17,6 +17,9 @@
  * (2) Who writes what follows from the table of holders alone: ranks exchange nothing here.
  * (3) One thread copies blocks into buffers, at most staging_bytes; two others sum and write them,
  *     past the cache (O_DIRECT) where a rank has all of a block and the file system allows it.
+ *     Out of memory that host code does not reach a stream of the snapshot's own copies, into
+ *     pinned buffers; with a second state of the same layout (options.copy) all of the state goes
+ *     there first, at the device's speed, and may change when it is there.
  * (4) CRC32C is linear: of blocks of which ranks have disjoint bytes, the others zero, the
  *     checksum of the whole follows from theirs (weft_snapshot_sum).
  * (5) After an error, or weft_snapshot_cancel(), nothing more is read from the state. */
@@ -51,9 +54,11 @@ typedef struct weft_snapshot_source {
 } weft_snapshot_source;
 
 typedef struct weft_snapshot_options {
-    int64_t staging_bytes; /* at most, but never less than two blocks; 0: 256 MB */
-    /* The caller copies (weft_snapshot_copy): devices that want one thread. */
-    bool copied_by_caller;
+    /* At most, but never less than three blocks; 0: 256 MB, of pinned memory 64 MB. */
+    int64_t staging_bytes;
+    /* weft_state_create_like() of the state: takes all of it before blocks are copied; NULL: they
+     * are copied out of the state itself. */
+    weft_state *copy;
     /* Called once by a thread of the snapshot before it writes; NULL: nothing. */
     weft_status (*before)(void *arg);
     void *arg;
@@ -73,8 +78,6 @@ typedef enum weft_snapshot_stage {
 weft_status weft_snapshot_start(const weft_snapshot_source *source,
                                 const weft_snapshot_file *file, int n_file,
                                 const weft_snapshot_options *o, weft_snapshot **out);
-/* Copies for at most that long, where the caller is to copy. */
-void weft_snapshot_copy(weft_snapshot *s, double seconds);
 /* Waits for at most that long; 0: only asks. */
 bool weft_snapshot_wait(weft_snapshot *s, weft_snapshot_stage stage, double seconds);
 /* Gives up: with this reason unless there is an earlier one. */

@@ -191,7 +191,8 @@ static weft_status copy_region(weft_block_copier *c, const weft_snapshot_item *i
     for (int64_t k = 0; weft_region_next_chunk(region, PIECE, &k, &piece);) {
         int64_t    n = weft_region_count(&piece);
         scattering s = {b, c->raw, weft_dtype_bytes(item->dtype), at};
-        WEFT_TRY(weft_state_read(state, item->tensor, &piece, c->raw));
+        WEFT_TRY(weft_state_read_in(state, c->stream, item->tensor, &piece, c->raw));
+        if (c->stream) WEFT_TRY(weft_stream_wait(c->stream));
         if (have != item->dtype) {
             WEFT_TRY(weft_convert_to_f32(have, c->raw, n, c->numbers));
             WEFT_TRY(weft_convert_from_f32(item->dtype, c->numbers, n, c->converted));
@@ -218,7 +219,7 @@ static weft_status copy_box(weft_block_copier *c, const weft_snapshot_item *item
     if (is_all_own(c, box)) {
         if (!same || at < 0 || at + n > b->n)
             return copy_region(c, item, box, box, at, b);
-        WEFT_TRY(weft_state_read(state, item->tensor, box, b->p + at));
+        WEFT_TRY(weft_state_read_in(state, c->stream, item->tensor, box, b->p + at));
         return add_run(b, at, at + n);
     }
     for (int i = 0; i < c->list.n; i++)
@@ -258,8 +259,8 @@ static weft_status copy_head(weft_block_copier *c, weft_block_buffer *b)
     return add_run(b, 0, n);
 }
 
-weft_status weft_block_copy(weft_block_copier *c, int file, int64_t number,
-                            weft_block_buffer *b)
+static weft_status copy_block(weft_block_copier *c, int file, int64_t number,
+                              weft_block_buffer *b)
 {
     int64_t left = weft_snapshot_file_bytes(&c->file[file]) - number * WEFT_STORE_BLOCK;
     b->file      = file;
@@ -278,4 +279,14 @@ weft_status weft_block_copy(weft_block_copier *c, int file, int64_t number,
     memset(b->p, 0, (size_t)(whole && mine ? head : b->n));
     WEFT_TRY(copy_head(c, b));
     return whole && !mine ? WEFT_OK : for_each_piece(c, b, copy_piece);
+}
+
+weft_status weft_block_copy(weft_block_copier *c, int file, int64_t number,
+                            weft_block_buffer *b)
+{
+    weft_status st = copy_block(c, file, number, b);
+    if (!c->stream) return st;
+    weft_status waited =
+        weft_stream_wait(c->stream); /* nothing writes b after the return */
+    return st != WEFT_OK ? st : waited;
 }

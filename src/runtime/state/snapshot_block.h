@@ -12,7 +12,8 @@ typedef struct weft_block_run {
 
 /* A block in memory; zeroed to begin with, but for p. */
 typedef struct weft_block_buffer {
-    uint8_t        *p; /* WEFT_STORE_BLOCK bytes, aligned */
+    uint8_t        *p;      /* WEFT_STORE_BLOCK bytes, aligned */
+    weft_memory     memory; /* of p, where a device has allocated it */
     int             file;
     int64_t         number, n; /* of the block in the file; its bytes */
     int64_t         own;       /* bytes that this rank writes */
@@ -24,6 +25,7 @@ typedef struct weft_block_buffer {
 typedef struct weft_block_copier {
     const weft_snapshot_source *source;
     const weft_snapshot_file   *file;
+    weft_stream                *stream; /* that copies; NULL: host code does */
     weft_move_list              list;
     int64_t                    *held;   /* bytes of a block, by rank */
     int                         writer; /* of the block: holds most of it */
@@ -36,7 +38,7 @@ weft_status weft_block_copier_init(weft_block_copier          *c,
                                    const weft_snapshot_file   *file);
 void        weft_block_copier_fini(weft_block_copier *c);
 
-/* Block `number` of a file into b; b->own 0: other ranks write all of it. */
+/* Block `number` of a file into b, where it is on return; b->own 0: other ranks write all of it. */
 weft_status weft_block_copy(weft_block_copier *c, int file, int64_t number,
                             weft_block_buffer *b);
 

@@ -88,21 +88,44 @@ weft_status weft_state_add(weft_state *s, const weft_state_tensor *t)
     return WEFT_OK;
 }
 
+weft_status weft_state_create_like(const weft_state *s, weft_space space,
+                                   weft_state **out)
+{
+    weft_state *like = NULL;
+    weft_status st   = WEFT_OK;
+    weft_memory m;
+    WEFT_TRY(weft_device_alloc(s->memory.device, space, s->memory.bytes, &m));
+    WEFT_TRY(weft_state_create_over(&m, free_memory, NULL, &like));
+    WEFT_GO(weft_state_add_host_memory(like, s->host.bytes));
+    for (int i = 0; i < s->n_tensor; i++) WEFT_GO(weft_state_add(like, &s->tensor[i]));
+    *out = like;
+    like = NULL;
+out:
+    weft_state_destroy(like);
+    return st;
+}
+
+weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream *stream)
+{
+    weft_device *d = from->memory.device;
+    if (to->memory.bytes != from->memory.bytes || to->host.bytes != from->host.bytes ||
+        to->n_tensor != from->n_tensor)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "two states that are not alike");
+    if (from->memory.bytes) WEFT_TRY(d->copy(d, stream, &to->memory, &from->memory));
+    if (from->host.bytes) WEFT_TRY(d->copy(d, stream, &to->host, &from->host));
+    to->step = from->step;
+    return WEFT_OK;
+}
+
 weft_status weft_state_clone(const weft_state *s, weft_state **out)
 {
-    weft_device *d     = s->memory.device;
-    weft_state  *clone = NULL;
-    weft_status  st    = WEFT_OK;
-    WEFT_TRY(weft_state_create(d, s->memory.bytes, &clone));
-    WEFT_GO(weft_state_add_host_memory(clone, s->host.bytes));
-    for (int i = 0; i < s->n_tensor; i++) WEFT_GO(weft_state_add(clone, &s->tensor[i]));
-    if (s->memory.bytes) WEFT_GO(d->copy(d, NULL, &clone->memory, &s->memory));
-    if (s->host.bytes) WEFT_GO(d->copy(d, NULL, &clone->host, &s->host));
-    clone->step = s->step;
-    *out        = clone;
-    clone       = NULL;
-out:
-    weft_state_destroy(clone);
+    weft_state *clone = NULL;
+    WEFT_TRY(weft_state_create_like(s, WEFT_SPACE_DEVICE, &clone));
+    weft_status st = weft_state_copy(s, clone, NULL);
+    if (st == WEFT_OK)
+        *out = clone;
+    else
+        weft_state_destroy(clone);
     return st;
 }
 
@@ -156,25 +179,37 @@ typedef struct region_copy {
     int64_t            offset, size; /* of the tensor in memory; bytes of an element */
     char              *to;
     const char        *from;
+    weft_stream       *stream; /* NULL: done on return */
 } region_copy;
+
+/* Memory that host code reaches needs no device. */
+static weft_status read_run(const region_copy *c, int64_t at, char *to, int64_t bytes)
+{
+    const char *host = weft_memory_host(c->memory);
+    if (!c->stream) return weft_device_read(to, c->memory, at, bytes);
+    if (!host) return weft_device_read_in(c->stream, to, c->memory, at, bytes);
+    memcpy(to, host + at, (size_t)bytes);
+    return WEFT_OK;
+}
 
 static weft_status copy_run(void *arg, int64_t at, int64_t index, int64_t n)
 {
     const region_copy *c = arg;
     int64_t            k = c->offset + at * c->size, bytes = n * c->size;
-    if (c->to) return weft_device_read(c->to + index * c->size, c->memory, k, bytes);
+    if (c->to) return read_run(c, k, c->to + index * c->size, bytes);
     return weft_device_write(c->memory, k, c->from + index * c->size, bytes);
 }
 
-static weft_status copy_region(const weft_state *s, int tensor, const weft_region *r,
-                               void *to, const void *from)
+static weft_status copy_region(const weft_state *s, weft_stream *stream, int tensor,
+                               const weft_region *r, void *to, const void *from)
 {
     const weft_state_tensor *t = &s->tensor[tensor];
     region_copy              c = {.memory = weft_state_memory_of(s, tensor),
                                   .offset = t->offset,
                                   .size   = weft_dtype_bytes(t->dtype),
                                   .to     = to,
-                                  .from   = from};
+                                  .from   = from,
+                                  .stream = stream};
     if (!t->part) return WEFT_OK;
     return weft_part_walk(t->part, r, 0, weft_region_count(r), copy_run, &c);
 }
@@ -199,11 +234,17 @@ weft_status weft_state_zero(weft_state *s)
 weft_status weft_state_read(const weft_state *s, int tensor, const weft_region *r,
                             void *host)
 {
-    return copy_region(s, tensor, r, host, NULL);
+    return copy_region(s, NULL, tensor, r, host, NULL);
+}
+
+weft_status weft_state_read_in(const weft_state *s, weft_stream *stream, int tensor,
+                               const weft_region *r, void *host)
+{
+    return copy_region(s, stream, tensor, r, host, NULL);
 }
 
 weft_status weft_state_write(weft_state *s, int tensor, const weft_region *r,
                              const void *host)
 {
-    return copy_region(s, tensor, r, NULL, host);
+    return copy_region(s, NULL, tensor, r, NULL, host);
 }

@@ -41,7 +41,12 @@ weft_status weft_state_create_over(const weft_memory *memory, weft_state_free_fn
 /* Once, before tensors are added: a second block of so many zeroed bytes, of space PINNED of the
  * same device. */
 weft_status weft_state_add_host_memory(weft_state *s, int64_t bytes);
-/* The same tensors with the same numbers, in memory of its own of the same device. */
+/* The same tensors in zeroed memory of its own of the same device, its first block in that space;
+ * then all numbers of one into the other.  stream NULL: done on return, else in its order. */
+weft_status weft_state_create_like(const weft_state *s, weft_space space,
+                                   weft_state **out);
+weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream *stream);
+/* Both, in space DEVICE. */
 weft_status weft_state_clone(const weft_state *s, weft_state **out);
 void        weft_state_destroy(weft_state *s); /* accepts NULL */
 int64_t     weft_state_bytes(
@@ -72,5 +77,8 @@ weft_status weft_state_read(const weft_state *s, int tensor, const weft_region *
                             void *host);
 weft_status weft_state_write(weft_state *s, int tensor, const weft_region *r,
                              const void *host);
+/* Reads in the order of a stream: host is there when the stream has got so far.  NULL: as read. */
+weft_status weft_state_read_in(const weft_state *s, weft_stream *stream, int tensor,
+                               const weft_region *r, void *host);
 
 #endif
