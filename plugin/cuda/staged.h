@@ -4,7 +4,7 @@
  * Each ordered pair of members has a ring of slots there, and a flag for each slot: EMPTY or FULL.
  *     out (a branch of the stream)    wait for EMPTY, copy a piece to the slot, write FULL
  *     in  (another)                   wait for FULL, copy it to device memory, write EMPTY
- *     the stream                      a kernel adds the pieces of a round, or puts them in place
+ *     the stream                      kernels add the pieces of some rounds, or put them in place
  * All three are the device's work: copies by its copy engines in both directions at once, waits and
  * writes of flags by streams (cuStreamWaitValue32).  No host thread wakes up and none touches a
  * byte, and nothing in a call changes from step to step, so it can be captured.
@@ -12,8 +12,8 @@
  * All members give pieces in one order (round, distance of the pair, term), so the first transfer
  * that is not over can always go on: its sender and its receiver have done all earlier ones.
  *
- * After an abort `aborted` of the group is set first, then every wait is released.  Each round ends
- * with a copy of that flag to device memory, behind the round's pieces: a kernel that finds it set
+ * After an abort `aborted` of the group is set first, then every wait is released.  A burst of rounds
+ * ends with a copy of that flag to device memory, behind its pieces: a kernel that finds it set
  * writes nothing, at whichever member. */
 #ifndef WEFT_CUDA_STAGED_H
 #define WEFT_CUDA_STAGED_H
@@ -26,6 +26,7 @@
 enum {
     STAGED_RANKS  = 16,
     STAGED_ROUNDS = 8, /* of which pieces may be in device memory */
+    STAGED_BURST  = 4, /* of which one half is worked on while the other arrives */
     STAGED_ALIGN  = 256,
     STAGED_EMPTY  = 1, /* bits of a flag; with both set no stream waits on it */
     STAGED_FULL   = 2
@@ -67,7 +68,7 @@ typedef enum staged_kind {
     STAGED_BEGIN, /* a round: its device memory is free */
     STAGED_SEND,
     STAGED_RECEIVE,
-    STAGED_MEET, /* its pieces are here, and what it overwrites has left */
+    STAGED_MEET, /* pieces of the last rounds are here, and what they overwrite has left */
     STAGED_SUM,
     STAGED_COPY,
     STAGED_END,

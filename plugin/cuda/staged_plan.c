@@ -3,7 +3,11 @@
  *     sums of two terms of two members   both send all they have and add everything
  *     other sums                         slices to their owners, which add them; all_reduce: and
  *                                        send the sums to all
- *     all else                           moves pieces */
+ *     all else                           moves pieces
+ *
+ * Kernels come in bursts: the pieces of STAGED_BURST rounds are on their way, then one meeting,
+ * then all that is done with them.  Ranks that share a GPU take turns on its multiprocessors, and
+ * each burst is a turn. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +28,10 @@ typedef struct staged_plan {
     int                   sent[STAGED_RANKS], received[STAGED_RANKS]; /* pieces so far */
     int                   round;                                      /* -1: none yet */
     int64_t               used; /* of the round's device memory */
-    weft_status           st;
+    /* what is done with the pieces of the last rounds, after they have met */
+    int          n_later, cap_later, rounds_later;
+    staged_step *later;
+    weft_status  st;
 } staged_plan;
 
 /* What one member has for another, and gets from it: bytes that lie together. */
@@ -49,21 +56,48 @@ bool weft_cuda_staged_takes(weft_collective kind, weft_dtype t)
 
 /* ---- steps ---- */
 
-static void add_step(staged_plan *x, staged_step step)
+static void append(staged_plan *x, staged_step **list, int *n, int *cap, staged_step step)
 {
-    weft_device_call *c = x->c;
-    if (c->n_step == c->cap_step) {
-        int          cap  = c->cap_step ? 2 * c->cap_step : 64;
-        staged_step *more = realloc(c->step, sizeof *more * (size_t)cap);
-        if (!more) {
+    if (*n == *cap) {
+        int          more = *cap ? 2 * *cap : 64;
+        staged_step *p    = realloc(*list, sizeof *p * (size_t)more);
+        if (!p) {
             x->st = WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
             return;
         }
-        c->step     = more;
-        c->cap_step = cap;
+        *list = p;
+        *cap  = more;
     }
-    step.round           = x->round;
-    c->step[c->n_step++] = step;
+    (*list)[(*n)++] = step;
+}
+
+static void add_step(staged_plan *x, staged_step step)
+{
+    weft_device_call *c = x->c;
+    step.round          = x->round;
+    append(x, &c->step, &c->n_step, &c->cap_step, step);
+}
+
+static void add_later(staged_plan *x, staged_step step)
+{
+    step.round = x->round;
+    append(x, &x->later, &x->n_later, &x->cap_later, step);
+}
+
+/* The rounds so far meet, and what is to be done is done. */
+static void end_burst(staged_plan *x)
+{
+    weft_device_call *c = x->c;
+    if (x->rounds_later) add_step(x, (staged_step){.kind = STAGED_MEET});
+    for (int k = 0; k < x->n_later; k++)
+        append(x, &c->step, &c->n_step, &c->cap_step, x->later[k]);
+    x->n_later = x->rounds_later = 0;
+}
+
+static void end_round(staged_plan *x)
+{
+    add_later(x, (staged_step){.kind = STAGED_END});
+    if (++x->rounds_later == STAGED_BURST) end_burst(x);
 }
 
 static void begin_round(staged_plan *x)
@@ -104,8 +138,8 @@ static char *add_receive(staged_plan *x, int peer, int64_t bytes)
 static void add_copy(staged_plan *x, const char *from, char *to, int64_t bytes)
 {
     if (bytes > 0 && from != to)
-        add_step(x, (staged_step){
-                        .kind = STAGED_COPY, .from = from, .to = to, .bytes = bytes});
+        add_later(x, (staged_step){
+                         .kind = STAGED_COPY, .from = from, .to = to, .bytes = bytes});
 }
 
 static int64_t at_most(int64_t bytes, int64_t most)
@@ -128,12 +162,11 @@ static void move_round(staged_plan *x, const staged_move *move, int64_t at)
         int r  = (me + n - k) % n;
         got[r] = add_receive(x, r, at_most(move[r].in_bytes - at, x->piece));
     }
-    add_step(x, (staged_step){.kind = STAGED_MEET});
     for (int r = 0; r < n; r++)
         if (r != me && got[r])
             add_copy(x, got[r], move[r].to + at,
                      at_most(move[r].in_bytes - at, x->piece));
-    add_step(x, (staged_step){.kind = STAGED_END});
+    end_round(x);
 }
 
 /* move: of each member; the own one is a copy. */
@@ -254,13 +287,12 @@ static void sum_round(staged_plan *x, const weft_comm_part *p, int64_t at, bool 
             in[i] = k ? add_receive(x, t->who[i], bytes)
                       : element(x, p->in, t->which[i] * p->stride) + first + at;
         }
-    add_step(x, (staged_step){.kind = STAGED_MEET});
     if (bytes > 0)
-        add_step(x, (staged_step){.kind  = STAGED_SUM,
-                                  .bytes = bytes,
-                                  .to    = (char *)p->out + (all ? first : 0) + at,
-                                  .term  = in});
-    add_step(x, (staged_step){.kind = STAGED_END});
+        add_later(x, (staged_step){.kind  = STAGED_SUM,
+                                   .bytes = bytes,
+                                   .to    = (char *)p->out + (all ? first : 0) + at,
+                                   .term  = in});
+    end_round(x);
 }
 
 /* Bytes of the longest run that a member adds. */
@@ -304,6 +336,7 @@ static weft_status plan_sums(staged_plan *x, int n_part, const weft_comm_part *p
         for (int64_t at = 0; at < longest_run(x, &part[i], to_all); at += x->piece)
             sum_round(x, &part[i], at, to_all);
     if (!all || to_all) return x->st;
+    end_burst(x);
     add_step(x, (staged_step){.kind = STAGED_TURN});
     for (int i = 0; i < n_part; i++)
         add_gather(x, &part[i], element(x, part[i].out, share_at(x, &part[i], x->g->me)));
@@ -350,6 +383,9 @@ weft_status weft_cuda_staged_prepare(weft_device_group *g, const weft_comm_call 
                       .piece = g->slot_bytes,
                       .round = -1};
     weft_status st = plan_call(&x);
+    end_burst(&x);
+    if (st == WEFT_OK) st = x.st;
+    free(x.later);
     free(x.terms);
     if (st != WEFT_OK)
         weft_cuda_staged_release(c);
@@ -379,6 +415,8 @@ weft_status weft_cuda_staged_prepare_message(weft_device_group *g, weft_comm_sid
                          (long long)at->bytes, (long long)(g->n_piece * g->slot_bytes));
     else
         add_moves(&x, m);
+    end_burst(&x);
+    free(x.later);
     if (x.st != WEFT_OK)
         weft_cuda_staged_release(c);
     else
