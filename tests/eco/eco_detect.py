@@ -104,6 +104,31 @@ def hangs(scratch, reference):
                              found[0]["what"]), "hang: %r" % found)
 
 
+def causes(scratch, reference):
+    """Of ranks that end: by what."""
+    job = start(scratch, "causes")
+    job.await_step(2)
+    job.kill(1)
+    job.await_step(6)
+    job.kill(0, signal.SIGABRT if SANITIZED else signal.SIGBUS)  # sanitizers catch it
+    found = finish("causes", job, reference)
+    same([(i["rank"], i["cause"], i["noticed"]) for i in found],
+         [(1, "kill", "waitpid"), (0, "crash" if SANITIZED else "bus", "waitpid")], "causes")
+
+
+def reported(scratch, _):
+    """Of what ranks find themselves: an incident for all of them."""
+    job = start(scratch, "numeric", **{"optimizer.name": "sgd", "optimizer.lr": 1e6})
+    result, text = job.end()
+    found = incidents(job.output)
+    check(result is None and len(found) == 1, "not finite: %r %s" % (found, text[-500:]))
+    same([(i["cause"], i["decided"], i["noticed"]) for i in found], [("numeric", "end", "report")], "not finite")
+    job = Job(2, dict(KEYS, **{"checkpoint.every": 2}), scratch.path("disk"), env=dict(WEFT_IO_FAIL="40:ENOSPC"))
+    job.end()
+    found = incidents(job.output)
+    check(found and all(i["cause"] == "disk" and "No space left" in i["what"] for i in found), "full disk: %r" % found)
+
+
 def disturb(scratch, draw, k, reference):
     """Random stops and continues of one run."""
     name = draw.choice(list(PLANS))
@@ -133,7 +158,7 @@ def disturb(scratch, draw, k, reference):
 def main():
     with Scratch("detect", memory=True) as scratch:
         reference = run_plain(scratch)
-        cases = [(stopped_alone,), (replaced_at_once,), (waited_for,), (stop_all, "tstp"), (stop_all, "stop")]
+        cases = [(causes,), (reported,), (stopped_alone,), (replaced_at_once,), (waited_for,), (stop_all, "tstp"), (stop_all, "stop")]
         if not SANITIZED:  # a library cannot come before theirs
             cases.insert(0, (hangs,))
         with ThreadPoolExecutor(len(cases)) as pool:  # they wait most of their time

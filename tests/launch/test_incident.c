@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <signal.h>
 #include <string.h>
 
 #include "launch/incident.h"
@@ -12,6 +13,8 @@ static const weft_incident lost = {.rank      = 2,
                                    .pid       = 77,
                                    .epoch     = 4,
                                    .step      = 9,
+                                   .cause     = "kill",
+                                   .host      = "h",
                                    .what      = "killed by signal 9 (SIGKILL)",
                                    .noticed   = "waitpid",
                                    .wall_s    = 1000.5,
@@ -31,7 +34,8 @@ static void a_job_that_goes_on(void **state)
     weft_incident_print(&lost, &o, &t);
     assert_string_equal(
         t.s, "{\"time\": 1000.500, \"rank\": 2, \"pid\": 77, \"epoch\": 4, \"step\": 9, "
-             "\"what\": \"killed by signal 9 (SIGKILL)\", \"noticed\": \"waitpid\", "
+             "\"host\": \"h\", \"cause\": \"kill\", \"what\": \"killed by signal 9 "
+             "(SIGKILL)\", \"noticed\": \"waitpid\", "
              "\"decided\": \"replace\", \"next_epoch\": 5, \"next_step\": 10, "
              "\"ms\": {\"decide\": 1.000, \"leave\": 1.000, \"start\": 2.000, "
              "\"connect\": 1.000, \"build\": 10.000, \"move\": 1.000, \"step\": 84.000, "
@@ -50,11 +54,28 @@ static void a_job_that_ends(void **state)
     weft_text_fini(&t);
 }
 
+static void causes_of_signals(void **state)
+{
+    static const struct {
+        int         signal;
+        bool        oom;
+        const char *cause;
+    } list[] = {{0, true, "exit"},        {SIGKILL, false, "kill"},
+                {SIGKILL, true, "oom"},   {SIGBUS, false, "bus"},
+                {SIGSEGV, true, "crash"}, {SIGABRT, false, "crash"},
+                {SIGTERM, true, "kill"}};
+    (void)state;
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
+        assert_string_equal(weft_incident_find_cause(list[k].signal, list[k].oom),
+                            list[k].cause);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_goes_on),
         cmocka_unit_test(a_job_that_ends),
+        cmocka_unit_test(causes_of_signals),
     };
     return cmocka_run_group_tests_name("incident", tests, NULL, NULL);
 }

@@ -1,7 +1,5 @@
 /* The agent: `weft run` where ranks are replaced.  Decisions are member's; here they are carried
  * out: processes, the memory of each epoch, control connections, incidents. */
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/io.h"
 #include "launch/incident.h"
 #include "launch/launch_priv.h"
+#include "launch/oom.h"
 #include "member/member.h"
 
 enum {
@@ -27,6 +25,8 @@ struct weft_launch__agent {
     bool          *failed; /* of each slot: its process reported an error of its own */
     bool          *begun;  /* of each slot: it had a process before */
     uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
+    bool           reported_end; /* by a rank, in incidents.jsonl */
+    int64_t        n_oom; /* processes that the kernel has killed for want of memory */
     char           folder[1024]; /* the job's output, once a rank has said so */
     int            n_incident;
     weft_incident  incident[MAX_INCIDENT];
@@ -35,40 +35,69 @@ struct weft_launch__agent {
 
 /* ---- incidents ---- */
 
+static void publish_lines(const weft_launch__agent *a, const weft_text *t)
+{
+    if (t->n && *a->folder) weft_incident_append(a->folder, "incidents.jsonl", t);
+}
+
 static void write_incidents(weft_launch__agent *a, const char *decided, const char *why)
 {
-    char      path[1100];
-    weft_text t = {0};
-    int       fd;
+    weft_text t        = {0};
     a->outcome.decided = decided;
     a->outcome.why     = why;
     for (int k = 0; k < a->n_incident; k++)
         weft_incident_print(&a->incident[k], &a->outcome, &t);
-    if (t.n && *a->folder) {
-        snprintf(path, sizeof path, "%s/incidents.jsonl", a->folder);
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (fd < 0 || weft_io_write(fd, path, t.s, t.n) != WEFT_OK)
-            fprintf(stderr, "weft run: warning: %s: %s\n", path, strerror(errno));
-        if (fd >= 0) close(fd);
-    }
+    publish_lines(a, &t);
     weft_text_fini(&t);
     a->n_incident = 0;
 }
 
-static void add_incident(weft_launch__run *l, int r, int pid, const char *what,
-                         const char *noticed, int64_t step)
+static weft_incident make_incident(const weft_launch__agent *a, int r, const char *cause,
+                                   const char *what, const char *noticed)
 {
-    weft_launch__agent *a = l->agent;
-    if (a->n_incident == MAX_INCIDENT) return;
-    weft_incident *i = &a->incident[a->n_incident++];
-    *i               = (weft_incident){.rank      = r,
-                                       .pid       = pid,
-                                       .epoch     = weft_member_epoch(a->member),
-                                       .step      = step,
-                                       .noticed   = noticed,
-                                       .wall_s    = weft_clock_wall_s(),
-                                       .noticed_s = weft_clock_s()};
-    snprintf(i->what, sizeof i->what, "%s", what);
+    weft_incident i = {.rank      = r,
+                       .epoch     = weft_member_epoch(a->member),
+                       .noticed   = noticed,
+                       .wall_s    = weft_clock_wall_s(),
+                       .noticed_s = weft_clock_s()};
+    snprintf(i.cause, sizeof i.cause, "%s", cause);
+    snprintf(i.what, sizeof i.what, "%s", what);
+    gethostname(i.host, sizeof i.host - 1);
+    return i;
+}
+
+static void add_incident(weft_launch__agent *a, const weft_incident *i)
+{
+    if (a->n_incident < MAX_INCIDENT) a->incident[a->n_incident++] = *i;
+}
+
+/* What a rank reports.  All ranks end with the same error: one line for them. */
+static void take_report(weft_launch__run *l, int r, const weft_line_message *m)
+{
+    weft_launch__agent   *a    = l->agent;
+    bool                  ends = !strcmp(m->decided, "end");
+    weft_text             t    = {0};
+    weft_incident_outcome o    = {.decided = m->decided, .why = ""};
+    if (ends && (a->reported_end || l->stopped_by)) return;
+    a->reported_end = a->reported_end || ends;
+    weft_incident i = make_incident(a, r, m->cause, m->text, "report");
+    i.pid           = (int)l->c[r].pid;
+    i.step          = m->step;
+    weft_incident_print(&i, &o, &t);
+    publish_lines(a, &t);
+    weft_text_fini(&t);
+}
+
+/* Why a process is gone that nobody has asked to end. */
+static const char *find_exit_cause(weft_launch__agent *a, const weft_launch__child *c,
+                                   int how)
+{
+    int64_t n_oom = weft_oom_count("");
+    bool    oom   = n_oom > a->n_oom;
+    a->n_oom      = n_oom;
+    if (c->noticed) return c->noticed;
+    if (c->killed_s > 0) return "late";
+    return weft_incident_find_cause(WIFSIGNALED(how) ? WTERMSIG(how) : 0, oom);
 }
 
 /* ---- what ranks say ---- */
@@ -103,6 +132,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         write_incidents(a, "replace", "");
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
+    case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
     default: break;
     }
 }
@@ -172,7 +202,12 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     }
     bool lost = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
     bool kept = lost && !l->stopped_by && !a->over && !a->done;
-    if (kept) add_incident(l, r, pid, what, noticed, step);
+    if (kept) {
+        weft_incident i = make_incident(a, r, find_exit_cause(a, c, how), what, noticed);
+        i.pid           = pid;
+        i.step          = step;
+        add_incident(a, &i);
+    }
     weft_member_tell(a->member, &(weft_member_event){.kind  = WEFT_MEMBER_ENDED,
                                                      .slot  = r,
                                                      .cause = cause,
@@ -335,6 +370,7 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
     weft_launch__agent *a      = calloc(1, sizeof *a);
     if (!a) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     l->agent  = a;
+    a->n_oom  = weft_oom_count("");
     a->failed = calloc((size_t)l->n, sizeof *a->failed);
     a->begun  = calloc((size_t)l->n, sizeof *a->begun);
     a->word   = calloc((size_t)l->n, sizeof *a->word);

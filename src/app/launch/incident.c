@@ -1,5 +1,38 @@
 #include "launch/incident.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+
+const char *weft_incident_find_cause(int signal, bool oom)
+{
+    switch (signal) {
+    case 0: return "exit";
+    case SIGBUS: return "bus";
+    case SIGSEGV:
+    case SIGILL:
+    case SIGFPE:
+    case SIGABRT: return "crash";
+    case SIGKILL: return oom ? "oom" : "kill";
+    default: return "kill";
+    }
+}
+
+void weft_incident_append(const char *folder, const char *file, const weft_text *lines)
+{
+    char path[4352];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || weft_io_write(fd, path, lines->s, lines->n) != WEFT_OK)
+        fprintf(stderr, "weft run: warning: %s: %s\n", path, strerror(errno));
+    if (fd >= 0) close(fd);
+}
+
 /* Milliseconds from one moment to another, where both are known. */
 static void put_ms(weft_text *t, const char *key, double from_s, double to_s)
 {
@@ -44,11 +77,14 @@ static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
 void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
                          weft_text *t)
 {
-    weft_text_add(t,
-                  "{\"time\": %.3f, \"rank\": %d, \"pid\": %d, \"epoch\": %u, ", i->wall_s,
-                  i->rank, i->pid, i->epoch);
+    weft_text_add(t, "{\"time\": %.3f, \"rank\": %d, \"pid\": %d, \"epoch\": %u, ",
+                  i->wall_s, i->rank, i->pid, i->epoch);
     if (i->step >= 0) weft_text_add(t, "\"step\": %lld, ", (long long)i->step);
-    weft_text_add(t, "\"what\": ");
+    weft_text_add(t, "\"host\": ");
+    weft_text_put_quoted(t, i->host);
+    weft_text_add(t, ", \"cause\": ");
+    weft_text_put_quoted(t, i->cause);
+    weft_text_add(t, ", \"what\": ");
     weft_text_put_quoted(t, i->what);
     weft_text_add(t, ", \"noticed\": ");
     weft_text_put_quoted(t, i->noticed);
@@ -57,7 +93,7 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
     if (*o->why) {
         weft_text_add(t, ", \"why\": ");
         weft_text_put_quoted(t, o->why);
-    } else {
+    } else if (o->epoch) {
         weft_text_add(t, ", \"next_epoch\": %u", o->epoch);
         if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
     }

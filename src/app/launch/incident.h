@@ -1,19 +1,24 @@
 /* output/incidents.jsonl: one line for each rank that was lost, written when the job goes on (a
- * step was committed in a later view) or ends. */
+ * step was committed in a later view) or ends; and for what a rank reports, at once. */
 #ifndef WEFT_LAUNCH_INCIDENT_H
 #define WEFT_LAUNCH_INCIDENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/text.h"
 #include "launch/line.h"
 
 typedef struct weft_incident {
-    int         rank;
-    int         pid;
-    uint32_t    epoch;     /* in which it was lost */
-    int64_t     step;      /* the last that was committed before; -1: not known */
-    char        what[160]; /* "killed by signal 9 (SIGKILL)" */
+    int      rank;
+    int      pid;
+    uint32_t epoch; /* in which it was lost */
+    int64_t  step;  /* the last that was committed before; -1: not known */
+    /* "kill", "oom", "exit", "crash", "bus", "stop", "silence", "hang", "late"; what ranks report:
+     * "disk", "numeric", "differs", "error" */
+    char        cause[16];
+    char        host[64];
+    char        what[400]; /* "killed by signal 9 (SIGKILL)" */
     const char *noticed;   /* "waitpid", "no answer", "stop", "silence", "hang" */
     double      wall_s;    /* when, in seconds since 1970, */
     double      noticed_s; /* and on the monotonic clock */
@@ -31,8 +36,13 @@ typedef struct weft_incident_outcome {
     double committed_s; /* 0: it did not go on */
 } weft_incident_outcome;
 
+/* Of a process that ended by a signal, or 0; oom: the kernel has killed one for want of memory. */
+const char *weft_incident_find_cause(int signal, bool oom);
+
 /* One line of JSON with its newline. */
 void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
                          weft_text *t);
+/* Lines into a file of the folder, behind what is there; a warning where that fails. */
+void weft_incident_append(const char *folder, const char *file, const weft_text *lines);
 
 #endif

@@ -175,6 +175,17 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
     }
 }
 
+static void report_incident(void *arg, const weft_membership_incident *i)
+{
+    weft_launch_member *m = arg;
+    weft_line_message   x = {
+          .kind = WEFT_LINE_INCIDENT, .epoch = m->epoch, .step = i->step};
+    snprintf(x.text, sizeof x.text, "%s", i->text);
+    snprintf(x.cause, sizeof x.cause, "%s", i->cause);
+    snprintf(x.decided, sizeof x.decided, "%s", i->decided);
+    weft_line_send(m->line, &x);
+}
+
 void weft_launch_member_fail(weft_launch_member *m)
 {
     if (m->line) send_news(m, WEFT_LINE_FAILED, -1, NULL);
@@ -215,8 +226,11 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
     m->source = (weft_membership_source){.await = await_membership, .arg = m};
     if (e->line_fd >= 0) {
         weft_status st = weft_line_open(e->line_fd, &m->line);
-        m->source      = (weft_membership_source){
-                 .await = await_view, .changed = has_newer, .tell = tell_agent, .arg = m};
+        m->source      = (weft_membership_source){.await   = await_view,
+                                                  .changed = has_newer,
+                                                  .tell    = tell_agent,
+                                                  .report  = report_incident,
+                                                  .arg     = m};
         if (st != WEFT_OK) {
             free(m);
             return st;

@@ -87,7 +87,9 @@ bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed)
     if (n > 0) *fd = take_descriptor(&h);
     if (n == (ssize_t)sizeof *out && out->magic == MAGIC && out->kind >= 0 &&
         out->kind < WEFT_N_LINE_KIND) {
-        out->text[sizeof out->text - 1] = 0;
+        out->text[sizeof out->text - 1]       = 0;
+        out->cause[sizeof out->cause - 1]     = 0;
+        out->decided[sizeof out->decided - 1] = 0;
         return true;
     }
     if (*fd >= 0) close(*fd);

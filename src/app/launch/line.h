@@ -24,6 +24,7 @@ typedef enum weft_line_kind {
     WEFT_LINE_READY,     /* rank: at_s of all phases */
     WEFT_LINE_COMMITTED, /* rank: the first step of an epoch */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
+    WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
     WEFT_N_LINE_KIND
 } weft_line_kind;
 
@@ -45,6 +46,7 @@ typedef struct weft_line_message {
     int64_t  step;
     double   at_s[WEFT_N_LINE_PHASE];
     char     text[1024];
+    char     cause[16], decided[16];
 } weft_line_message;
 
 /* Both ends.  Never waits: WEFT_ERR_IO, the other end is gone or does not read.  fd -1: none. */

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/io.h"
 #include "launch/incident.h"
+#include "launch/oom.h"
 
 enum {
     GRACE_S = 30 /* as torchrun's, between SIGTERM and SIGKILL */
@@ -21,6 +20,7 @@ typedef struct supervisor {
     weft_launch_options o; /* of the ranks that run now */
     weft_incident failure; /* the first of them that failed; what: "" so far none did */
     bool          stopping, unable;
+    int64_t       n_oom; /* before the ranks were started */
     char          at[32];
 } supervisor;
 
@@ -43,6 +43,9 @@ static void note_exit(void *arg, const weft_launch_exit *e)
                  sigabbrev_np(e->signal));
     else
         snprintf(i->what, sizeof i->what, "exit code %d", e->code);
+    snprintf(i->cause, sizeof i->cause, "%s",
+             weft_incident_find_cause(e->signal, weft_oom_count("") > s->n_oom));
+    gethostname(i->host, sizeof i->host - 1);
     s->unable = e->code == 126 || e->code == 127;
 }
 
@@ -66,7 +69,6 @@ static weft_status find_port(char *at, size_t n)
 
 static void write_incident(const supervisor *s, bool again)
 {
-    char                  path[4200];
     weft_text             t = {0};
     weft_incident_outcome o = {.decided   = again ? "restart" : "end",
                                .why       = again       ? ""
@@ -82,11 +84,7 @@ static void write_incident(const supervisor *s, bool again)
     fputc('\n', stderr);
     if (!s->o.log_dir) return;
     weft_incident_print(&s->failure, &o, &t);
-    snprintf(path, sizeof path, "%s/incidents.jsonl", s->o.log_dir);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0 || weft_io_write(fd, path, t.s, t.n) != WEFT_OK)
-        fprintf(stderr, "weft run: warning: %s: %s\n", path, strerror(errno));
-    if (fd >= 0) close(fd);
+    weft_incident_append(s->o.log_dir, "incidents.jsonl", &t);
     weft_text_fini(&t);
 }
 
@@ -100,6 +98,7 @@ weft_status weft_launch_supervise(int n, const weft_launch_options *o, int *code
     if (s.o.stop_s <= 0) s.o.stop_s = GRACE_S;
     for (bool again = true; again; s.o.restart++) {
         s.failure = (weft_incident){0};
+        s.n_oom   = weft_oom_count("");
         if (!o->rdzv) {
             WEFT_TRY(find_port(s.at, sizeof s.at));
             s.o.rdzv = s.at;

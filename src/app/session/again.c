@@ -210,6 +210,12 @@ weft_status weft_session__compare_trials(weft_session             *s,
                   "numbers; its hardware is in doubt",
                   (long long)row->step, describe_fault(&trial[0]),
                   g.names[0] ? g.names : "a rank (which one cannot be told)");
+    if (weft_session__writes(s))
+        weft_session__report(s, "differs", "retry",
+                             "step %lld: %s; %s computed other numbers than when it was "
+                             "run again",
+                             (long long)row->step, describe_fault(&trial[0]),
+                             g.names[0] ? g.names : "a rank");
 out:
     again_fini(&g);
     return st;

@@ -445,6 +445,10 @@ static void warn_given_up(weft_session *s, int64_t step)
         weft_say_warn(&s->say,
                       "checkpoint of step %lld was given up: %s; training goes on",
                       (long long)step, s->out.save_text);
+    if (weft_session__writes(s))
+        weft_session__report(s, weft_session__find_cause(s, s->out.save_st), "continue",
+                             "checkpoint of step %lld: %s", (long long)step,
+                             s->out.save_text);
     s->out.save_st = WEFT_OK;
 }
 

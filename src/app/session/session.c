@@ -131,8 +131,10 @@ weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
                                weft_session *s)
 {
     static const weft_session_options none;
-    *s = (weft_session){
-        .job = *j, .asked = j, .o = o ? o : &none, .out = {.claim = -1, .saved_step = -1}};
+    *s             = (weft_session){.job   = *j,
+                                    .asked = j,
+                                    .o     = o ? o : &none,
+                                    .out   = {.claim = -1, .saved_step = -1}};
     s->say         = (weft_say){.quiet = s->o->quiet};
     s->r.eval_loss = s->r.loss = s->r.grad_norm = NAN;
     return weft_arena_create(&s->arena);
@@ -168,6 +170,9 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
     weft_status  st   = weft_session__open(job, o, &s);
     bool         next = st == WEFT_OK;
     while (next) st = run_generation(&s, &next);
+    if (st != WEFT_OK && st != WEFT_ERR_PEER)
+        weft_session__report(&s, weft_session__find_cause(&s, st), "end", "%s",
+                             weft_error_text());
     weft_session__end_status(&s, st);
     weft_status closed = weft_session__close(&s);
     if (st == WEFT_OK) st = closed;

@@ -235,6 +235,11 @@ weft_status weft_session__open_kept(weft_session *s, weft_state **out);
 /* The step after which the state is whole; -1: of none, from now on. */
 void        weft_session__mark_state(weft_session *s, int64_t step);
 weft_status weft_session__continue(weft_session *s);
+/* report.c: to the agent, where there is one; decided: "continue", "retry", "end". */
+void weft_session__report(const weft_session *s, const char *cause, const char *decided,
+                          const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* Of an error: "disk", "numeric", "differs", "error". */
+const char *weft_session__find_cause(const weft_session *s, weft_status st);
 /* Before a generation is closed that has lost a rank. */
 weft_status weft_session__keep_for_next(weft_session *s);
 void        weft_session__keep_program(weft_session *s);

@@ -39,6 +39,13 @@ typedef enum weft_membership_news {
     WEFT_N_MEMBERSHIP_NEWS
 } weft_membership_news;
 
+/* What a rank has seen that people should know. */
+typedef struct weft_membership_incident {
+    const char *cause, *decided; /* "disk", "continue" */
+    int64_t     step;            /* the last one that was committed */
+    const char *text;
+} weft_membership_incident;
+
 /* What gives a rank its memberships, one after another: the environment of a launcher gives one,
  * an agent another one each time that a rank was lost. */
 typedef struct weft_membership_source {
@@ -50,6 +57,8 @@ typedef struct weft_membership_source {
     /* To the agent; step: the last one that was committed; text: with READY, the folder of the
      * job's output, else NULL.  NULL: there is no agent, and a lost peer is the end. */
     void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);
+    /* To the agent as well; NULL: there is none. */
+    void (*report)(void *arg, const weft_membership_incident *i);
     void *arg;
 } weft_membership_source;
 
