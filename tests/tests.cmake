@@ -147,7 +147,7 @@ set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
 set(half test_comm test_mover eco_ranks eco_views test_cuda_fail)
 set(third test_golden test_plans)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
-    test_net_check eco_detect test_launch test_io test_io_replace hosts_slurm)
+    test_net_check eco_detect eco_events test_launch test_io test_io_replace hosts_slurm)
 if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
     list(PREPEND waiting test_overlap)

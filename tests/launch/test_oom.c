@@ -13,7 +13,7 @@
 
 static void write_text(const char *name, const char *text)
 {
-    FILE *f = fopen(test_files_path(name), "w");
+    FILE *f = fopen(test_files_path("%s", name), "w");
     assert_non_null(f);
     fputs(text, f);
     fclose(f);
@@ -24,7 +24,7 @@ static void make_folders(void)
     static const char *const list[] = {"proc",   "proc/self",     "sys",
                                        "sys/fs", "sys/fs/cgroup", "sys/fs/cgroup/job"};
     for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-        assert_int_equal(mkdir(test_files_path(list[k]), 0777), 0);
+        assert_int_equal(mkdir(test_files_path("%s", list[k]), 0777), 0);
 }
 
 static void groups_count_before_the_machine(void **state)

@@ -75,6 +75,9 @@ extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
     weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_trace,
     weft_cli_cluster_discover, weft_cli_cluster_calibrate, weft_cli_estimate,
-    weft_cli_check, weft_cli_plan, weft_cli_token, weft_cli_status;
+    weft_cli_check, weft_cli_plan, weft_cli_token, weft_cli_status, weft_cli_events;
+
+/* status.c: does the job whose output folder this is still run, as far as can be seen from here? */
+bool weft_cli_job_is_running(const char *dir);
 
 #endif

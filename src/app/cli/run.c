@@ -65,6 +65,8 @@ typedef struct run_options {
     double                  grace_s; /* after a signal; 0: no limit */
     double                  failure_timeout_s;
     const char             *on_stop; /* "replace", "wait"; NULL: after the timeout */
+    const char             *metrics, *metrics_file, *on_incident;
+    const char             *log; /* "json"; NULL: text */
     const char             *log_dir, *rdzv, *addr, *cluster;
     weft_comm_token_options token;
     char *const            *argv; /* as it was given, up to NULL */
@@ -262,12 +264,15 @@ static int find_rdzv(const run_options *o, char *at, size_t n)
     return -1;
 }
 
-/* What a lost rank means.  A job that cannot be read is the ranks' to report. */
-static weft_launch_policy find_policy(const run_options *o)
+/* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
+ * report. */
+static weft_launch_policy find_policy(const run_options *o, char *output, size_t n)
 {
     weft_job *job = NULL;
+    *output       = 0;
     if (o->request.check || weft_cli_load_job(&o->request, &job) != WEFT_OK)
         return WEFT_LAUNCH_END_ALL;
+    snprintf(output, n, "%s", job->output ? job->output : "");
     bool on = !strcmp(job->recover, "on"), cpu = !strncmp(job->device, "cpu", 3);
     weft_job_destroy(job);
     if (on && (o->n_node > 1 || !cpu))
@@ -308,7 +313,13 @@ static int start(const run_options *o)
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    weft_launch_options l  = {.on_rank_exit      = find_policy(o),
+    char                output[1024];
+    weft_launch_options l  = {.on_rank_exit      = find_policy(o, output, sizeof output),
+                              .output            = output,
+                              .metrics           = o->metrics,
+                              .metrics_file      = o->metrics_file,
+                              .on_incident       = o->on_incident,
+                              .log_json          = o->log != NULL,
                               .request           = &o->request,
                               .log_dir           = o->log_dir,
                               .timeout_s         = o->request.timeout_s,
@@ -339,6 +350,10 @@ static int supervise(const run_options *o)
                               "not started again together");
     weft_launch_options l  = {.program      = o->program,
                               .max_restarts = (int)o->max_restarts,
+                              .metrics      = o->metrics,
+                              .metrics_file = o->metrics_file,
+                              .on_incident  = o->on_incident,
+                              .log_json     = o->log != NULL,
                               .log_dir      = o->log_dir,
                               .grace_s      = o->grace_s,
                               .stop_s       = o->grace_s,
@@ -388,6 +403,9 @@ static int check_options(const run_options *o)
     if (o->on_stop && strcmp(o->on_stop, "replace") != 0 &&
         strcmp(o->on_stop, "wait") != 0)
         return weft_cli_usage(c, "--on-stop %s: replace or wait", o->on_stop);
+    if (o->log && strcmp(o->log, "json") != 0)
+        return weft_cli_usage(c, "--log %s: json", o->log);
+    if (o->log) setenv("WEFT_LOG", "json", 1); /* for ranks */
     if (weft_job_parse_allow(o->request.allow, &allow) != WEFT_OK)
         return weft_cli_fail(c, WEFT_ERR_ARG);
     return -1;
@@ -475,6 +493,13 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
            "how long ranks have to save and stop after a signal (no limit)"},
           {"max-restarts", 0, WEFT_CLI_INT, &o.max_restarts, "N",
            "of a program behind --: how often it may start again (0)"},
+          {"metrics", 0, WEFT_CLI_TEXT, &o.metrics, "ADDR:PORT",
+           "Prometheus text over read-only HTTP (off)"},
+          {"metrics-file", 0, WEFT_CLI_TEXT, &o.metrics_file, "FILE",
+           "the same as a file, replaced every 2 s, for node_exporter"},
+          {"on-incident", 0, WEFT_CLI_TEXT, &o.on_incident, "CMD",
+           "recover: on: run by sh for each incident, which it reads as JSON"},
+          {"log", 0, WEFT_CLI_TEXT, &o.log, "json", "log lines as JSON"},
           {"log-dir", 0, WEFT_CLI_TEXT, &o.log_dir, "DIR", "rank<r>.log for each rank"},
           {"trace", 0, WEFT_CLI_TEXT, &q->trace, "FILE",
            "timeline of the last step, for Perfetto"},

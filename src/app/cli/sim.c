@@ -49,13 +49,13 @@ enum {
 };
 
 typedef struct options {
-    weft_cli_spec   spec;
-    const char     *model, *cluster, *plan, *out;
-    char            words[512]; /* of a strategy */
-    weft_strategy   strategy;
-    bool            json, each;
-    int64_t         steps;
-    weft_cli_events events;
+    weft_cli_spec       spec;
+    const char         *model, *cluster, *plan, *out;
+    char                words[512]; /* of a strategy */
+    weft_strategy       strategy;
+    bool                json, each;
+    int64_t             steps;
+    weft_cli_sim_events events;
 } options;
 
 typedef struct job {

@@ -12,17 +12,17 @@ enum {
     MAX_INCIDENT = 65536
 };
 
-weft_cli_events weft_cli_events_default(void)
+weft_cli_sim_events weft_cli_events_default(void)
 {
-    return (weft_cli_events){.failure_timeout_s = 10,
-                             .pause_s           = 0.7,
-                             .join_s            = 5,
-                             .restart_s         = 60,
-                             .checkpoint_s      = 600,
-                             .copies            = 2};
+    return (weft_cli_sim_events){.failure_timeout_s = 10,
+                                 .pause_s           = 0.7,
+                                 .join_s            = 5,
+                                 .restart_s         = 60,
+                                 .checkpoint_s      = 600,
+                                 .copies            = 2};
 }
 
-void weft_cli_events_options(weft_cli_events *e, weft_cli_option *row)
+void weft_cli_events_options(weft_cli_sim_events *e, weft_cli_option *row)
 {
     const weft_cli_option list[WEFT_CLI_N_EVENTS] = {
         {"events", 0, WEFT_CLI_TEXT, &e->file, "FILE",
@@ -188,7 +188,7 @@ static void print_json(const weft_goodput_result *r, const weft_goodput_spec *s,
     weft_text_add(t, "], \"pause\": %.6g, \"copies\": %d}", s->pause_s, s->copies);
 }
 
-static weft_status simulate(const weft_cli_events *e, const weft_cli_spec *spec,
+static weft_status simulate(const weft_cli_sim_events *e, const weft_cli_spec *spec,
                             const weft_cluster *c, bool json, weft_text *t)
 {
     weft_goodput_trace  trace = {0};
@@ -219,7 +219,7 @@ out:
     return st;
 }
 
-int weft_cli_events_run(const weft_cli_command *c, const weft_cli_events *e,
+int weft_cli_events_run(const weft_cli_command *c, const weft_cli_sim_events *e,
                         const weft_cli_spec *spec, const char *cluster, bool json)
 {
     weft_cluster *machines = NULL;

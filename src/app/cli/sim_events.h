@@ -4,22 +4,22 @@
 
 #include "cli/spec.h"
 
-typedef struct weft_cli_events {
+typedef struct weft_cli_sim_events {
     const char *file;      /* the trace; NULL: none */
     const char *incidents; /* measured pauses; NULL */
     double      failure_timeout_s, pause_s, join_s, restart_s, notice_s, checkpoint_s;
     int64_t     copies;
-} weft_cli_events;
+} weft_cli_sim_events;
 
 enum {
     WEFT_CLI_N_EVENTS = 9
 };
 
-weft_cli_events weft_cli_events_default(void);
+weft_cli_sim_events weft_cli_events_default(void);
 /* Writes WEFT_CLI_N_EVENTS rows that read into e. */
-void weft_cli_events_options(weft_cli_events *e, weft_cli_option *row);
+void weft_cli_events_options(weft_cli_sim_events *e, weft_cli_option *row);
 /* spec: resolved; cluster: of equal hosts. */
-int weft_cli_events_run(const weft_cli_command *c, const weft_cli_events *e,
+int weft_cli_events_run(const weft_cli_command *c, const weft_cli_sim_events *e,
                         const weft_cli_spec *spec, const char *cluster, bool json);
 
 #endif

@@ -244,6 +244,22 @@ out:
     return st;
 }
 
+bool weft_cli_job_is_running(const char *dir)
+{
+    char       path[4352], *text = NULL;
+    size_t     n;
+    weft_doc  *d = NULL;
+    job_status j = {0};
+    snprintf(path, sizeof path, "%s/status.json", dir);
+    bool found = weft_io_exists(path) && weft_io_read_file(path, &text, &n) == WEFT_OK &&
+                 weft_doc_parse_json(path, text, n, &d) == WEFT_OK &&
+                 read_status(d, &j) == WEFT_OK;
+    bool running = found && !strcmp(j.state, "running");
+    weft_doc_destroy(d);
+    free(text);
+    return running;
+}
+
 static int run(int argc, char **argv)
 {
     const weft_cli_command *c        = &weft_cli_status;

@@ -13,7 +13,8 @@
 #include "member/member.h"
 
 enum {
-    MAX_INCIDENT = 64 /* that wait for their outcome */
+    MAX_INCIDENT = 64, /* that wait for their outcome */
+    MAX_CAUSE    = 32  /* that are counted */
 };
 
 struct weft_launch__agent {
@@ -28,28 +29,56 @@ struct weft_launch__agent {
     bool           reported_end; /* by a rank, in incidents.jsonl */
     int64_t        n_oom; /* processes that the kernel has killed for want of memory */
     char           folder[1024]; /* the job's output, once a rank has said so */
-    int            n_incident;
-    weft_incident  incident[MAX_INCIDENT];
+    int            n_cause;
+    weft_exporter_cause   cause[MAX_CAUSE];
+    char                  cause_name[MAX_CAUSE][16];
+    int                   n_incident;
+    weft_incident         incident[MAX_INCIDENT];
     weft_incident_outcome outcome; /* of the newest view, so far */
 };
 
 /* ---- incidents ---- */
 
-static void publish_lines(const weft_launch__agent *a, const weft_text *t)
+/* One incident for files, commands and metrics. */
+static void publish(weft_launch__run *l, const weft_incident *i,
+                    const weft_incident_outcome *o)
 {
-    if (t->n && *a->folder) weft_incident_append(a->folder, "incidents.jsonl", t);
+    weft_launch__agent *a = l->agent;
+    weft_text           t = {0};
+    int                 k = 0;
+    weft_incident_print(i, o, &t);
+    if (*a->folder) weft_incident_append(a->folder, "incidents.jsonl", &t);
+    if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
+    weft_text_fini(&t);
+    while (k < a->n_cause && strcmp(a->cause_name[k], i->cause) != 0) k++;
+    if (k == MAX_CAUSE) return;
+    if (k == a->n_cause) {
+        snprintf(a->cause_name[k], sizeof a->cause_name[k], "%s", i->cause);
+        a->cause[k].cause = a->cause_name[k];
+        a->n_cause++;
+    }
+    a->cause[k].n++;
 }
 
-static void write_incidents(weft_launch__agent *a, const char *decided, const char *why)
+static void write_incidents(weft_launch__run *l, const char *decided, const char *why)
 {
-    weft_text t        = {0};
-    a->outcome.decided = decided;
-    a->outcome.why     = why;
-    for (int k = 0; k < a->n_incident; k++)
-        weft_incident_print(&a->incident[k], &a->outcome, &t);
-    publish_lines(a, &t);
-    weft_text_fini(&t);
+    weft_launch__agent *a = l->agent;
+    a->outcome.decided    = decided;
+    a->outcome.why        = why;
+    for (int k = 0; k < a->n_incident; k++) publish(l, &a->incident[k], &a->outcome);
     a->n_incident = 0;
+}
+
+/* A view whose ranks have begun to train. */
+static void write_view(const weft_launch__run *l, int64_t first_step)
+{
+    const weft_launch__agent *a = l->agent;
+    weft_text                 t = {0};
+    weft_text_add(
+        &t, "{\"time\": %.3f, \"epoch\": %u, \"ranks\": %d, \"first_step\": %lld}\n",
+        weft_clock_wall_s(), weft_member_epoch(a->member), l->n, (long long)first_step);
+    if (*a->folder) weft_incident_append(a->folder, "views.jsonl", &t);
+    weft_text_fini(&t);
 }
 
 static weft_incident make_incident(const weft_launch__agent *a, int r, const char *cause,
@@ -76,16 +105,13 @@ static void take_report(weft_launch__run *l, int r, const weft_line_message *m)
 {
     weft_launch__agent   *a    = l->agent;
     bool                  ends = !strcmp(m->decided, "end");
-    weft_text             t    = {0};
     weft_incident_outcome o    = {.decided = m->decided, .why = ""};
     if (ends && (a->reported_end || l->stopped_by)) return;
     a->reported_end = a->reported_end || ends;
     weft_incident i = make_incident(a, r, m->cause, m->text, "report");
     i.pid           = (int)l->c[r].pid;
     i.step          = m->step;
-    weft_incident_print(&i, &o, &t);
-    publish_lines(a, &t);
-    weft_text_fini(&t);
+    publish(l, &i, &o);
 }
 
 /* Why a process is gone that nobody has asked to end. */
@@ -129,7 +155,8 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (!current || a->outcome.committed_s > 0) break;
         a->outcome.committed_s = e.now_s;
         a->outcome.step        = m->step;
-        write_incidents(a, "replace", "");
+        write_incidents(l, "replace", "");
+        write_view(l, m->step);
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
     case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
@@ -198,7 +225,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     if (a->done && a->n_incident) { /* no step was left after the last one of them */
         a->outcome.step        = step;
         a->outcome.committed_s = weft_clock_s();
-        write_incidents(a, "replace", "");
+        write_incidents(l, "replace", "");
     }
     bool lost = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
     bool kept = lost && !l->stopped_by && !a->over && !a->done;
@@ -214,8 +241,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
                                                      .step  = step,
                                                      .now_s = weft_clock_s()});
     if (kept && !weft_member_is_over(a->member))
-        fprintf(stderr, "weft run: rank %d: %s after step %lld; it is replaced\n", r,
-                what, (long long)step);
+        weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; it is replaced", r,
+                         what, (long long)step);
     /* what is left to account for: errors, a signal, the end */
     return lost && (a->done || (kept && !weft_member_is_over(a->member)));
 }
@@ -227,7 +254,7 @@ static weft_status start_slot(weft_launch__run *l, int r)
     weft_launch__child *c = &l->c[r];
     if (l->agent->begun[r]) weft_launch__close_pipes(l, r);
     if (c->line >= 0) close(c->line);
-    if (c->error.n) fprintf(stderr, "[rank %d] %s", r, c->error.s);
+    if (c->error.n) weft_launch__say_line(l, r, c->error.s, c->error.n - 1);
     c->line    = -1;
     c->error.n = 0;
     c->code = c->order  = 0;
@@ -272,7 +299,7 @@ static void end_job(weft_launch__run *l, const char *why)
     a->over               = true;
     snprintf(a->why, sizeof a->why, "%s", why);
     snprintf(m.text, sizeof m.text, "%s", *why ? why : "all is done");
-    write_incidents(a, "end", why);
+    write_incidents(l, "end", why);
     for (int r = 0; r < l->n; r++)
         if (l->c[r].line >= 0) (void)weft_line_put(l->c[r].line, &m, -1);
     weft_launch__end_all(l, l->o->grace_s);
@@ -349,6 +376,16 @@ void weft_launch__agent_hold(weft_launch__run *l, bool on)
     if (l->agent->epoch) weft_comm_shm_hold(l->agent->epoch, on);
 }
 
+void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j)
+{
+    const weft_launch__agent *a = l->agent;
+    if (!a) return;
+    j->epoch   = weft_member_epoch(a->member);
+    j->n_cause = a->n_cause;
+    j->cause   = a->cause;
+    if (*a->folder) j->job = j->folder = a->folder;
+}
+
 /* ---- the whole ---- */
 
 bool weft_launch__agent_is_done(const weft_launch__run *l)
@@ -384,7 +421,7 @@ void weft_launch__agent_close(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     if (!a) return;
-    if (a->n_incident) write_incidents(a, "end", "the job has ended");
+    if (a->n_incident) write_incidents(l, "end", "the job has ended");
     weft_member_destroy(a->member);
     weft_comm_shm_destroy(a->epoch);
     free(a->failed);

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -31,6 +33,35 @@ void weft_incident_append(const char *folder, const char *file, const weft_text 
     if (fd < 0 || weft_io_write(fd, path, lines->s, lines->n) != WEFT_OK)
         fprintf(stderr, "weft run: warning: %s: %s\n", path, strerror(errno));
     if (fd >= 0) close(fd);
+}
+
+/* In a child of a child, which nobody waits for. */
+static void be_command(const char *command, int input)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    dup2(input, STDIN_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+void weft_incident_notify(const char *command, const weft_text *line)
+{
+    int input = memfd_create("incident", MFD_CLOEXEC);
+    if (input < 0 || weft_io_write(input, "incident", line->s, line->n) != WEFT_OK ||
+        lseek(input, 0, SEEK_SET) != 0) {
+        fprintf(stderr, "weft run: warning: --on-incident: %s\n", strerror(errno));
+    } else {
+        pid_t child = fork();
+        if (!child) {
+            if (!fork()) be_command(command, input);
+            _exit(0);
+        }
+        if (child > 0) waitpid(child, NULL, 0);
+    }
+    if (input >= 0) close(input);
 }
 
 /* Milliseconds from one moment to another, where both are known. */

@@ -44,5 +44,7 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
                          weft_text *t);
 /* Lines into a file of the folder, behind what is there; a warning where that fails. */
 void weft_incident_append(const char *folder, const char *file, const weft_text *lines);
+/* Runs `sh -c command` with the line on its standard input, and does not wait for it. */
+void weft_incident_notify(const char *command, const weft_text *line);
 
 #endif

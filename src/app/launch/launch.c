@@ -180,11 +180,11 @@ static void say_line(weft_launch__run *l, int r, int which, const char *s, size_
         fwrite(s, 1, n, stdout);
         putchar('\n');
         fflush(stdout);
-    } else if (!l->o->program && memmem(s, n, ": error: ", 9)) {
+    } else if (!l->o->program && *s != '{' && memmem(s, n, ": error: ", 9)) {
         weft_text_put(&c->error, s, n);
         weft_text_put(&c->error, "\n", 1);
     } else {
-        fprintf(stderr, "[rank %d] %.*s\n", l->first + r, (int)n, s);
+        weft_launch__say_line(l, l->first + r, s, n);
     }
 }
 
@@ -469,16 +469,22 @@ static bool all_are_stopped(const weft_launch__run *l)
     return l->n_running > 0;
 }
 
+/* Of two times, -1: never. */
+static int sooner(int a_ms, int b_ms)
+{
+    return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
+}
+
 static int time_left_ms(const weft_launch__run *l)
 {
     double now = weft_clock_s(), s = LOOK_S;
     int    agent_ms = weft_launch__agent_wait_ms(l);
-    int    watch_ms = weft_launch__watch_wait_ms(l);
-    if (agent_ms < 0 || (watch_ms >= 0 && watch_ms < agent_ms)) agent_ms = watch_ms;
+    agent_ms        = sooner(agent_ms, weft_launch__watch_wait_ms(l));
+    agent_ms        = sooner(agent_ms, weft_launch__export_wait_ms(l));
     if (!is_watched(l)) return agent_ms;
     if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
     int ms = (int)(s * 1e3) + 1;
-    return agent_ms >= 0 && agent_ms < ms ? agent_ms : ms;
+    return sooner(ms, agent_ms);
 }
 
 static void end_ranks(weft_launch__run *l)
@@ -502,7 +508,8 @@ static bool any_open(const weft_launch__run *l)
 
 static weft_status attend(weft_launch__run *l)
 {
-    struct pollfd *p  = calloc((size_t)(1 + 3 * l->n), sizeof *p);
+    nfds_t         n  = (nfds_t)(2 + 3 * l->n);
+    struct pollfd *p  = calloc(n, sizeof *p);
     weft_status    st = WEFT_OK;
     if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     while (st == WEFT_OK && (l->n_running || any_open(l))) {
@@ -512,7 +519,8 @@ static weft_status attend(weft_launch__run *l)
             p[2 + 3 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
             p[3 + 3 * r] = (struct pollfd){.fd = l->c[r].line, .events = POLLIN};
         }
-        if (poll(p, (nfds_t)(1 + 3 * l->n), time_left_ms(l)) < 0 && errno != EINTR) break;
+        p[n - 1] = (struct pollfd){.fd = weft_launch__export_fd(l), .events = POLLIN};
+        if (poll(p, n, time_left_ms(l)) < 0 && errno != EINTR) break;
         for (int r = 0; r < l->n; r++) {
             for (int w = 0; w < 2; w++)
                 if (p[1 + 3 * r + w].revents) listen_to(l, r, w);
@@ -523,6 +531,7 @@ static weft_status attend(weft_launch__run *l)
         weft_launch__agent_tick(l);
         st = weft_launch__agent_act(l);
         end_ranks(l);
+        weft_launch__export_tick(l);
         if (all_left_are_lost(l)) break;
     }
     free(p);
@@ -566,11 +575,11 @@ static void report_killed(const weft_launch__run *l)
         const weft_launch__child *c = &l->c[r];
         if (c->killed_s <= 0 || l->at_once || (!l->stopped_by && c->state != 'T'))
             continue;
-        fprintf(stderr, "[rank %d] error: %s, and was killed%s\n", l->first + r,
-                c->state == 'T'   ? "it was stopped (SIGSTOP)"
-                : l->n_failed > 0 ? "it did not end when others failed"
-                                  : "it did not end after the signal",
-                c->pid ? "; it still waits in the kernel" : "");
+        weft_launch__say(l, l->first + r, "error", "error: %s, and was killed%s",
+                         c->state == 'T'   ? "it was stopped (SIGSTOP)"
+                         : l->n_failed > 0 ? "it did not end when others failed"
+                                           : "it did not end after the signal",
+                         c->pid ? "; it still waits in the kernel" : "");
     }
 }
 
@@ -587,7 +596,7 @@ static int report(weft_launch__run *l)
     if (weft_launch__agent_is_done(l)) return code;
     if (l->o->program) return find_code(l, code); /* what to say is supervise's */
     const char *why = weft_launch__agent_reason(l);
-    if (why && *why) fprintf(stderr, "weft run: error: %s\n", why);
+    if (why && *why) weft_launch__say(l, -1, "error", "%s", why);
     while ((r = next_error(l, after)) >= 0) {
         weft_launch__child *c = &l->c[r];
         after                 = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
@@ -600,16 +609,19 @@ static int report(weft_launch__run *l)
         int same = tell_same(l, r);
         if (same) snprintf(more, sizeof more, " and %d more", same);
         if (!s || !*s)
-            fprintf(stderr, "[rank %d] error: exit code %d\n", l->first + r, c->code);
+            weft_launch__say(l, l->first + r, "error", "error: exit code %d", c->code);
         for (s = s ? strtok_r(s, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
-            fprintf(stderr, "[rank %d%s] %s\n", l->first + r, more, s);
+            if (*more && !l->o->log_json)
+                fprintf(stderr, "[rank %d%s] %s\n", l->first + r, more, s);
+            else
+                weft_launch__say_line(l, l->first + r, s, strlen(s));
     }
     report_killed(l);
     for (r = 0; r < l->n && !code; r++)
         if (l->c[r].killed_s > 0 || why) code = 1;
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)
-            fprintf(stderr, "[rank %d] %s", l->first + r, l->c[r].error.s);
+            weft_launch__say_line(l, l->first + r, l->c[r].error.s, l->c[r].error.n - 1);
     if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT && !l->stopped_by && l->n_done) return 0;
     return code;
 }
@@ -628,6 +640,7 @@ static void fini(weft_launch__run *l)
         for (int w = 0; w < 2; w++) weft_text_fini(&c->partial[w]);
         weft_text_fini(&c->error);
     }
+    weft_launch__export_close(l);
     weft_launch__watch_close(l);
     weft_launch__agent_close(l);
     free(l->c);
@@ -658,6 +671,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     if (l.signals < 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "signalfd: %s", strerror(errno)));
     WEFT_GO(open_logs(&l));
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
+    WEFT_GO(weft_launch__export_open(&l));
     if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);
     if (o->on_rank_exit == WEFT_LAUNCH_REPLACE) WEFT_GO(weft_launch__agent_open(&l));

@@ -47,9 +47,9 @@ typedef enum weft_launch_policy {
 /* How a rank ended. */
 typedef struct weft_launch_exit {
     int  rank;
-    int  code;   /* its exit code; 128 + signal where one ended it */
-    int  signal; /* 0: it ended by itself */
-    bool killed; /* by the launcher */
+    int  code;     /* its exit code; 128 + signal where one ended it */
+    int  signal;   /* 0: it ended by itself */
+    bool killed;   /* by the launcher */
     bool stopping; /* a signal had told the launcher to end all */
     int  pid;
 } weft_launch_exit;
@@ -66,6 +66,12 @@ typedef struct weft_launch_options {
     double              failure_timeout_s;
     weft_detect_on_stop on_stop; /* what a rank that is stopped alone means */
     double stop_s; /* after a signal, for ranks to end; 0: while they make progress */
+    const char *output; /* the job's folder, where it has one; for metrics */
+    /* Prometheus text at ADDR:PORT, and in a file; NULL: not */
+    const char *metrics, *metrics_file;
+    /* a command of sh that gets each incident as JSON, or NULL */
+    const char *on_incident;
+    bool log_json;       /* lines on standard error are objects; WEFT_LOG=json in ranks */
     const char *log_dir; /* a file rank<r>.log for each, or NULL */
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */
@@ -74,7 +80,7 @@ typedef struct weft_launch_options {
     weft_comm_token_options token;
     /* Another engine's program and its arguments, up to NULL, found by PATH; NULL: this one. */
     char *const *program;
-    int          restart, max_restarts; /* of it: how often it was started again, and may be */
+    int restart, max_restarts; /* of it: how often it was started again, and may be */
 } weft_launch_options;
 
 typedef struct weft_launch_variable {

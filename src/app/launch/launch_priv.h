@@ -9,10 +9,12 @@
 
 #include "base/text.h"
 #include "comm/shm.h"
+#include "launch/exporter.h"
 #include "launch/launch.h"
 
-typedef struct weft_launch__agent weft_launch__agent;
-typedef struct weft_launch__watch weft_launch__watch;
+typedef struct weft_launch__agent  weft_launch__agent;
+typedef struct weft_launch__watch  weft_launch__watch;
+typedef struct weft_launch__export weft_launch__export;
 
 typedef struct weft_launch__child {
     pid_t     pid;        /* 0: ended */
@@ -44,18 +46,19 @@ typedef struct weft_launch__run {
     char *const               *argv;
     weft_launch__agent        *agent; /* NULL: a rank that ends is not replaced */
     weft_launch__watch        *watch; /* of the agent; NULL as well */
-    weft_comm_shm             *shm;
-    int                        request; /* descriptor of what ranks are to do, or -1 */
-    int                        signals; /* signalfd */
-    sigset_t                   old_mask;
-    int                        stopped_by; /* signal that we passed on */
-    double                     signal_s;   /* when it came */
-    bool                       early; /* it was SIGUSR1: one of the others may follow */
-    bool                       late;  /* what ranks have after a signal is over */
-    double                     kill_at_s; /* 0: not yet */
-    bool                       at_once;   /* a second signal: nobody is spared */
-    double                     looked_s;  /* when ranks were last looked at */
-    double                     moved_s;   /* of the last progress of one of them */
+    weft_launch__export *export;      /* metrics; NULL: not asked for */
+    weft_comm_shm *shm;
+    int            request; /* descriptor of what ranks are to do, or -1 */
+    int            signals; /* signalfd */
+    sigset_t       old_mask;
+    int            stopped_by; /* signal that we passed on */
+    double         signal_s;   /* when it came */
+    bool           early;      /* it was SIGUSR1: one of the others may follow */
+    bool           late;       /* what ranks have after a signal is over */
+    double         kill_at_s;  /* 0: not yet */
+    bool           at_once;    /* a second signal: nobody is spared */
+    double         looked_s;   /* when ranks were last looked at */
+    double         moved_s;    /* of the last progress of one of them */
 } weft_launch__run;
 
 /* ---- launch.c ---- */
@@ -75,6 +78,21 @@ void weft_launch__end_all(weft_launch__run *l, double grace_s);
 
 /* This process becomes rank r of another engine's program; does not return. */
 _Noreturn void weft_launch__be_program(const weft_launch__run *l, int r);
+
+/* ---- log.c ---- */
+
+/* A line of the launcher; rank -1: about none.  level: "info", "warn", "error". */
+void weft_launch__say(const weft_launch__run *l, int rank, const char *level,
+                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void weft_launch__say_line(const weft_launch__run *l, int rank, const char *s, size_t n);
+
+/* ---- export.c: nothing happens where no metrics are asked for ---- */
+
+weft_status weft_launch__export_open(weft_launch__run *l);
+void        weft_launch__export_close(weft_launch__run *l);
+int         weft_launch__export_fd(const weft_launch__run *l); /* -1: none */
+int         weft_launch__export_wait_ms(const weft_launch__run *l);
+void        weft_launch__export_tick(weft_launch__run *l);
 
 /* ---- agent.c: nothing happens in any of these where there is no agent ---- */
 
@@ -96,6 +114,8 @@ bool weft_launch__agent_is_running(const weft_launch__run *l, int r);
 /* It is waited for: stopped on purpose.  hold: no rank's wait times out. */
 void weft_launch__agent_keep(weft_launch__run *l, int r, double now_s);
 void weft_launch__agent_hold(weft_launch__run *l, bool on);
+/* Epoch, causes, folder. */
+void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j);
 /* Why the job was ended; NULL: it was not, by the agent. */
 const char *weft_launch__agent_reason(const weft_launch__run *l);
 

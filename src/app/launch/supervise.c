@@ -82,9 +82,9 @@ static void write_incident(const supervisor *s, bool again)
             again ? "all ranks start again" : o.why);
     if (again) fprintf(stderr, " (%d of %d)", s->o.restart + 1, s->o.max_restarts);
     fputc('\n', stderr);
-    if (!s->o.log_dir) return;
     weft_incident_print(&s->failure, &o, &t);
-    weft_incident_append(s->o.log_dir, "incidents.jsonl", &t);
+    if (s->o.log_dir) weft_incident_append(s->o.log_dir, "incidents.jsonl", &t);
+    if (s->o.on_incident) weft_incident_notify(s->o.on_incident, &t);
     weft_text_fini(&t);
 }
 

@@ -2,9 +2,31 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/text.h"
+
+/* WEFT_LOG=json, which weft run --log json sets. */
+static bool logs_json(void)
+{
+    const char *how = getenv("WEFT_LOG");
+    return how && !strcmp(how, "json");
+}
+
+static void print_json(const char *level, const char *text)
+{
+    weft_text t = {0};
+    weft_text_add(&t,
+                  "{\"time\": %.3f, \"level\": \"%s\", \"text\": ", weft_clock_wall_s(),
+                  !strcmp(level, "WARN") ? "warn" : "info");
+    weft_text_put_quoted(&t, text);
+    weft_text_add(&t, "}\n");
+    fwrite(t.s, 1, t.n, stderr);
+    weft_text_fini(&t);
+}
 
 static void log_line(weft_say *s, const char *level, const char *fmt, va_list ap)
 {
@@ -13,6 +35,11 @@ static void log_line(weft_say *s, const char *level, const char *fmt, va_list ap
     struct tm tm;
     if (s->mute) return;
     weft_say_end(s);
+    if (logs_json()) {
+        vsnprintf(text, sizeof text, fmt, ap);
+        print_json(level, text);
+        return;
+    }
     localtime_r(&now, &tm);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
     vsnprintf(text, sizeof text, fmt, ap);

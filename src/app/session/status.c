@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -108,6 +109,20 @@ static void put(weft_text *t, const char *key, double x)
         weft_text_add(t, "null");
 }
 
+/* The newest checkpoint that this run knows of. */
+static void print_saved(const weft_session *s, weft_text *t)
+{
+    char        path[4400];
+    struct stat info;
+    if (s->out.saved_step < 0 || !s->out.checkpoints) return;
+    snprintf(path, sizeof path, "%s/MANIFEST-%08lld", s->out.checkpoints,
+             (long long)s->out.saved_step);
+    if (stat(path, &info)) return;
+    weft_text_add(t, ", \"saved_step\": %lld", (long long)s->out.saved_step);
+    put(t, "saved_time",
+        (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec);
+}
+
 static void print_status(const weft_session *s, const char *state, const char *reason,
                          weft_text *t)
 {
@@ -126,6 +141,7 @@ static void print_status(const weft_session *s, const char *state, const char *r
     put(t, "step_s", step_s);
     put(t, "predicted_step_s", s->status.predicted_s > 0 ? s->status.predicted_s : NAN);
     put(t, "tokens_per_s", (double)(s->job.batch * s->job.seq) / step_s);
+    print_saved(s, t);
     weft_text_add(t, ", \"ranks\": %d, \"plan\": ", s->status.n_rank);
     weft_text_put_quoted(t, s->status.plan);
     weft_text_add(t, ", \"members\": %s, \"reason\": ",

@@ -1,0 +1,112 @@
+/* Metrics of a run for Prometheus: over HTTP (--metrics), or as a file that is replaced every two
+ * seconds (--metrics-file). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "launch/exporter.h"
+#include "launch/http.h"
+#include "launch/launch_priv.h"
+
+static const double FILE_S = 2;
+
+struct weft_launch__export {
+    weft_http          *http;      /* NULL: not asked for */
+    double              written_s; /* the file; 0: not yet */
+    bool                warned;    /* it could not be written */
+    char                host[64];
+    weft_exporter_rank *rank;
+};
+
+static void print_page(void *arg, weft_text *t)
+{
+    weft_launch__run    *l      = arg;
+    weft_launch__export *x      = l->export;
+    const char          *folder = l->o->output ? l->o->output : "";
+    weft_exporter_job    j      = {.job    = *folder ? folder : "weft",
+                                   .host   = x->host,
+                                   .folder = folder,
+                                   .now_s  = weft_clock_wall_s(),
+                                   .n_rank = l->n,
+                                   .first  = l->first,
+                                   .rank   = x->rank};
+    for (int r = 0; r < l->n; r++)
+        x->rank[r] = (weft_exporter_rank){
+            .alive = l->c[r].pid && l->c[r].killed_s <= 0,
+            .step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step)};
+    weft_launch__agent_export(l, &j);
+    weft_exporter_print(&j, t);
+}
+
+weft_status weft_launch__export_open(weft_launch__run *l)
+{
+    if (!l->o->metrics && !l->o->metrics_file) return WEFT_OK;
+    weft_launch__export *x = calloc(1, sizeof *x);
+    if (x) x->rank = calloc((size_t)l->n, sizeof *x->rank);
+    l->export = x;
+    if (!x || !x->rank) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    gethostname(x->host, sizeof x->host - 1);
+    if (!l->o->metrics) return WEFT_OK;
+    WEFT_TRY(weft_http_open(l->o->metrics, print_page, l, &x->http));
+    weft_launch__say(l, -1, "info", "metrics at port %d of %s", weft_http_port(x->http),
+                     l->o->metrics);
+    return WEFT_OK;
+}
+
+void weft_launch__export_close(weft_launch__run *l)
+{
+    weft_launch__export *x = l->export;
+    if (!x) return;
+    weft_http_close(x->http);
+    free(x->rank);
+    free(x);
+    l->export = NULL;
+}
+
+int weft_launch__export_fd(const weft_launch__run *l)
+{
+    return l->export && l->export->http ? weft_http_fd(l->export->http) : -1;
+}
+
+int weft_launch__export_wait_ms(const weft_launch__run *l)
+{
+    return l->export && l->o->metrics_file ? (int)(1e3 * FILE_S) : -1;
+}
+
+/* A reader sees the old file or the new one. */
+static bool replace_file(const char *path, const weft_text *t)
+{
+    char temp[4200];
+    snprintf(temp, sizeof temp, "%s.tmp", path);
+    FILE *f = fopen(temp, "we");
+    if (!f) return false;
+    bool fine = fwrite(t->s, 1, t->n, f) == t->n;
+    if (fclose(f) == 0 && fine && rename(temp, path) == 0) return true;
+    (void)unlink(temp);
+    return false;
+}
+
+static void write_file(weft_launch__run *l, double now_s)
+{
+    weft_launch__export *x = l->export;
+    weft_text            t = {0};
+    x->written_s           = now_s;
+    print_page(l, &t);
+    bool fine = weft_text_status(&t) == WEFT_OK && replace_file(l->o->metrics_file, &t);
+    if (!fine && !x->warned)
+        weft_launch__say(l, -1, "warn", "%s cannot be written", l->o->metrics_file);
+    x->warned = !fine;
+    weft_text_fini(&t);
+}
+
+void weft_launch__export_tick(weft_launch__run *l)
+{
+    weft_launch__export *x = l->export;
+    if (!x) return;
+    double now_s = weft_clock_s();
+    if (x->http) weft_http_serve(x->http, now_s);
+    if (l->o->metrics_file && (x->written_s <= 0 || now_s - x->written_s >= FILE_S))
+        write_file(l, now_s);
+}
