@@ -7,6 +7,8 @@
  * and edges: of each stream the last firing that the commit point waits for, directly or not. */
 #include "program/own.h"
 
+#include <string.h>
+
 #include "program/order.h"
 
 typedef struct own_pass {
@@ -143,14 +145,35 @@ static void take_after(own_pass *o)
 
 /* ---- */
 
-static weft_status find_runs(own_pass *o, int actor, weft_arena *tmp)
+static weft_status order_commit(own_pass *o, int actor, weft_arena *tmp)
 {
     const weft_program *p = o->p;
-    int                 place, before;
+    int                 place;
     WEFT_TRY(weft_order_make(p, tmp, false, &o->order));
     o->commit_stream = p->actor[actor].stream;
     for (place = 0; p->stream[o->commit_stream].firing[place].actor != actor;) place++;
     find_before(o, place);
+    return WEFT_OK;
+}
+
+weft_status weft_program_find_before(const weft_program *p, weft_arena *tmp,
+                                     weft_commit_place *out)
+{
+    own_pass o = {.p = p};
+    int      actor;
+    *out = (weft_commit_place){.stream = -1};
+    if (!weft_program_find_commit(p, &actor, &out->instr)) return WEFT_OK;
+    WEFT_TRY(order_commit(&o, actor, tmp));
+    out->stream = o.commit_stream;
+    memcpy(out->before, o.before, sizeof out->before);
+    return WEFT_OK;
+}
+
+static weft_status find_runs(own_pass *o, int actor, weft_arena *tmp)
+{
+    const weft_program *p = o->p;
+    int                 before;
+    WEFT_TRY(order_commit(o, actor, tmp));
     /* copies may be listed before the gathers of another stream that they wait for */
     do {
         before = 0;

@@ -5,6 +5,17 @@
 
 #include "program/program.h"
 
+/* What comes before the commit point, by lists and edges of one rank. */
+typedef struct weft_commit_place {
+    int stream; /* that has it; -1: the program has none */
+    int before
+        [WEFT_MAX_STREAM]; /* of each stream: the first firings of a step, so many */
+    int instr; /* of the firing after them in its own stream: the commit point */
+} weft_commit_place;
+/* p is verified; tmp: for tables. */
+weft_status weft_program_find_before(const weft_program *p, weft_arena *tmp,
+                                     weft_commit_place *out);
+
 /* Elements [lo, hi) of a binding, in the order of its memory. */
 typedef struct weft_own_run {
     int64_t lo, hi;

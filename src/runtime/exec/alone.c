@@ -46,7 +46,7 @@ static own_share find_share(const weft_exec__instr *x, int t)
     return share;
 }
 
-static bool is_gather(const weft_instr *i)
+bool weft_exec__is_gather(const weft_instr *i)
 {
     return i->kind == WEFT_INSTR_COLLECTIVE &&
            (i->coll == WEFT_ALL_GATHER || i->coll == WEFT_BROADCAST);
@@ -67,7 +67,7 @@ static weft_status copy_share(const weft_exec__instr *x, const own_share *share)
 weft_status weft_exec__keep_own_share(const weft_exec__instr *x)
 {
     bool on_device = x->host->device_call != NULL;
-    if (!is_gather(x->i)) return WEFT_OK;
+    if (!weft_exec__is_gather(x->i)) return WEFT_OK;
     if (!on_device) WEFT_TRY(weft_exec__stage_in(x->s->e, x));
     for (int t = 0; t < x->i->n_out; t++) {
         own_share share = find_share(x, t);
@@ -80,6 +80,15 @@ weft_status weft_exec__keep_own_share(const weft_exec__instr *x)
     return on_device ? WEFT_OK : weft_exec__stage_out(x->s->e, x);
 }
 
+void weft_exec__take_own_share(const weft_exec__instr *x)
+{
+    for (int t = 0; t < x->i->n_out; t++) {
+        own_share share = find_share(x, t);
+        if (share.bytes)
+            memmove((char *)(uintptr_t)share.from, share.to, (size_t)share.bytes);
+    }
+}
+
 /* Does the device gather state whose shares are not in their places before? */
 static bool has_shares_on_device(const weft_exec *e)
 {
@@ -87,7 +96,7 @@ static bool has_shares_on_device(const weft_exec *e)
         for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
             for (int n = 0; n < e->p->actor[a].n_instr; n++) {
                 const weft_exec__instr *x = &v->instr[n];
-                if (!is_gather(x->i) || !x->host->device_call ||
+                if (!weft_exec__is_gather(x->i) || !x->host->device_call ||
                     !weft_instr_writes_state(e->p, x->i))
                     continue;
                 for (int t = 0; t < x->i->n_out; t++)
@@ -155,7 +164,7 @@ static weft_status fire_any(weft_exec *e, int64_t step, int64_t *given, bool *fi
     return WEFT_OK;
 }
 
-static weft_status fire_rest(weft_exec *e, int64_t step)
+weft_status weft_exec__fire_rest(weft_exec *e, int64_t step)
 {
     int64_t *given = WEFT_ARENA_ARRAY(e->arena, int64_t, 2 * e->p->n_edge + 1);
     bool     fired = true;
@@ -178,7 +187,7 @@ static void finish_step(weft_exec *e)
     for (int k = 0; k < e->n_stream; k++)
         if (st == WEFT_OK) st = e->stream[k].device->finish(&e->stream[k].dev);
     if (st == WEFT_OK)
-        st = e->graph ? weft_exec__replay_alone(e) : fire_rest(e, e->passed);
+        st = e->graph ? weft_exec__replay_alone(e) : weft_exec__fire_rest(e, e->passed);
     e->outcome = st == WEFT_OK ? WEFT_EXEC_ALONE : WEFT_EXEC_TORN;
 }
 

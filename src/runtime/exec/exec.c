@@ -28,6 +28,7 @@ static weft_status build(weft_exec *e)
     WEFT_TRY(weft_exec__prepare(e));
     WEFT_TRY(weft_exec__open_numbers(e));
     WEFT_TRY(weft_exec__open_watch(e));
+    if (e->o.journal) WEFT_TRY(weft_exec__open_journal(e));
     return weft_exec__start_threads(e);
 }
 
@@ -88,6 +89,7 @@ weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
     e->until += n_step;
     e->arrived = e->passed = step - 1;
     weft_exec__begin_numbers(e);
+    if (e->journal && !e->gathers_again) weft_exec__begin_journal(e, step);
     e->n_busy = e->n_issuer - 1;
     e->turn++;
     pthread_cond_broadcast(&e->moved);

@@ -73,6 +73,12 @@ typedef struct weft_exec_options {
     weft_exec_commit_fn commit; /* NULL: no step is held back */
     void               *user;   /* of both */
 
+    /* weft_exec_journal_bytes() of memory that outlives this process, as the slabs do, or NULL.  On
+     * devices in host memory only; steps are run one by one. */
+    void *journal;
+    bool
+        resumes; /* it is that of an exec of the same program over the same slabs; else it is new */
+
     int trace; /* slices to keep a stream, the newest ones; 0: none */
     /* Emulation: instructions have seconds instead of kernels and readers, and perhaps messages
      * have, too.  NULL: they compute and communicate. */
@@ -130,6 +136,28 @@ weft_exec_progress weft_exec_get_progress(const weft_exec *e);
  * has passed: makes the updates of step `arrived` without peers, out of what is in memory.  HELD
  * becomes ALONE, passed moves on.  WEFT_ERR_ARG: there is no such step. */
 weft_status weft_exec_finish_alone(weft_exec *e);
+
+/* The journal: how far each stream is in a step, and of an update that is being made which chunks
+ * are done, with the old values of those that are not.  A process that is killed at any
+ * instruction after it arrived at a commit point leaves all that another one needs to make the rest
+ * of the updates, alone:
+ *
+ *     weft_exec_create(program, &(weft_exec_options){.journal = j, .resumes = true, ..}, &e);
+ *     if (weft_exec_journal_step(e) == step) weft_exec_resume(e, step);
+ *
+ * Then the state is as after WEFT_EXEC_ALONE, and e runs steps as a new one does, once work memory
+ * may be overwritten.  What can be resumed can be resumed again, if it is broken off.
+ * n_thread: of the pool. */
+int64_t weft_exec_journal_bytes(const weft_program *p, int n_thread);
+int64_t weft_exec_journal_step(const weft_exec *e); /* -1: of none */
+/* WEFT_ERR_ARG: the journal has no such step, or an instruction was broken off that cannot be
+ * repeated. */
+weft_status weft_exec_resume(weft_exec *e, int64_t step);
+/* After updates that some rank made alone, all ranks together: what is gathered from other ranks
+ * after the commit point is gathered once more.  WEFT_ERR_ARG: there is no journal, or what it
+ * gathers is not in the state alone (can: asks before). */
+bool        weft_exec_can_gather_again(const weft_exec *e);
+weft_status weft_exec_gather_again(weft_exec *e, int64_t step);
 
 /* A step that was held back is run again: did this rank send other numbers the second time though
  * it had received the same ones until then?  Then it has computed them wrongly in one of the runs.

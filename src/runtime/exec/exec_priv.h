@@ -11,6 +11,8 @@
 typedef struct weft_exec__stream weft_exec__stream;
 typedef struct weft_exec__graph  weft_exec__graph;
 
+typedef struct weft_exec__journal weft_exec__journal;
+
 /* A channel or group as one exec uses it. */
 typedef struct weft_exec__link {
     int                tag, peer, group; /* group -1: messages */
@@ -194,7 +196,9 @@ struct weft_exec {
     weft_exec__numbers *number;
     bool                compares;
     _Atomic bool        sent_other, got_other;
-    bool alone; /* updates are made without peers: communication is left out */
+    bool alone;         /* updates are made without peers: communication is left out */
+    bool gathers_again; /* only gathers after the commit point are run */
+    weft_exec__journal *journal; /* NULL: none */
     /* of each instruction of each actor: seconds of its longest run on the host's cores */
     float **longest, *longest_table;
 
@@ -294,6 +298,21 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 void weft_exec__end_failed(weft_exec *e);
 /* In the place of communication: a gather's own share, where it belongs. */
 weft_status weft_exec__keep_own_share(const weft_exec__instr *x);
+/* The other way, before it is gathered again: from its place to the operand. */
+void weft_exec__take_own_share(const weft_exec__instr *x);
+bool weft_exec__is_gather(const weft_instr *i);
+/* What each stream has left of the step, in the order of edges. */
+weft_status weft_exec__fire_rest(weft_exec *e, int64_t step);
+
+/* journal.c: all of them where there is a journal. */
+weft_status weft_exec__open_journal(weft_exec *e);
+void        weft_exec__begin_journal(weft_exec *e, int64_t step);
+/* Is the instruction to be run?  It is the one that the stream has come to. */
+bool weft_exec__takes_part(const weft_exec__instr *x);
+/* The firing is done. */
+void weft_exec__note_fired(const weft_exec__stream *s);
+/* An update by chunks; *done false: it is none, and nothing was run. */
+weft_status weft_exec__run_chunks(const weft_exec__instr *x, bool *done);
 
 /* numbers.c: what is sent and received, by samples. */
 weft_status weft_exec__open_numbers(weft_exec *e);

@@ -7,8 +7,11 @@
 
 static weft_status run(const weft_exec__instr *x)
 {
+    bool done = false;
     switch (x->i->kind) {
     case WEFT_INSTR_COMPUTE:
+        if (x->s->e->journal) WEFT_TRY(weft_exec__run_chunks(x, &done));
+        if (done) return WEFT_OK;
         if (x->group)
             return x->kernel->many->run(x->group->call, x->group->n, &x->s->ctx);
         return x->kernel->run(&x->call, &x->s->ctx);
@@ -70,6 +73,7 @@ weft_status weft_exec__task(void *arg)
 {
     const weft_exec__instr  *x = arg;
     const weft_exec__stream *s = x->s;
+    if (s->e->journal && !weft_exec__takes_part(x)) return WEFT_OK;
     if (!weft_progress_is_shared() || !s->device->needs_thread || !s->firing)
         return weft_exec__blame(x, run(x));
     int    actor   = s->firing->actor;

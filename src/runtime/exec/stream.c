@@ -124,6 +124,7 @@ static weft_status communicate(const weft_task *task, double *start_s, double *e
 static weft_status do_host_work(const weft_task *task, double *start_s, double *end_s)
 {
     weft_exec__instr *x = task->arg;
+    if (x->s->e->journal && !weft_exec__takes_part(x)) return WEFT_OK;
     if (x->s->e->alone) return weft_exec__keep_own_share(x);
     if (x->i->kind == WEFT_INSTR_COMMIT) return weft_exec__commit(x->s, x);
     if (x->host->device_call) return weft_exec__blame(x, weft_exec__run_on_device(x));
@@ -256,6 +257,7 @@ weft_status weft_exec__fire(weft_exec__stream *s)
         WEFT_TRY(fire_instr(s, v, n, n_code, c));
     }
     s->instr = 0;
+    if (e->journal) weft_exec__note_fired(s);
     return WEFT_OK;
 }
 
