@@ -157,8 +157,7 @@ def disturb(scratch, name, reference, draw, k):
         time.sleep(draw.random() * 0.03)
         n_kill += job.kill(rank)
     found = same_as("%s %d (every %d)" % (name, k, every), job, reference, n_kill)
-    if n_kill == 1 and name in ("dp2", "dp4"):
-        check(not went_back(found), "%s: a replica holds the state: %r" % (name, found))
+    check(not went_back(found), "%s: the agent's memory holds the state: %r" % (name, found))
     return found
 
 
@@ -201,6 +200,16 @@ def crashed(scratch, reference):
     job.kill(1, signal.SIGABRT)  # sanitizers catch the others
     found = same_as("SIGABRT", job, reference, 1)
     check(found and all(i["next_step"] in (5, 9, 13, 17, 21) for i in found), "SIGABRT: from a checkpoint: %r" % found)
+
+
+def all_lost(scratch, reference):
+    """All ranks are killed at once: their memory is there, no checkpoint is read."""
+    job = start(scratch, "all", "pp2", **EVAL, **{"checkpoint.every": 100})
+    for step in (4, 13):
+        job.await_step(step)
+        job.kill(0), job.kill(1)
+    found = same_as("all ranks", job, reference, 4)
+    check(found and not went_back(found), "all ranks: from memory: %r" % found)
 
 
 def agent_killed(scratch):
@@ -273,7 +282,9 @@ def run_all(scratch):
     print("seed %d" % SEED, flush=True)
     if not sys.argv[1:]:
         lost_too_often(scratch)
-        crashed(scratch, run_plain(scratch, "pp2"))
+        pp2 = run_plain(scratch, "pp2")
+        crashed(scratch, pp2)
+        all_lost(scratch, pp2)
         agent_killed(scratch)
         signalled(scratch)
         many_views(scratch)

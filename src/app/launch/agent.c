@@ -196,12 +196,6 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
     return is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
-static void forget_states(weft_comm_shm_slot *slot)
-{
-    atomic_store(&slot->state.step, -1);
-    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) atomic_store(&slot->older[k].step, -1);
-}
-
 bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
 {
     weft_launch__agent       *a = l->agent;
@@ -220,7 +214,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         weft_launch__describe_exit(how, what, sizeof what);
     if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
-        forget_states(weft_comm_shm_slot_of(l->shm, r));
+        weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
     if (r == 0) a->done = cause == WEFT_MEMBER_DONE;
     if (a->done && a->n_incident) { /* no step was left after the last one of them */
         a->outcome.step        = step;

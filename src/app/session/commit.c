@@ -128,6 +128,7 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
     bool      reads = s->now->runner && s->data;
     if (reads && !s->now->reads) WEFT_TRY(check_programs(s));
     if (reads) count_samples(s, &mine);
+    if (mine.finite) weft_session__note_arrival(s, value[0], value[1]);
     WEFT_TRY(hold_vote(s, &mine, &all));
     bool read = !reads || s->now->reads == WEFT_SESSION__READS_DIFFER ||
                 weft_vote_is_read(&all, (uint64_t)s->job.batch);
@@ -138,7 +139,11 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
                                      .loss  = value[0],
                                      .norm  = mine.norm};
     *hold    = s->trial.fault != WEFT_SESSION__NO_FAULT;
-    if (*hold) return WEFT_OK;
+    if (*hold) {
+        weft_session__note_held(s, step + 1);
+        return WEFT_OK;
+    }
+    weft_session__note_passed(s, step + 1);
     weft_session__wait_copied(s);
     weft_session__mark_state(s, -1); /* until its update is done */
     return WEFT_OK;
@@ -149,5 +154,8 @@ weft_status weft_session__agree_skipped(weft_session *s, int64_t step)
     weft_vote     mine = {.step = step, .finite = true};
     weft_vote_sum all;
     s->trial = (weft_session__trial){.fault = WEFT_SESSION__NO_FAULT};
-    return hold_vote(s, &mine, &all);
+    weft_session__note_arrival(s, 0, 0);
+    WEFT_TRY(hold_vote(s, &mine, &all));
+    weft_session__note_passed(s, step + 1);
+    return WEFT_OK;
 }

@@ -236,21 +236,23 @@ static weft_status open_state(weft_session *s)
     weft_state      *made = NULL;
     bool             fits = g->keeps_state;
     weft_status      st   = WEFT_OK;
+    WEFT_TRY(weft_session__adopt_kept(s));
     if (g->comm && weft_program_state_slot(g->comm))
         WEFT_TRY(weft_session__open_kept(s, &made));
     else if (!fits)
         WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
     weft_state *to = fits ? s->state : made;
     if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
-    if (g->continues)
+    if (g->continues && !g->unfinished)
         WEFT_GO(weft_session__find_state(s, to));
-    else if (s->state && (g->comm || !fits))
+    else if (!g->continues && s->state && (g->comm || !fits))
         WEFT_GO(move_state(s, to));
     if (!fits) {
         weft_state_destroy(s->state);
         s->state = made;
         made     = NULL;
     }
+    WEFT_GO(weft_session__create_kept(s));
 out:
     weft_state_destroy(made);
     return st;
@@ -284,6 +286,9 @@ static weft_status open_runner(weft_session *s)
         .state      = s->state,
         .commit     = weft_session__commit,
         .commit_arg = s,
+        .journal    = g->kept ? weft_kept_journal(g->kept) : NULL,
+        .resumes    = g->resumes,
+        .slab_at    = g->kept ? weft_kept_slabs(g->kept, g->made.program) : NULL,
         .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0};
     return weft_runner_create(&o, &g->runner);
 }
@@ -295,6 +300,8 @@ static weft_status take_memory(weft_session *s)
     WEFT_TRY(open_state(s));
     WEFT_TRY(open_gather(s));
     WEFT_TRY(open_runner(s));
+    weft_session__describe_kept(s);
+    if (s->now->unfinished) WEFT_TRY(weft_session__end_updates(s));
     return weft_session__eval_open(s);
 }
 
@@ -353,6 +360,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     if (first && !g->continues) /* what was named wrongly has failed by now */
         weft_session__log_start(s);
     WEFT_TRY(weft_session__open_status(s));
+    weft_session__keep_card(s);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
     return WEFT_OK;
 }
@@ -378,6 +386,7 @@ void weft_generation_close(weft_session *s, weft_generation *g)
     weft_state_destroy(g->copy);
     weft_session__eval_close(g);
     weft_runner_destroy(g->runner);
+    weft_kept_close(g->comm, g->kept);
     weft_gather_close(g->gather);
     weft_holders_destroy(g->holders);
     weft_kept_states_close(&g->from);

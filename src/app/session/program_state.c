@@ -50,24 +50,37 @@ static bool peers_reach(const weft_program *p, int slab)
     return false;
 }
 
-/* Of a rank that another process may take the place of: its state outlives it, and the pages of
- * its work serve the next generation. */
-static bool is_kept_slab(const weft_program *p, int slab, weft_comm *end)
-{
-    return p->slab[slab].kind != WEFT_SLAB_STAGING && weft_comm_shm_kept_slot(end);
-}
-
 weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
                                     weft_device *device, weft_memory *out)
 {
     weft_comm *end = weft_comm_shared_end(comm);
     *out           = (weft_memory){0};
     if (!device->host_access || !end) return WEFT_OK;
-    if (!peers_reach(p, slab) && !is_kept_slab(p, slab, end)) return WEFT_OK;
+    /* of a rank whose place another process may take all outlives it */
+    if (!peers_reach(p, slab) && !weft_comm_shm_kept_slot(end)) return WEFT_OK;
     weft_memory m = {device, WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
     WEFT_TRY(weft_comm_shm_alloc(weft_comm_shared_end(comm), m.bytes, &m.address));
     *out = m;
     return WEFT_OK;
+}
+
+weft_status weft_program_slab_adopt(const weft_program *p, int slab, weft_comm *comm,
+                                    weft_device *device, int64_t at, weft_memory *out)
+{
+    weft_memory m = {device, WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
+    WEFT_TRY(weft_comm_shm_adopt(weft_comm_shared_end(comm), at, m.bytes, &m.address));
+    *out = m;
+    return WEFT_OK;
+}
+
+int64_t weft_program_slab_find(weft_comm *comm, const weft_memory *m)
+{
+    weft_comm *end = weft_comm_shared_end(comm);
+    int64_t    at  = -1;
+    if (!end || m->space != WEFT_SPACE_SHARED ||
+        weft_comm_shm_find(end, m->address, &at) != end->rank)
+        return -1;
+    return at;
 }
 
 void weft_program_slab_free(weft_comm *comm, weft_memory *m)
@@ -200,12 +213,14 @@ static void forget_held(weft_comm *end, weft_comm_shm_held *h)
     free_range(end, atomic_load(&h->table_at), atomic_load(&h->table_bytes));
 }
 
-/* What is described twice, as while a description moves, is reserved once. */
-static void reserve_held(weft_comm *end, weft_comm_shm_held *h, int64_t step)
+/* What is described twice, as while a description moves, is reserved once.  unfinished: it is of no
+ * step, and stays. */
+static void reserve_held(weft_comm *end, weft_comm_shm_held *h, int64_t step,
+                         bool unfinished)
 {
     int64_t at = atomic_load(&h->at), bytes = atomic_load(&h->bytes);
     void   *p;
-    bool    here = atomic_load(&h->step) == step && step >= 0;
+    bool    here = unfinished || (atomic_load(&h->step) == step && step >= 0);
     here         = here && weft_comm_shm_adopt(end, at, bytes, &p) == WEFT_OK;
     if (here && weft_comm_shm_adopt(end, atomic_load(&h->table_at),
                                     atomic_load(&h->table_bytes), &p) != WEFT_OK) {
@@ -213,15 +228,16 @@ static void reserve_held(weft_comm *end, weft_comm_shm_held *h, int64_t step)
         here = false;
     }
     if (!here) atomic_store(&h->step, -1);
+    if (!here) atomic_store(&h->bytes, 0);
 }
 
-void weft_program_state_reserve(weft_comm *comm, int64_t step)
+void weft_program_state_reserve(weft_comm *comm, int64_t step, bool unfinished)
 {
     weft_comm          *end  = weft_comm_shared_end(comm);
     weft_comm_shm_slot *slot = weft_program_state_slot(comm);
-    reserve_held(end, &slot->state, step);
+    reserve_held(end, &slot->state, step, unfinished);
     for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
-        reserve_held(end, &slot->older[k], step);
+        reserve_held(end, &slot->older[k], step, false);
 }
 
 void weft_program_state_settle(weft_comm *comm)
@@ -284,14 +300,14 @@ static void keep_memory(void *arg, weft_memory *m)
  * stays NULL where it is not. */
 static weft_status adopt_state(const weft_compiled *made, weft_comm *comm,
                                weft_device *device, const weft_comm_shm_held *held,
-                               weft_state **out)
+                               bool unfinished, weft_state **out)
 {
     weft_comm  *end   = weft_comm_shared_end(comm);
     int         slab  = weft_program_state_slab(made->program);
     int64_t     bytes = atomic_load(&held->bytes);
     weft_memory m     = {device, WEFT_SPACE_SHARED, NULL, bytes};
     weft_state *like  = NULL;
-    if (atomic_load(&held->step) < 0 || slab < 0 ||
+    if ((atomic_load(&held->step) < 0 && !unfinished) || slab < 0 ||
         bytes != made->program->slab[slab].bytes)
         return WEFT_OK;
     m.address = weft_comm_shm_reach(end, end->rank, atomic_load(&held->at), bytes);
@@ -303,16 +319,17 @@ static weft_status adopt_state(const weft_compiled *made, weft_comm *comm,
 }
 
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
-                                         weft_device *device, weft_state **out)
+                                         weft_device *device, bool unfinished,
+                                         weft_state **out)
 {
     weft_comm_shm_slot *slot  = weft_program_state_slot(comm);
     weft_comm          *end   = weft_comm_shared_end(comm);
     weft_comm_shm_held *older = NULL;
     weft_state         *s     = NULL;
-    WEFT_TRY(adopt_state(made, comm, device, &slot->state, &s));
+    WEFT_TRY(adopt_state(made, comm, device, &slot->state, unfinished, &s));
     for (int k = 0; k < WEFT_COMM_SHM_OLDER && !s; k++) {
         older = &slot->older[k];
-        WEFT_TRY(adopt_state(made, comm, device, older, &s));
+        WEFT_TRY(adopt_state(made, comm, device, older, false, &s));
     }
     if (s && older) {
         put_aside(end, slot);

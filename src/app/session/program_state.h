@@ -22,6 +22,10 @@ int weft_program_host_state_slab(const weft_program *p);
  * none: an address of NULL. */
 weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
                                     weft_device *device, weft_memory *out);
+/* The same, as an earlier generation has left it there; and where it is, -1: in no such memory. */
+weft_status weft_program_slab_adopt(const weft_program *p, int slab, weft_comm *comm,
+                                    weft_device *device, int64_t at, weft_memory *out);
+int64_t     weft_program_slab_find(weft_comm *comm, const weft_memory *m);
 /* Of weft_program_slab_share() or the device. */
 void weft_program_slab_free(weft_comm *comm, weft_memory *m);
 
@@ -41,13 +45,16 @@ bool        weft_program_state_is_shared(const weft_state *s, const weft_state *
 /* Where slabs outlive ranks (comm/shm.h): this rank's record of its state; NULL: they do not. */
 weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm);
 /* First of all: what the slot has that is whole after this step stays where it is (-1: nothing
- * does); the rest of the slab is free. */
-void weft_program_state_reserve(weft_comm *comm, int64_t step);
-/* A state that the slot has, if one is laid out for the program (its step is then at least 0); else
+ * does), and its newest state also where it is in the middle of a step (unfinished); the rest of
+ * the slab is free. */
+void weft_program_state_reserve(weft_comm *comm, int64_t step, bool unfinished);
+/* A state that the slot has, if one is laid out for the program (its step is then at least 0, -1
+ * where it is unfinished); else
  * a new one, of which the slot is told.  What the slot had stays until settle: all ranks have
  * theirs. */
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
-                                         weft_device *device, weft_state **out);
+                                         weft_device *device, bool unfinished,
+                                         weft_state **out);
 void        weft_program_state_settle(weft_comm *comm);
 
 #endif

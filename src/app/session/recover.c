@@ -13,24 +13,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
 enum {
-    MAX_LOAD = 256, /* layers with experts whose loads a new rank 0 writes again */
     MAX_PLAN = 64 << 20
 };
 
-/* How far a rank is. */
-typedef struct progress_card {
-    int32_t          started;
-    int64_t          state_step; /* all of its state is after that; -1: it is not whole */
-    int64_t          first_step, steps, saved_step;
-    int64_t          micro_batch, lanes;
-    char             reduction[16], folder[1024];
-    weft_metrics_row row; /* of step `steps`; step 0: there is none */
-    float            load[MAX_LOAD];
-} progress_card;
+/* How far a rank is, by the words of its slot. */
+typedef struct progress_words {
+    int64_t  state_step; /* all of its state is after that; -1: it is not whole */
+    int64_t  arrived, passed;
+    uint32_t norm;    /* of step `arrived` */
+    int32_t  known;   /* a rank that had started is there, or what it has left */
+    int32_t  skipped; /* step `arrived` has no update */
+} progress_words;
 
 static const weft_membership_source *agent_of(const weft_session *s)
 {
@@ -56,11 +54,137 @@ static weft_comm_shm_slot *slot_of(const weft_session *s)
     return s->now && s->now->comm ? weft_program_state_slot(s->now->comm) : NULL;
 }
 
-void weft_session__mark_state(weft_session *s, int64_t step)
+/* -1 within a step: the step that the updates are of is still known. */
+static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
 {
     weft_comm_shm_slot *slot = slot_of(s);
+    if (slot && step >= 0) {
+        atomic_store(&slot->arrived, step);
+        atomic_store(&slot->passed, step);
+    }
     if (slot) atomic_store(&slot->state.step, step);
-    if (s->state) weft_state_set_step(s->state, step);
+    if (state) weft_state_set_step(state, step);
+}
+
+/* Before it is overwritten: nobody goes on from it. */
+static void forget_memory(const weft_session *s, weft_state *state)
+{
+    weft_comm_shm_slot *slot = slot_of(s);
+    if (slot) {
+        atomic_store(&slot->state.step, -1);
+        atomic_store(&slot->arrived, -1);
+        atomic_store(&slot->passed, -1);
+    }
+    weft_state_set_step(state, -1);
+}
+
+void weft_session__mark_state(weft_session *s, int64_t step)
+{
+    mark_memory(s, s->state, step);
+}
+
+/* ---- what is left for others ---- */
+
+static void fill_card(const weft_session *s, const weft_metrics_row *row, int64_t steps,
+                      weft_kept_card *c)
+{
+    *c          = (weft_kept_card){.started     = 1,
+                                   .first_step  = s->r.first_step,
+                                   .steps       = steps,
+                                   .saved_step  = s->out.saved_step,
+                                   .micro_batch = s->job.micro_batch,
+                                   .lanes       = s->job.lanes,
+                                   .row         = *row};
+    c->row.load = NULL;
+    if (c->row.n_load > WEFT_KEPT_MAX_LOAD) c->row.n_load = 0;
+    for (int i = 0; i < c->row.n_load; i++) c->load[i] = row->load[i];
+    snprintf(c->reduction, sizeof c->reduction, "%s", s->job.reduction);
+    snprintf(c->folder, sizeof c->folder, "%s", s->out.folder);
+}
+
+void weft_session__keep_card(weft_session *s)
+{
+    weft_kept_card c;
+    if (!s->now->kept) return;
+    fill_card(s, &s->row, s->r.steps, &c);
+    weft_kept_put_card(s->now->kept, &c);
+}
+
+void weft_session__note_arrival(weft_session *s, double loss, double norm)
+{
+    weft_comm_shm_slot *slot = slot_of(s);
+    weft_metrics_row   *row  = &s->running;
+    weft_kept_card      c;
+    uint32_t            bits;
+    float               single = (float)norm;
+    if (!slot || !s->now->kept) return;
+    double seconds    = weft_clock_s() - s->running_s;
+    row->loss         = row->skipped ? 0 : loss / (double)row->labels;
+    row->grad_norm    = norm;
+    row->step_ms      = 1e3 * seconds;
+    row->tokens_per_s = (double)(s->job.batch * s->job.seq) / seconds;
+    fill_card(s, row, row->step, &c);
+    weft_kept_put_card(s->now->kept, &c);
+    memcpy(&bits, &single, sizeof bits);
+    atomic_store(&slot->norm, bits);
+    atomic_store(&slot->arrived, row->step);
+}
+
+void weft_session__note_passed(const weft_session *s, int64_t step)
+{
+    weft_comm_shm_slot *slot = slot_of(s);
+    if (slot) atomic_store(&slot->passed, step);
+}
+
+void weft_session__note_held(const weft_session *s, int64_t step)
+{
+    weft_comm_shm_slot *slot = slot_of(s);
+    if (slot) atomic_store(&slot->arrived, step - 1);
+}
+
+static weft_status describe_need(weft_session *s)
+{
+    weft_generation *g    = s->now;
+    weft_text        t    = {0};
+    weft_status      st   = g->plan ? weft_plan_print(g->plan, &t) : WEFT_OK;
+    char            *text = WEFT_ARENA_ARRAY(g->arena, char, (int64_t)t.n + 1);
+    if (st == WEFT_OK) st = weft_arena_status(g->arena);
+    if (st == WEFT_OK && t.n) memcpy(text, t.s, t.n);
+    g->need = (weft_kept_need){.plan       = text,
+                               .plan_bytes = (int64_t)t.n,
+                               .program    = g->made.program,
+                               .n_thread   = weft_pool_threads(s->pool)};
+    weft_text_fini(&t);
+    return st;
+}
+
+weft_status weft_session__adopt_kept(weft_session *s)
+{
+    weft_generation *g = s->now;
+    if (!agent_of(s) || !slot_of(s) || !s->device->host_access) return WEFT_OK;
+    WEFT_TRY(describe_need(s));
+    if (!g->continues || !weft_kept_adopt(g->comm, &g->need, &g->kept) ||
+        !weft_kept_slabs(g->kept, g->made.program))
+        g->resumes = false;
+    return WEFT_OK;
+}
+
+weft_status weft_session__create_kept(weft_session *s)
+{
+    weft_generation *g = s->now;
+    if (!g->need.program || g->kept) return WEFT_OK;
+    return weft_kept_create(g->comm, &g->need, &g->kept);
+}
+
+void weft_session__describe_kept(weft_session *s)
+{
+    weft_generation *g = s->now;
+    int64_t          at[WEFT_KEPT_MAX_SLAB];
+    if (!g->kept) return;
+    for (int i = 0; i < g->made.program->n_slab && i < WEFT_KEPT_MAX_SLAB; i++)
+        at[i] = weft_runner_slab_at(g->runner, i);
+    weft_kept_describe(g->kept, g->comm, &g->need, at);
+    if (s->started) weft_session__keep_card(s);
 }
 
 /* ---- catching up ---- */
@@ -75,32 +199,63 @@ static int64_t find_newest(weft_comm_shm_slot *slot)
     return newest;
 }
 
-static void fill_card(const weft_session *s, progress_card *c)
+static void fill_words(const weft_session *s, progress_words *w)
 {
-    weft_comm_shm_slot *slot = slot_of(s);
-    *c                       = (progress_card){.started = s->started, .state_step = -1};
-    if (slot) c->state_step = find_newest(slot);
-    if (!s->started) return;
-    if (!slot && s->state) c->state_step = weft_state_step(s->state);
-    c->first_step  = s->r.first_step;
-    c->steps       = s->r.steps;
-    c->saved_step  = s->out.saved_step;
-    c->micro_batch = s->job.micro_batch;
-    c->lanes       = s->job.lanes;
-    c->row         = s->row;
-    c->row.load    = NULL;
-    if (c->row.n_load > MAX_LOAD) c->row.n_load = 0;
-    for (int i = 0; i < c->row.n_load; i++) c->load[i] = s->row.load[i];
-    snprintf(c->reduction, sizeof c->reduction, "%s", s->job.reduction);
-    snprintf(c->folder, sizeof c->folder, "%s", s->out.folder);
+    weft_comm_shm_slot   *slot = slot_of(s);
+    const weft_kept      *kept = weft_kept_find(s->now->comm);
+    const weft_kept_card *card;
+    memset(w, 0, sizeof *w);
+    w->known = s->started || kept;
+    if (slot) {
+        w->state_step = find_newest(slot);
+        w->arrived    = atomic_load(&slot->arrived);
+        w->passed     = atomic_load(&slot->passed);
+        w->norm       = atomic_load(&slot->norm);
+    } else {
+        w->state_step = s->started && s->state ? weft_state_step(s->state) : -1;
+        w->arrived = w->passed = w->state_step;
+    }
+    card = weft_kept_find_card(kept, w->arrived);
+    if (card) w->skipped = card->row.skipped;
+}
+
+/* The newest step that is committed (tests/model/vote.pml): a rank has passed it.  Where one has
+ * left nothing, it may have passed the next one, if all others have arrived there. */
+static int64_t find_committed(const progress_words *w, int n)
+{
+    int64_t c    = -1;
+    bool    lost = false, next = true;
+    int     any = -1;
+    for (int r = 0; r < n; r++)
+        if (w[r].passed > c) c = w[r].passed;
+    for (int r = 0; r < n; r++) {
+        lost = lost || !w[r].known;
+        if (!w[r].known) continue;
+        if (any < 0) any = r;
+        next = next && w[r].arrived == c + 1 && w[r].norm == w[any].norm;
+    }
+    return lost && any >= 0 && next ? c + 1 : c;
+}
+
+/* Of that step, where this rank has it; else of the newest that it has. */
+static void find_card(const weft_session *s, int64_t step, weft_kept_card *out)
+{
+    const weft_kept      *kept = weft_kept_find(s->now->comm);
+    const weft_kept_card *card = weft_kept_find_card(kept, step);
+    *out                       = (weft_kept_card){0};
+    if (s->started && (s->r.steps == step || !card))
+        fill_card(s, &s->row, s->r.steps, out);
+    else if (card || (card = weft_kept_newest(kept)))
+        *out = *card;
 }
 
 /* What peers say is checked like the bytes of a file. */
-static weft_status check_card(const progress_card *c, int rank)
+static weft_status check_card(const weft_kept_card *c, int rank)
 {
     if (memchr(c->folder, 0, sizeof c->folder) &&
         memchr(c->reduction, 0, sizeof c->reduction) && c->row.n_load >= 0 &&
-        c->row.n_load <= MAX_LOAD && c->first_step >= 0 && c->steps >= c->first_step &&
+        c->row.n_load <= WEFT_KEPT_MAX_LOAD && c->first_step >= 0 &&
+        c->steps >= c->first_step &&
         (!c->started || (c->micro_batch > 0 && c->lanes > 0)))
         return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sent a progress record that is out of range",
@@ -108,7 +263,7 @@ static weft_status check_card(const progress_card *c, int rank)
 }
 
 /* The row of the newest step, with its loads, in memory of the session. */
-static weft_status take_row(weft_session *s, const progress_card *c)
+static weft_status take_row(weft_session *s, const weft_kept_card *c)
 {
     s->row      = c->row;
     s->row.load = NULL;
@@ -120,7 +275,7 @@ static weft_status take_row(weft_session *s, const progress_card *c)
     return WEFT_OK;
 }
 
-static weft_status take_over(weft_session *s, const progress_card *c)
+static weft_status take_over(weft_session *s, const weft_kept_card *c)
 {
     s->r.first_step          = c->first_step;
     s->job.micro_batch       = c->micro_batch;
@@ -134,29 +289,31 @@ static weft_status take_over(weft_session *s, const progress_card *c)
     return WEFT_OK;
 }
 
-/* A survivor whose state is the newest, if one has any; else any survivor.  -1: all ranks are
- * new. */
-static int find_leader(const progress_card *card, int n)
+/* A rank that has the card of that step, if one has it; else the newest.  -1: all ranks are new. */
+static int find_leader(const weft_kept_card *card, int n, int64_t step)
 {
     int best = -1;
-    for (int r = 0; r < n; r++)
-        if (card[r].started && (best < 0 || card[r].state_step > card[best].state_step))
-            best = r;
+    for (int r = 0; r < n; r++) {
+        if (!card[r].started) continue;
+        if (card[r].steps == step) return r;
+        if (best < 0 || card[r].steps > card[best].steps) best = r;
+    }
     return best;
 }
 
-static weft_status compare_cards(weft_session *s, const progress_card *card)
+static weft_status compare_cards(weft_session *s, const weft_kept_card *card,
+                                 int64_t step)
 {
     weft_generation *g = s->now;
     int              n = g->comm->world;
     for (int r = 0; r < n; r++) WEFT_TRY(check_card(&card[r], r));
-    g->leader = find_leader(card, n);
+    g->leader = find_leader(card, n, step);
     if (g->leader < 0) return WEFT_OK;
-    const progress_card *c = &card[g->leader];
-    g->continues           = true;
-    g->step                = c->state_step; /* a slot whose rank is new is no further */
+    const weft_kept_card *c = &card[g->leader];
+    g->continues            = true;
+    g->step                 = c->steps == step ? step : -1;
     for (int r = 0; r < n; r++)
-        if (card[r].saved_step > s->out.saved_step)
+        if (card[r].started && card[r].saved_step > s->out.saved_step)
             s->out.saved_step = card[r].saved_step;
     if (!s->started) WEFT_TRY(take_over(s, c));
     bool same      = s->row.step == c->row.step && s->r.steps == c->steps;
@@ -169,16 +326,42 @@ static weft_status compare_cards(weft_session *s, const progress_card *card)
     return take_row(s, c);
 }
 
+/* Is its memory as after the step?  One without an update leaves it as it was. */
+static bool is_whole(const progress_words *w, int64_t step)
+{
+    return w->state_step == step ||
+           (w->skipped && w->arrived == step && w->state_step == step - 1);
+}
+
+static void compare_own(weft_session *s, const progress_words *w)
+{
+    weft_generation      *g    = s->now;
+    weft_comm_shm_slot   *slot = slot_of(s);
+    const progress_words *mine = &w[g->comm->rank];
+    if (!slot || g->step < 0) return;
+    for (int r = 0; r < g->comm->world; r++)
+        if (w[r].arrived == g->step && !is_whole(&w[r], g->step)) g->unfinished = true;
+    g->resumes = mine->arrived == g->step && !is_whole(mine, g->step);
+    if (mine->state_step != g->step && is_whole(mine, g->step))
+        atomic_store(&slot->state.step, g->step);
+}
+
 weft_status weft_session__catch_up(weft_session *s)
 {
     weft_generation *g = s->now;
-    progress_card    own, *all;
+    progress_words   mine, *words;
+    weft_kept_card   own, *card;
     if (!agent_of(s) || !g->comm) return WEFT_OK;
-    fill_card(s, &own);
-    all = WEFT_ARENA_ARRAY(g->arena, progress_card, g->comm->world);
+    fill_words(s, &mine);
+    words = WEFT_ARENA_ARRAY(g->arena, progress_words, g->comm->world);
+    card  = WEFT_ARENA_ARRAY(g->arena, weft_kept_card, g->comm->world);
     WEFT_TRY(weft_arena_status(g->arena));
-    WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
-    WEFT_TRY(compare_cards(s, all));
+    WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, words));
+    int64_t step = find_committed(words, g->comm->world);
+    find_card(s, step, &own);
+    WEFT_TRY(weft_session__gather(s, &own, sizeof own, card));
+    WEFT_TRY(compare_cards(s, card, step));
+    compare_own(s, words);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_CONNECTED);
     return WEFT_OK;
 }
@@ -224,6 +407,17 @@ static weft_status read_plan(weft_session *s, const weft_text *t)
     return weft_session__take_cut(&s->job, g->plan);
 }
 
+/* The leader's: as it has it, or as the process before it has left it. */
+static weft_status print_plan(const weft_session *s, weft_text *t)
+{
+    const weft_kept *kept = weft_kept_find(s->now->comm);
+    int64_t          n    = 0;
+    const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
+    if (s->kept.plan) return weft_plan_print(s->kept.plan, t);
+    weft_text_put(t, text, (size_t)n);
+    return weft_text_status(t);
+}
+
 weft_status weft_session__take_plan(weft_session *s)
 {
     weft_generation *g     = s->now;
@@ -232,8 +426,7 @@ weft_status weft_session__take_plan(weft_session *s)
     weft_status      st    = WEFT_OK;
     WEFT_TRY(weft_session__find_seq(&s->job));
     WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
-    if (g->comm->rank == g->leader && s->kept.plan)
-        WEFT_GO(weft_plan_print(s->kept.plan, &t));
+    if (g->comm->rank == g->leader) WEFT_GO(print_plan(s, &t));
     WEFT_GO(open_leader_group(s, &group));
     WEFT_GO(broadcast_plan(s, group, &t));
     WEFT_GO(weft_session__outcome(s, read_plan(s, &t)));
@@ -278,23 +471,86 @@ static weft_status run_move(weft_mover *m)
     return st;
 }
 
-static void set_step(const weft_session *s, weft_state *to, int64_t step)
+/* How far a rank is with the updates of the step that is continued. */
+typedef struct update_words {
+    int32_t whole;   /* all of its state is after the step */
+    int32_t ended;   /* but for what it gathers */
+    int32_t gathers; /* it has such */
+    int32_t can;     /* and can gather it again */
+} update_words;
+
+/* Out of its gradients and its journal.  What is left of it is in memory, also if this process is
+ * lost. */
+static void resume_updates(weft_session *s, update_words *w)
 {
-    weft_comm_shm_slot *slot = slot_of(s);
-    if (slot) atomic_store(&slot->state.step, step);
-    weft_state_set_step(to, step);
+    weft_generation *g = s->now;
+    weft_exec       *e = weft_runner_exec(g->runner);
+    weft_session__note_passed(s, g->step);
+    w->ended = weft_exec_resume(e, g->step - 1) == WEFT_OK;
+    if (!w->ended) forget_memory(s, s->state);
+    if (!w->ended)
+        weft_say_warn(&s->say, "step %lld: its updates cannot be ended: %s",
+                      (long long)g->step, weft_error_text());
+    else if (s->row.step == g->step && !s->row.n_load)
+        (void)weft_session__read_loads(s, &s->row);
+    weft_runner_clear_work(g->runner);
+}
+
+static weft_status end_gathers(weft_session *s, update_words *mine)
+{
+    weft_generation *g   = s->now;
+    int              n   = 0;
+    bool             all = true, can = true, some = false;
+    update_words    *of = WEFT_ARENA_ARRAY(g->arena, update_words, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    WEFT_TRY(weft_session__gather(s, mine, sizeof *mine, of));
+    for (int r = 0; r < g->comm->world; r++) {
+        all  = all && (of[r].whole || of[r].ended);
+        can  = can && (of[r].can || !of[r].gathers);
+        some = some || (of[r].gathers && !of[r].whole);
+        n += of[r].ended;
+    }
+    if (n)
+        weft_say_info(&s->say, "step %lld: the updates of %d of %d ranks are ended",
+                      (long long)g->step, n, g->comm->world);
+    if (all && can && some)
+        WEFT_TRY(weft_exec_gather_again(weft_runner_exec(g->runner), g->step - 1));
+    if (mine->ended && ((all && can) || !mine->gathers)) mine->whole = true;
+    return WEFT_OK;
+}
+
+/* What slots have of the step; then they may change. */
+static weft_status look_at_slots(weft_session *s)
+{
+    weft_generation *g = s->now;
+    WEFT_TRY(weft_kept_states_open(g->comm, s->device, g->step, &g->from));
+    return weft_session__meet(s);
+}
+
+weft_status weft_session__end_updates(weft_session *s)
+{
+    weft_generation *g = s->now;
+    weft_exec       *e = weft_runner_exec(g->runner);
+    update_words     w = {.whole   = weft_state_step(s->state) == g->step,
+                          .gathers = weft_exec_gathers(e),
+                          .can     = weft_exec_can_gather_again(e)};
+    if (g->resumes) resume_updates(s, &w);
+    WEFT_TRY(end_gathers(s, &w));
+    if (w.whole)
+        mark_memory(s, s->state, g->step);
+    else
+        forget_memory(s, s->state);
+    WEFT_TRY(weft_session__meet(s)); /* all are as far as they come alone */
+    WEFT_TRY(look_at_slots(s));
+    return weft_session__find_state(s, s->state);
 }
 
 weft_status weft_session__open_kept(weft_session *s, weft_state **out)
 {
-    weft_generation *g    = s->now;
-    int64_t          step = g->continues ? g->step : -1;
-    weft_program_state_reserve(g->comm, step);
-    if (g->continues) {
-        WEFT_TRY(weft_kept_states_open(g->comm, s->device, step, &g->from));
-        WEFT_TRY(weft_session__meet(s)); /* all have looked: slots may change */
-    }
-    return weft_program_state_open_kept(&g->made, g->comm, s->device, out);
+    weft_generation *g = s->now;
+    weft_program_state_reserve(g->comm, g->continues ? g->step : -1, g->resumes);
+    if (g->continues && !g->unfinished) WEFT_TRY(look_at_slots(s));
+    return weft_program_state_open_kept(&g->made, g->comm, s->device, g->resumes, out);
 }
 
 /* Out of the memory of all slots, by copies: what this rank has already stays where it is. */
@@ -347,7 +603,10 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
     weft_generation *g = s->now;
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_BUILT);
     WEFT_TRY(slot_of(s) ? find_kept(s, to) : find_sent(s, to));
-    set_step(s, to, g->restores ? -1 : g->step);
+    if (g->restores)
+        forget_memory(s, to);
+    else
+        mark_memory(s, to, g->step);
     if (g->restores) WEFT_TRY(weft_state_zero(to)); /* optimizer states begin so */
     if (!slot_of(s)) return WEFT_OK;
     WEFT_TRY(weft_session__meet(s)); /* all have theirs */

@@ -154,6 +154,11 @@ weft_state *weft_runner_state(const weft_runner *r)
     return r->o.state ? r->o.state : r->own;
 }
 
+weft_exec *weft_runner_exec(const weft_runner *r)
+{
+    return r->exec;
+}
+
 static bool is_state(const weft_runner *r, int slab)
 {
     return weft_slab_kind_is_state(r->o.made->program->slab[slab].kind);
@@ -173,10 +178,14 @@ static weft_status make_slabs(weft_runner *r)
     const weft_program *p = r->o.made->program;
     if (!r->o.state)
         WEFT_TRY(weft_program_state_create(r->o.made, r->o.comm, r->o.device, &r->own));
+    for (int i = 0; i < p->n_slab && r->o.resumes; i++) /* before anything is new */
+        if (r->o.slab_at[i] >= 0)
+            WEFT_TRY(weft_program_slab_adopt(p, i, r->o.comm, r->o.device,
+                                             r->o.slab_at[i], &r->slab[i]));
     for (int i = 0; i < p->n_slab; i++)
         if (is_state(r, i))
             r->slab[i] = *find_state_memory(r, i);
-        else
+        else if (!r->slab[i].address)
             WEFT_TRY(weft_program_slab_share(p, i, r->o.comm, r->o.device, &r->slab[i]));
     return weft_exec_alloc_slabs(p, r->o.device, r->slab);
 }
@@ -215,6 +224,8 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
                            .read        = read_inputs,
                            .commit      = o->commit ? call_commit : NULL,
                            .user        = r,
+                           .journal     = o->journal,
+                           .resumes     = o->resumes,
                            .trace       = o->trace};
     for (int k = 0; o->gpu_comm && k < WEFT_EXEC_MAX_BACKEND; k++)
         e.device_comm[k] = o->gpu_comm[k];
@@ -235,6 +246,20 @@ void weft_runner_destroy(weft_runner *r)
     free(r->sample[1]);
     free(r->slab);
     free(r);
+}
+
+int64_t weft_runner_slab_at(const weft_runner *r, int i)
+{
+    return is_state(r, i) || r->slab[i].bytes < 1
+               ? -1
+               : weft_program_slab_find(r->o.comm, &r->slab[i]);
+}
+
+void weft_runner_clear_work(weft_runner *r)
+{
+    for (int i = 0; i < r->o.made->program->n_slab; i++)
+        if (!is_state(r, i) && r->slab[i].space == WEFT_SPACE_SHARED)
+            memset(r->slab[i].address, 0, (size_t)r->slab[i].bytes);
 }
 
 weft_runner_memory weft_runner_mem(const weft_runner *r)

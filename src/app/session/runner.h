@@ -28,12 +28,18 @@ typedef struct weft_runner_options {
     /* called at the commit point of a step; NULL: no step is held back */
     weft_exec_commit_fn commit;
     void               *commit_arg;
+    /* weft_exec_options.journal; resumes: slab_at says where an earlier generation has left each
+     * slab of the program that is not of the state */
+    void          *journal;
+    bool           resumes;
+    const int64_t *slab_at;
     int trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
 } weft_runner_options;
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);
 void        weft_runner_destroy(weft_runner *r); /* accepts NULL */
 weft_state *weft_runner_state(const weft_runner *r);
+weft_exec  *weft_runner_exec(const weft_runner *r);
 
 /* Scalars that go in and out once a step; what the program does not bind is left alone, or 0.  A
  * device that fails makes the next step fail, or gives NaN. */
@@ -62,6 +68,10 @@ void weft_runner_keep_numbers(weft_runner *r);
 bool weft_runner_sent_other(weft_runner *r);
 /* What became of the state in the last step. */
 weft_exec_progress weft_runner_progress(const weft_runner *r);
+/* Where slab i of the program is in the memory that ranks share; -1: it is elsewhere. */
+int64_t weft_runner_slab_at(const weft_runner *r, int i);
+/* Zeroes what is not of the state, as it is in a new runner; after weft_exec_resume(). */
+void weft_runner_clear_work(weft_runner *r);
 
 /* Memory of its own: slabs (the state's only where none was given), scratch, tables.  What comm
  * holds is not counted. */

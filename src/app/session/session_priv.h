@@ -12,6 +12,7 @@
 #include "session/device.h"
 #include "session/events.h"
 #include "session/kept_state.h"
+#include "session/kept.h"
 #include "session/metrics.h"
 #include "session/runner.h"
 #include "session/say.h"
@@ -60,18 +61,22 @@ typedef struct weft_generation {
     weft_device_comm *gpu_comm[WEFT_EXEC_MAX_BACKEND];
     bool              refused; /* by all ranks, with the same message: no abort is sent */
     /* After a lost rank (recover.c): */
-    bool       continues; /* some rank had started: this generation goes on from there */
-    bool       restores;  /* nobody holds all of the state: from a checkpoint */
-    int        leader;    /* a rank that had started and has the newest state */
-    int64_t    step;      /* of that state; -1: it has none */
+    bool    continues;     /* some rank had started: this generation goes on from there */
+    bool    restores;      /* nobody holds all of the state: from a checkpoint */
+    int     leader;        /* a rank that had started and has the newest state */
+    int64_t step;          /* of that state; -1: it has none */
     weft_kept_states from; /* what slots have of that step, while the state is opened */
-    weft_plan *plan;      /* NULL: one rank */
-    double     predicted_s; /* of a step, with that plan; 0: nothing predicts it */
-    weft_compiled made;     /* this rank's program, of the training */
-    weft_runner  *runner;
-    bool          keeps_state; /* the state stays where the session has it */
-    weft_holders *holders;     /* who holds what of the state; NULL: all is here */
-    weft_gather  *gather;      /* all of it at rank 0, for files */
+    bool             unfinished; /* some rank's updates of it are to be ended */
+    bool             resumes;    /* this rank's updates of that step are to be ended */
+    weft_kept       *kept;       /* in the agent's memory; NULL: there is no agent */
+    weft_kept_need   need;
+    weft_plan       *plan;        /* NULL: one rank */
+    double           predicted_s; /* of a step, with that plan; 0: nothing predicts it */
+    weft_compiled    made;        /* this rank's program, of the training */
+    weft_runner     *runner;
+    bool             keeps_state; /* the state stays where the session has it */
+    weft_holders    *holders;     /* who holds what of the state; NULL: all is here */
+    weft_gather     *gather;      /* all of it at rank 0, for files */
     /* in pinned memory, for checkpoints; NULL: none yet (state_copy.c) */
     weft_state *copy;
     /* do all ranks see the output folder?  0: not asked yet, 1: yes, -1: no */
@@ -196,6 +201,8 @@ typedef struct weft_session {
     weft_session__times  times;
     weft_session__status status;
     weft_metrics_row     row; /* of the last step; step 0: there is none in this run */
+    weft_metrics_row     running;   /* of the step that runs, so far */
+    double               running_s; /* when it began */
     float              *load; /* of each layer with experts, for the row; NULL: not yet */
     bool                row_written; /* by this rank */
     bool                over;        /* there is no further membership */
@@ -229,11 +236,25 @@ weft_status weft_session__catch_up(weft_session *s);
 /* Of one that goes on: the plan, in the place of a decision; the state; the rest, when the program
  * has its memory. */
 weft_status weft_session__take_plan(weft_session *s);
+/* What this rank's slot has beside the state: adopt before anything is allocated there, create
+ * after the state, where there was nothing. */
+weft_status weft_session__adopt_kept(weft_session *s);
+weft_status weft_session__create_kept(weft_session *s);
+void        weft_session__describe_kept(weft_session *s);
+void        weft_session__keep_card(weft_session *s); /* of the last step */
+/* Ends updates that were broken off, gathers what ranks did not; then all ranks find the state
+ * where it is whole. */
+weft_status weft_session__end_updates(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
 /* The program's state in the memory of an agent, after what slots have was looked at. */
 weft_status weft_session__open_kept(weft_session *s, weft_state **out);
 /* The step after which the state is whole; -1: of none, from now on. */
-void        weft_session__mark_state(weft_session *s, int64_t step);
+void weft_session__mark_state(weft_session *s, int64_t step);
+/* This rank has all that the updates of the running step need; has passed its vote; or it was held
+ * back. */
+void        weft_session__note_arrival(weft_session *s, double loss, double norm);
+void        weft_session__note_passed(const weft_session *s, int64_t step);
+void        weft_session__note_held(const weft_session *s, int64_t step);
 weft_status weft_session__continue(weft_session *s);
 /* report.c: to the agent, where there is one; decided: "continue", "retry", "end". */
 void weft_session__report(const weft_session *s, const char *cause, const char *decided,

@@ -15,6 +15,8 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
     row->lr      = weft_job_lr(&s->job, row->step);
     row->skipped = row->labels == 0;
     row->loss = row->grad_norm = 0;
+    s->running                 = *row;
+    s->running_s               = begin;
     if (!row->skipped) {
         weft_runner_put(s->now->runner, "lr", row->lr);
         weft_runner_put(s->now->runner, "step", (double)row->step);
@@ -129,6 +131,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
         s->r.grad_norm = row.grad_norm;
         s->row         = row;
         s->row_written = false;
+        weft_session__keep_card(s);
         weft_session__tell_agent(s, WEFT_MEMBERSHIP_COMMITTED);
         WEFT_TRY(finish_step(s));
         if (s->ending == WEFT_ENDING_MEMBERSHIP && step == s->job.steps) break;

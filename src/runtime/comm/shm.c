@@ -18,7 +18,7 @@
 #define MOST_VM (INT64_C(1) << 45)           /* of 2^47 that a process can map */
 
 enum {
-    VERSION = 5
+    VERSION = 6
 };
 
 struct weft_comm_shm {
@@ -78,9 +78,7 @@ static weft_status fill(weft_comm_shm *w, int world)
     WEFT_TRY(weft_comm__shm_init_mutex(&w->head->lock));
     for (int r = 0; r < world; r++) {
         WEFT_TRY(weft_comm__shm_init_mutex(&w->rank[r].alive));
-        atomic_store(&w->rank[r].slot.state.step, -1);
-        for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
-            atomic_store(&w->rank[r].slot.older[k].step, -1);
+        weft_comm_shm_distrust(&w->rank[r].slot);
     }
     return WEFT_OK;
 }
@@ -333,6 +331,15 @@ static weft_status join(shm_end *e, int fd, int kept, int rank)
 void weft_comm_shm_hold(weft_comm_shm *w, bool on)
 {
     atomic_store(&w->head->held, on);
+}
+
+void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
+{
+    atomic_store(&slot->state.step, -1);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) atomic_store(&slot->older[k].step, -1);
+    atomic_store(&slot->arrived, -1);
+    atomic_store(&slot->passed, -1);
+    atomic_store(&slot->record_bytes, 0);
 }
 
 weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank)

@@ -64,7 +64,17 @@ typedef struct weft_comm_shm_slot {
     /* Its state, where slabs outlive ranks; and those of other layouts that it is moved from, until
      * all ranks have theirs. */
     weft_comm_shm_held state, older[WEFT_COMM_SHM_OLDER];
+    /* The newest steps at whose commit point it has been with all that its updates need, and that
+     * it has passed; the bits of the gradient norm of the first. */
+    _Atomic int64_t  arrived, passed;
+    _Atomic uint32_t norm;
+    /* Where in the slab it has what the process after it needs beside the state; 0 bytes: it has
+     * nothing. */
+    _Atomic int64_t record_at, record_bytes;
 } weft_comm_shm_slot;
+
+/* What the rank has written is not trusted: its memory is that of a new one. */
+void weft_comm_shm_distrust(weft_comm_shm_slot *slot);
 
 /* The launcher's view, and the same in the rank, which stays mapped as long as the process lives.
  * WEFT_ERR_ARG: fd is no such memory. */

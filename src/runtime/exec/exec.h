@@ -156,6 +156,7 @@ weft_status weft_exec_resume(weft_exec *e, int64_t step);
 /* After updates that some rank made alone, all ranks together: what is gathered from other ranks
  * after the commit point is gathered once more.  WEFT_ERR_ARG: there is no journal, or what it
  * gathers is not in the state alone (can: asks before). */
+bool        weft_exec_gathers(const weft_exec *e); /* there is something to gather then */
 bool        weft_exec_can_gather_again(const weft_exec *e);
 weft_status weft_exec_gather_again(weft_exec *e, int64_t step);
 

@@ -147,19 +147,23 @@ static void place_streams(weft_exec *e, weft_exec__journal *j)
     }
 }
 
-/* Done chunks of an earlier exec are those of steps that may be run again. */
-static void clear_journal(weft_exec *e, weft_exec__journal *j, int64_t bytes)
+/* Chunks that are done, of steps that may be run again. */
+static void clear_chunks(const weft_exec *e, weft_exec__journal *j)
 {
-    journal_head *h = j->head;
-    atomic_store(&h->step, -1);
     for (int k = 0; k < e->n_stream; k++) {
         stream_journal *s = &j->stream[k];
         if (!s->n_thread) continue;
         memset((void *)s->done, 0, (size_t)((char *)s->undo - (char *)s->done));
         for (int t = 0; t < s->n_thread; t++) atomic_store(&s->undo[t].tag, 0);
     }
-    h->bytes = (uint64_t)bytes;
-    h->magic = MAGIC;
+}
+
+static void clear_journal(const weft_exec *e, weft_exec__journal *j, int64_t bytes)
+{
+    atomic_store(&j->head->step, -1);
+    clear_chunks(e, j);
+    j->head->bytes = (uint64_t)bytes;
+    j->head->magic = MAGIC;
 }
 
 static weft_status find_late(weft_exec *e, weft_exec__journal *j);
@@ -440,6 +444,7 @@ weft_status weft_exec_resume(weft_exec *e, int64_t step)
     e->alone = true;
     if (st == WEFT_OK) st = weft_exec__fire_rest(e, step);
     e->alone = false;
+    if (st == WEFT_OK) clear_chunks(e, e->journal); /* positions say that all is done */
     for (int k = 0; k < e->n_stream; k++) {
         e->stream[k].step = e->stream[k].at = e->stream[k].instr = 0;
         e->journal->stream[k].at                                 = -1;
@@ -530,6 +535,13 @@ static bool is_gathered_again(const weft_exec__instr *x)
     if (!weft_exec__is_gather(x->i)) return is_copy(x->i) && takes_late(j, x->i);
     weft_exec__take_own_share(x);
     return true;
+}
+
+bool weft_exec_gathers(const weft_exec *e)
+{
+    for (int b = 0; e->journal && b < e->p->n_buffer; b++)
+        if (e->journal->late[b]) return true;
+    return false;
 }
 
 bool weft_exec_can_gather_again(const weft_exec *e)

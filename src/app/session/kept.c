@@ -1,0 +1,152 @@
+#include "session/kept.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "comm/hosts.h"
+#include "comm/shm.h"
+
+#define MAGIC UINT64_C(0x3174706b74666577) /* "weftkpt1" */
+
+enum {
+    ALIGN = 4096
+};
+
+struct weft_kept {
+    uint64_t        magic;
+    int64_t         bytes; /* of all */
+    int64_t         plan_at, plan_bytes, journal_at, journal_bytes;
+    int32_t         n_slab;
+    int64_t         slab_at[WEFT_KEPT_MAX_SLAB], slab_bytes[WEFT_KEPT_MAX_SLAB];
+    _Atomic int64_t valid[2]; /* 1 + the step of the card; 0: it is not there */
+    weft_kept_card  card[2];  /* of even and of odd steps */
+};
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Sizes and places alone. */
+static weft_kept lay_out(const weft_kept_need *need)
+{
+    weft_kept k     = {.magic = MAGIC, .plan_bytes = need->plan_bytes};
+    k.plan_at       = round_up(sizeof k);
+    k.journal_at    = k.plan_at + round_up(need->plan_bytes);
+    k.journal_bytes = weft_exec_journal_bytes(need->program, need->n_thread);
+    k.bytes         = k.journal_at + round_up(k.journal_bytes);
+    return k;
+}
+
+/* ---- reading ---- */
+
+const weft_kept *weft_kept_find(weft_comm *comm)
+{
+    weft_comm          *end  = weft_comm_shared_end(comm);
+    weft_comm_shm_slot *slot = end ? weft_comm_shm_kept_slot(end) : NULL;
+    int64_t             n    = slot ? atomic_load(&slot->record_bytes) : 0;
+    if (n < (int64_t)sizeof(weft_kept)) return NULL;
+    const weft_kept *k = weft_comm_shm_at(end, end->rank, atomic_load(&slot->record_at));
+    return k && k->magic == MAGIC && k->bytes == n && k->plan_bytes >= 0 &&
+                   k->plan_bytes <= n - k->plan_at
+               ? k
+               : NULL;
+}
+
+const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step)
+{
+    int i = (int)(step & 1);
+    return k && step >= 0 && atomic_load(&k->valid[i]) == step + 1 ? &k->card[i] : NULL;
+}
+
+const weft_kept_card *weft_kept_newest(const weft_kept *k)
+{
+    if (!k) return NULL;
+    int64_t a = atomic_load(&k->valid[0]), b = atomic_load(&k->valid[1]);
+    return weft_kept_find_card(k, (a > b ? a : b) - 1);
+}
+
+const char *weft_kept_plan(const weft_kept *k, int64_t *bytes)
+{
+    *bytes = k->plan_bytes;
+    return (const char *)k + k->plan_at;
+}
+
+const int64_t *weft_kept_slabs(const weft_kept *k, const weft_program *p)
+{
+    if (k->n_slab != p->n_slab) return NULL;
+    for (int i = 0; i < p->n_slab; i++)
+        if (k->slab_at[i] >= 0 && k->slab_bytes[i] != p->slab[i].bytes) return NULL;
+    return k->slab_at;
+}
+
+void *weft_kept_journal(weft_kept *k)
+{
+    return (char *)k + k->journal_at;
+}
+
+/* ---- writing ---- */
+
+bool weft_kept_adopt(weft_comm *comm, const weft_kept_need *need, weft_kept **out)
+{
+    const weft_kept *there = weft_kept_find(comm);
+    weft_kept        want  = lay_out(need);
+    weft_comm       *end   = weft_comm_shared_end(comm);
+    void            *p;
+    if (!there || there->bytes != want.bytes || there->plan_at != want.plan_at ||
+        there->journal_at != want.journal_at ||
+        there->journal_bytes != want.journal_bytes)
+        return false;
+    int64_t at = atomic_load(&weft_comm_shm_kept_slot(end)->record_at);
+    if (weft_comm_shm_adopt(end, at, want.bytes, &p) != WEFT_OK) return false;
+    *out = p;
+    return true;
+}
+
+weft_status weft_kept_create(weft_comm *comm, const weft_kept_need *need, weft_kept **out)
+{
+    weft_comm *end = weft_comm_shared_end(comm);
+    weft_kept  k   = lay_out(need);
+    void      *p;
+    atomic_store(&weft_comm_shm_kept_slot(end)->record_bytes, 0);
+    WEFT_TRY(weft_comm_shm_alloc(end, k.bytes, &p));
+    memcpy(p, &k, sizeof k);
+    *out = p;
+    return WEFT_OK;
+}
+
+void weft_kept_close(weft_comm *comm, weft_kept *k)
+{
+    if (k) weft_comm_shm_free(weft_comm_shared_end(comm), k);
+}
+
+void weft_kept_describe(weft_kept *k, weft_comm *comm, const weft_kept_need *need,
+                        const int64_t *slab_at)
+{
+    weft_comm          *end  = weft_comm_shared_end(comm);
+    weft_comm_shm_slot *slot = weft_comm_shm_kept_slot(end);
+    const weft_program *p    = need->program;
+    int64_t             at   = 0;
+    k->n_slab                = p->n_slab <= WEFT_KEPT_MAX_SLAB ? p->n_slab : 0;
+    for (int i = 0; i < k->n_slab; i++) {
+        k->slab_at[i]    = slab_at[i];
+        k->slab_bytes[i] = p->slab[i].bytes;
+    }
+    k->plan_bytes = need->plan_bytes;
+    if (need->plan_bytes)
+        memcpy((char *)k + k->plan_at, need->plan, (size_t)need->plan_bytes);
+    (void)weft_comm_shm_find(end, k, &at);
+    atomic_store(&slot->record_at, at);
+    atomic_store(&slot->record_bytes, k->bytes);
+}
+
+void weft_kept_put_card(weft_kept *k, const weft_kept_card *c)
+{
+    int i = (int)(c->steps & 1);
+    atomic_store(&k->valid[i], 0);
+    if (atomic_load(&k->valid[!i]) > c->steps + 1) /* all went back */
+        atomic_store(&k->valid[!i], 0);
+    memcpy(&k->card[i], c, sizeof *c);
+    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store(&k->valid[i], c->steps + 1);
+}

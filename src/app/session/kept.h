@@ -1,0 +1,62 @@
+/* What a rank leaves in the agent's memory, beside its state, for the process that takes its place:
+ * how far the job is (a card of each of the last two steps), the plan, where its work memory is,
+ * and the journal of its updates (exec.h).
+ *
+ * (1) A card is there or it is not: one that is being written is not.
+ * (2) The card of a step is there before the rank brings the step to its vote. */
+#ifndef WEFT_SESSION_KEPT_H
+#define WEFT_SESSION_KEPT_H
+
+#include "comm/comm.h"
+#include "exec/exec.h"
+#include "session/metrics.h"
+
+enum {
+    WEFT_KEPT_MAX_LOAD =
+        256, /* layers with experts whose loads a new rank 0 writes again */
+    WEFT_KEPT_MAX_SLAB = 16
+};
+
+/* What the job has decided, and the row of its step `steps`. */
+typedef struct weft_kept_card {
+    int32_t          started; /* 0: of a rank that knows nothing */
+    int64_t          first_step, steps, saved_step;
+    int64_t          micro_batch, lanes;
+    char             reduction[16], folder[1024];
+    weft_metrics_row row; /* step 0: there is none; its loads are the next field */
+    float            load[WEFT_KEPT_MAX_LOAD];
+} weft_kept_card;
+
+typedef struct weft_kept weft_kept; /* in the agent's memory */
+
+/* This rank's, as an earlier generation has left it; NULL: there is none.  Reads only. */
+const weft_kept *weft_kept_find(weft_comm *comm);
+/* The card of a step; NULL: it is not there. */
+const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step);
+/* The newest. */
+const weft_kept_card *weft_kept_newest(const weft_kept *k);
+const char           *weft_kept_plan(const weft_kept *k, int64_t *bytes);
+
+typedef struct weft_kept_need {
+    const char         *plan; /* its text */
+    int64_t             plan_bytes;
+    const weft_program *program; /* of the training */
+    int                 n_thread;
+} weft_kept_need;
+/* The one that is there, where it is as large as that needs, and before anything is allocated in
+ * the rank's slab; false: there is none. */
+bool weft_kept_adopt(weft_comm *comm, const weft_kept_need *need, weft_kept **out);
+/* A new one; the slot is told when it is described. */
+weft_status weft_kept_create(weft_comm *comm, const weft_kept_need *need,
+                             weft_kept **out);
+void weft_kept_close(weft_comm *comm, weft_kept *k); /* accepts NULL; it stays there */
+
+void          *weft_kept_journal(weft_kept *k);
+const int64_t *weft_kept_slabs(const weft_kept *k, const weft_program *p);
+/* slab_at: where each slab of the program is (weft_runner_slab_at).  From now on a process can take
+ * this rank's place. */
+void weft_kept_describe(weft_kept *k, weft_comm *comm, const weft_kept_need *need,
+                        const int64_t *slab_at);
+void weft_kept_put_card(weft_kept *k, const weft_kept_card *c);
+
+#endif

@@ -1,0 +1,87 @@
+/* What a rank leaves for the process after it: cards that are there or not, a plan, places. */
+#include <string.h>
+
+#include "comm/membership.h"
+#include "comm/shm.h"
+#include "compile/compile.h"
+#include "session/kept.h"
+#include "support/test.h"
+
+static weft_comm *join_epoch(weft_comm_shm *kept, weft_comm_shm **epoch, uint32_t number)
+{
+    weft_comm *c;
+    assert_ok(weft_comm_shm_create(1, epoch));
+    weft_comm_shm_set_epoch(*epoch, number);
+    assert_ok(weft_comm_shm_join_kept(weft_comm_shm_fd(*epoch), weft_comm_shm_fd(kept), 0,
+                                      10, &c));
+    return c;
+}
+
+static void leave_epoch(weft_comm *c, weft_comm_shm *epoch)
+{
+    weft_comm_drop(c);
+    weft_comm_shm_destroy(epoch);
+}
+
+static void put_card(weft_kept *k, int64_t step, double loss)
+{
+    weft_kept_card c = {.started = 1, .steps = step, .row = {.step = step, .loss = loss}};
+    weft_kept_put_card(k, &c);
+}
+
+static void a_new_process_finds_it(void **state)
+{
+    weft_training     t;
+    weft_compiled     made = {0};
+    weft_compile_spec spec = weft_compile_spec_default("tiny256", 1, 8);
+    weft_comm_shm    *kept, *epoch;
+    weft_kept        *k;
+    int64_t           at[WEFT_KEPT_MAX_SLAB] = {0}, bytes;
+    (void)state;
+    assert_ok(weft_compile_training(&spec, &t));
+    assert_ok(weft_compile_program(&t, NULL, 0, &made));
+    weft_kept_need need = {
+        .plan = "a plan", .plan_bytes = 6, .program = made.program, .n_thread = 2};
+    assert_ok(weft_comm_shm_create(1, &kept));
+    weft_comm *c = join_epoch(kept, &epoch, 1);
+    assert_null(weft_kept_find(c));
+    assert_false(weft_kept_adopt(c, &need, &k));
+    assert_ok(weft_kept_create(c, &need, &k));
+    assert_null(weft_kept_find(c)); /* not described yet */
+    for (int i = 0; i < made.program->n_slab; i++) at[i] = 4096 * i;
+    weft_kept_describe(k, c, &need, at);
+    put_card(k, 6, 0.5);
+    put_card(k, 7, 0.25);
+    leave_epoch(c, epoch);
+
+    c                      = join_epoch(kept, &epoch, 2);
+    const weft_kept *there = weft_kept_find(c);
+    assert_non_null(there);
+    assert_memory_equal(weft_kept_plan(there, &bytes), "a plan", 6);
+    assert_int_equal(bytes, 6);
+    assert_true(weft_kept_find_card(there, 6)->row.loss == 0.5);
+    assert_int_equal(weft_kept_newest(there)->steps, 7);
+    assert_null(weft_kept_find_card(there, 8));
+    assert_int_equal(weft_kept_slabs(there, made.program)[1], 4096);
+    need.n_thread = 3; /* another journal */
+    assert_false(weft_kept_adopt(c, &need, &k));
+    need.n_thread = 2;
+    assert_true(weft_kept_adopt(c, &need, &k));
+    put_card(k, 4, 1); /* all went back: step 7 is no more */
+    assert_null(weft_kept_find_card(k, 7));
+    assert_int_equal(weft_kept_newest(k)->steps, 4);
+    weft_comm_shm_distrust(weft_comm_shm_slot_of(kept, 0));
+    assert_null(weft_kept_find(c));
+    leave_epoch(c, epoch);
+    weft_comm_shm_destroy(kept);
+    weft_compiled_fini(&made);
+    weft_training_fini(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_process_finds_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
