@@ -76,8 +76,8 @@ typedef struct weft_exec_options {
     /* weft_exec_journal_bytes() of memory that outlives this process, as the slabs do, or NULL.  On
      * devices in host memory only; steps are run one by one. */
     void *journal;
-    bool
-        resumes; /* it is that of an exec of the same program over the same slabs; else it is new */
+    /* it is that of an exec of the same program over the same slabs; else it is made new */
+    bool resumes;
 
     int trace; /* slices to keep a stream, the newest ones; 0: none */
     /* Emulation: instructions have seconds instead of kernels and readers, and perhaps messages
