@@ -5,6 +5,8 @@
 #include "support/ranks.h"
 #include "support/test.h"
 
+#include "graph/recompute.h"
+
 enum {
     SEQ   = 16,
     MICRO = 4
@@ -95,6 +97,45 @@ static void parts_take_less_memory(void **state)
     test_job_close(&j);
 }
 
+/* The buffer that the matmul of that name reads first, or writes (-1: there is none). */
+static int find_buffer(const weft_program *p, const char *name, bool written)
+{
+    for (int a = 0; a < p->n_actor; a++)
+        for (int k = 0; k < p->actor[a].n_instr; k++) {
+            const weft_instr *i = &p->actor[a].instr[k];
+            if (i->kind == WEFT_INSTR_COMPUTE && i->op == WEFT_OP_MATMUL &&
+                !strcmp(i->name, name))
+                return written ? i->out[0].buffer : i->in[0].buffer;
+        }
+    return -1;
+}
+
+/* With norms made again the head still has parts, the gradient of its operand lies over that, and
+ * the norm before it is made once. */
+static void recomputation_keeps_parts(void **state)
+{
+    (void)state;
+    test_job      j;
+    weft_graph   *g;
+    weft_program *p[2];
+    test_job_open(&j, "tiny256", (test_job_options){.seq = SEQ, .n_micro = 1, .rows = 2});
+    assert_ok(weft_graph_recompute(j.training.graph, WEFT_STRATEGY_SELECTIVE, &g));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(weft_partition_program(
+            i ? g : j.training.graph, NULL,
+            &(weft_partition_options){.n_micro = 1, .n_lane = 1, .head_rows = SEQ},
+            &p[i]));
+        assert_ok(weft_program_verify(p[i]));
+        assert_int_equal(count_losses(p[i]), 2);
+        int x = find_buffer(p[i], "logits", false);
+        assert_true(x >= 0);
+        assert_int_equal(x, find_buffer(p[i], "ln_f.d", true));
+    }
+    for (int i = 0; i < 2; i++) weft_program_destroy(p[i]);
+    weft_graph_destroy(g);
+    test_job_close(&j);
+}
+
 static void parts_train_like_all_rows(void **state)
 {
     static const head_plan  plan[]  = {{NULL, 2, 2, 0},
@@ -128,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_have_whole_rows),
+        cmocka_unit_test(recomputation_keeps_parts),
         cmocka_unit_test(parts_take_less_memory),
         cmocka_unit_test(parts_train_like_all_rows),
     };

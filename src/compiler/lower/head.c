@@ -5,7 +5,9 @@
  * logits in memory at a time:
  *
  *     for each part:  z = x[part] w';  loss[part], z = cross_entropy(z, labels[part]) and gradient
- *                     dx[part] = z w;  dw += z' x[part]
+ *                     dw += z' x[part];  dx[part] = z w
+ *
+ * Nobody else reads x[part] then, so that dx lies over x.
  *
  * All of it is written where the loss is, in the forward pass; dw is summed in the order of parts,
  * whose number depends on shapes alone. */
@@ -117,6 +119,21 @@ weft_status weft_lower__find_heads(weft_lower__pass *p)
         drop_gather(p, &h);
     }
     return WEFT_OK;
+}
+
+bool weft_lower__head_over(const weft_lower__pass *p, int loss)
+{
+    const weft_lower__head *h  = p->head[loss];
+    const weft_graph       *g  = p->g;
+    weft_vid                x  = g->node[h->logits].in[0];
+    weft_vid                dx = g->node[h->dx].out[0];
+    const weft_type        *a = &g->value[x].type, *b = &g->value[dx].type;
+    if (g->value[x].kind != WEFT_VALUE_NODE || p->loc[x].root != x || p->padded[x])
+        return false;
+    if (p->loc[dx].root >= 0 || p->padded[dx] || p->accum[dx] >= 0) return false;
+    if (p->piece && p->piece[g->value[x].node] != p->piece[loss]) return false;
+    return p->n_use[x] == 2 && a->dtype == b->dtype &&
+           weft_shape_equal(&a->shape, &b->shape);
 }
 
 weft_operand weft_lower__part(const weft_operand *o, int dim, int64_t n_part, int64_t k)

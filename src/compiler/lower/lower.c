@@ -376,19 +376,21 @@ static weft_status write_part_loss(writer *w, int node, const head_operands *o,
 
 static weft_status write_head(writer *w, int loss)
 {
-    const weft_lower__pass *p  = w->p;
+    weft_lower__pass       *p  = w->p;
     const weft_lower__head *h  = p->head[loss];
     weft_vid                dw = p->g->node[h->dw].out[0];
     head_operands           o;
+    if (weft_lower__head_over(p, loss))
+        p->loc[p->g->node[h->dx].out[0]] = p->loc[p->g->node[h->logits].in[0]];
     WEFT_TRY(find_head_operands(w, loss, &o));
     for (int64_t k = 0; k < h->n_part; k++) {
         weft_operand x  = weft_lower__part(&o.x, h->dim, h->n_part, k);
         weft_operand dx = weft_lower__part(&o.dx, h->dim, h->n_part, k);
         WEFT_TRY(write_part_matmul(w, h->logits, &x, &o.w, &o.z, 0, 0));
         WEFT_TRY(write_part_loss(w, loss, &o, k));
-        WEFT_TRY(write_part_matmul(w, h->dx, &o.z, &o.w, &dx, 0, 0));
         WEFT_TRY(
             write_part_matmul(w, h->dw, &x, &o.z, &o.dw, !k && p->accum[dw] >= 0, k > 0));
+        WEFT_TRY(write_part_matmul(w, h->dx, &o.z, &o.w, &dx, 0, 0));
     }
     WEFT_TRY(write_accumulates(w, p->g->node[h->dx].out[0]));
     return write_accumulates(w, dw);

@@ -89,6 +89,8 @@ void weft_lower__live(weft_segment *s);
 void weft_lower__share(weft_segment *s, int row_elements);
 /* head.c: fills head and in_head. */
 weft_status weft_lower__find_heads(weft_lower__pass *p);
+/* May dx of a loss in parts lie over x? */
+bool weft_lower__head_over(const weft_lower__pass *p, int loss);
 /* Part k of n_part equal ones along a dimension. */
 weft_operand weft_lower__part(const weft_operand *o, int dim, int64_t n_part, int64_t k);
 /* join.c: fills join, in_join and room; after heads. */

@@ -43,6 +43,23 @@ static void keep_selective(const weft_graph *g, bool *keep)
     }
 }
 
+/* The gradient of a loss follows at once, and what its matmul reads is there: a clone would be made
+ * beside it, and the head could not run in parts (lower/head.c). */
+static void keep_heads(const weft_graph *g, bool *keep)
+{
+    for (int i = 0; i < g->n_node; i++) {
+        const weft_graph_node *n = &g->node[i];
+        if (n->op != WEFT_OP_CROSS_ENTROPY || n->phase != WEFT_PHASE_FORWARD) continue;
+        weft_vid v = n->in[0];
+        while (g->value[v].kind == WEFT_VALUE_NODE &&
+               (weft_op_get(g->node[g->value[v].node].op)->flags & WEFT_OP_VIEW))
+            v = g->node[g->value[v].node].in[0];
+        if (g->value[v].kind != WEFT_VALUE_NODE) continue;
+        const weft_graph_node *logits = &g->node[g->value[v].node];
+        if (logits->op == WEFT_OP_MATMUL) keep[logits->in[0]] = true;
+    }
+}
+
 /* Within layers that repeat: only what is used in another layer than it is made in. */
 static void keep_seams(const weft_graph *g, const weft_graph_layers *l, bool *keep)
 {
@@ -175,6 +192,7 @@ weft_status weft_graph_recompute(const weft_graph *g, weft_strategy_recompute po
     WEFT_GO(weft_arena_status(tmp));
     memset(keep, 1, (size_t)g->n_value);
     if (policy == WEFT_STRATEGY_SELECTIVE) keep_selective(g, keep);
+    if (policy == WEFT_STRATEGY_SELECTIVE) keep_heads(g, keep);
     if (policy == WEFT_STRATEGY_FULL) WEFT_GO(keep_full(g, keep, tmp));
     WEFT_GO(weft_graph_recompute_but(g, keep, out));
 out:
