@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """gpu_jobs.py WEFT soak|starts|wall|long|offload|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
 
-    soak      2,000 steps of a small model: neither host nor device memory grows after the first 200
+    soak      2,000 steps of a small model: neither host nor device memory grows after the first checkpoint
     starts    gpt2: from the start to the first step, twice
-    wall      gpt2 by wall clock: starts, 200 steps of a token file with clip 1.0, logging and one
-              checkpoint beside weft bench's step, and the cores that the host used
+    wall      gpt2 by wall clock: 200 steps of a token file with clip 1.0, logging and one checkpoint, twice, and between
+              them the same of PyTorch (bench/gpu/torch_wall.py); weft bench's step; the cores that the host used
     long      500 steps of gpt2 on real text (this repository's, by bytes), bf16 against the spread of three fp32 seeds;
               passed: the mean of the last 50 steps is inside it
     offload   GPT 1.3B with and without optimizer states in the host's memory, and llama3-8b, which fits only with: step, memory,
               Tflops as DeepSpeed counts them; two runs of a job have the same bits; passed: 12 bytes a parameter are off the GPU
     sanitize  two steps of two-layer models under compute-sanitizer: memcheck, and racecheck of own kernels
 
---short: a shorter form of soak (500 steps) and sanitize (two models).  Exit code 1: something is not as it should be."""
+--short: a shorter form of soak (500 steps), wall (100 steps) and sanitize (two models).  Exit code 1: something is not as it should be."""
 import array
 import concurrent.futures
 import json
@@ -96,7 +96,8 @@ def soak():
                 break
         time.sleep(0.2)
     good = finish(p, out)
-    late = [x for x in seen if steps // 10 <= x[0] < steps]  # after the last one the weights are saved
+    # the first checkpoint takes memory for its threads; after the last step the weights are saved
+    late = [x for x in seen if 3 * steps // 10 <= x[0] < steps]
     for x in seen[:: max(1, len(seen) // 12)]:
         print("step %5d: host %8d kB, device %6d MB" % x)
     if len(late) < 2:
@@ -127,24 +128,62 @@ def starts():
     return good
 
 
-def wall():
-    good, keys = starts(), gpt2_keys()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def cpu_s(pid):
+    """User and system seconds of a process so far."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            x = f.read().rsplit(")", 1)[1].split()
+        return (int(x[11]) + int(x[12])) / os.sysconf("SC_CLK_TCK")
+    except FileNotFoundError:
+        return 0
+
+
+def wall_weft(keys, steps):
+    """Milliseconds a step after the first, by wall clock."""
     begun = time.time()
-    p, out = start("wall", *keys, "steps=200", "checkpoint.every=100")
+    p, out = start("wall", *keys, "steps=%d" % steps, "checkpoint.every=%d" % (steps // 2))
     first = wait_for_step(p, out)
-    last = wait_for_step(p, out, 200)
-    good &= finish(p, out)
-    ended = time.time()
+    used = cpu_s(p.pid)
+    last = wait_for_step(p, out, steps)
+    used = cpu_s(p.pid) - used
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    good = finish(p, out)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    print("200 steps: %.1f ms a step by wall clock (with the checkpoint after step 100), %.2f s to the first, %.2f s in all" %
-          (1e3 * (last - first) / 199, first - begun, ended - begun))
-    print("host: %.2f cores (user + system / wall), saving included" % (cpu / (ended - begun)))
+    step_ms = 1e3 * (last - first) / (steps - 1)
+    print("weft: %.1f ms a step over %d steps with a checkpoint after step %d, %.2f s to the first, %.2f s in all" %
+          (step_ms, steps, steps // 2, first - begun, time.time() - begun))
+    print("      host: %.2f cores from the first step to the last, %.2f from start to end, the last checkpoint included" %
+          (used / (last - first), cpu / (time.time() - begun)))
+    with open(out + ".log") as f:
+        print("".join("      " + x for x in f if "checkpoint of step" in x), end="", flush=True)
+    return step_ms if good else None
+
+
+def wall_torch(data, steps):
+    r = subprocess.run(["python3", os.path.join(ROOT, "bench", "gpu", "torch_wall.py"), "--data", data, "--steps", str(steps), "--out", OUT],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if r.returncode:
+        print("torch_wall.py: exit code %d\n%s" % (r.returncode, r.stderr.decode()[-2000:]))
+        return None
+    x = json.loads(r.stdout.decode().splitlines()[-1])
+    print("torch %s, %s, %s: %.1f ms a step over %d steps with torch.save after step %d (%.2f s), %.2f s to the first, %.2f cores" %
+          (x["torch"], x["mode"], x["attention"], x["step_ms"], steps, steps // 2, x["checkpoint_s"], x["first_s"], x["cores"]), flush=True)
+    return x["step_ms"]
+
+
+def wall():
+    steps, keys = 100 if SHORT else 200, gpt2_keys()
+    data = keys[1].split("=", 1)[1]
+    ours = [wall_weft(keys, steps)]
+    theirs = wall_torch(data, steps)
+    ours.append(wall_weft(keys, steps))
+    if None not in ours and theirs:
+        print("ROW wall: weft %.1f ms a step, torch %.1f, ratio %.3f" % (sum(ours) / 2, theirs, sum(ours) / 2 / theirs))
     r = subprocess.run([WEFT, "bench", "gpt2", "--device", "cuda", "--batch", "32", "--seq", "1024", "--dtype", "bf16", "--clip", "1",
                         "--steps", "20", "--json"], stdout=subprocess.PIPE)
     print("weft bench, clip 1: %.1f ms a step" % json.loads(r.stdout)["step_ms_median"])
-    return good
+    return None not in ours and theirs is not None
 
 
 def window(losses, k, width=50):

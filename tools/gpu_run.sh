@@ -23,7 +23,7 @@
 #   sanitize    two steps of two-layer models under compute-sanitizer: memcheck, racecheck of own kernels
 #   soak        2,000 steps: no growth of host or device memory
 #   starts      gpt2: from the start to the first step, twice
-#   wall        gpt2 by wall clock: starts, 200 steps of weft train beside weft bench, cores of the host
+#   wall        gpt2 by wall clock: 200 steps of weft train and of PyTorch, weft bench's step, cores of the host
 #   offload     GPT 1.3B and llama3-8b with optimizer states in the host's memory, beside none: step, memory, bits
 #   long        500 steps of gpt2 on real text, bf16 against the spread of three fp32 seeds
 #

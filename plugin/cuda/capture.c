@@ -3,6 +3,7 @@
  * are branches that were forked in it. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "gpu.h"
 
 enum {
@@ -177,9 +178,12 @@ weft_status weft_cuda_capture_end(weft_device *d, weft_captured *out)
 
 weft_status weft_cuda_replay(weft_stream *s, const weft_captured *g)
 {
-    cuda_graph *x = g->impl;
+    cuda_graph      *x = g->impl;
+    weft_cuda_queue *q = s->impl;
     WEFT_TRY(weft_cuda_use(weft_cuda_gpu_of(g->device)));
-    s->busy = true;
+    s->busy       = true;
+    q->replayed   = x->capture;
+    q->replayed_s = weft_clock_s();
     CU_TRY(GraphLaunch, x->exec, weft_cuda_stream_of(s));
     for (moved_event *m = x->moved; m; m = m->next)
         weft_cuda_event_move(m->event, x->capture, m->n);

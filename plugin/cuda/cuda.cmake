@@ -17,7 +17,7 @@ if(CMAKE_CXX_COMPILER AND NOT WEFT_FUZZ)
     set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
         COMPILE_OPTIONS "-xc++;-O2;-ffp-contract=off;-Wno-conversion;-Wno-sign-conversion")
     add_library(weft_cuda_emu STATIC EXCLUDE_FROM_ALL ${cuda_ops} ${cuda_dir}/table.c ${cuda_dir}/library.c
-        ${cuda_dir}/pinned.c ${cuda_dir}/tune.c ${cuda_dir}/emu/launch.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
+        ${cuda_dir}/pace.c ${cuda_dir}/pinned.c ${cuda_dir}/tune.c ${cuda_dir}/emu/launch.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
     target_include_directories(weft_cuda_emu PUBLIC ${cuda_dir})
     target_link_libraries(weft_cuda_emu PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 endif()

@@ -4,6 +4,7 @@
 
 #include "cuda_args.h"
 #include "kernel/kernel.h"
+#include "pace.h"
 
 typedef struct weft_cuda_gpu weft_cuda_gpu;
 
@@ -20,6 +21,10 @@ typedef struct weft_cuda_queue {
     volatile uint32_t *progress;
     int                n_name;
     const char        *name[WEFT_CUDA_MAX_NAME]; /* of number k + 1 */
+    /* the graph that was launched last, until it was waited for; 0: none */
+    int64_t        replayed;
+    double         replayed_s;
+    weft_cuda_pace pace[WEFT_CUDA_MAX_PACE];
 } weft_cuda_queue;
 
 /* ---- kernels of kernels/ ---- */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "gpu.h"
@@ -164,10 +165,28 @@ weft_status weft_cuda_stream_failed(weft_stream *s, weft_status st)
                         name ? ", in " : "", name ? name : "");
 }
 
+static void sleep_until(double s)
+{
+    struct timespec t = {.tv_sec = (time_t)s};
+    t.tv_nsec         = (long)((s - (double)t.tv_sec) * 1e9);
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
+/* The driver spins: of a graph that has run before this thread sleeps through most (pace.h). */
 static weft_status wait_for_stream(weft_stream *s)
 {
-    return weft_cuda_check(weft_cuda_cu.StreamSynchronize(weft_cuda_stream_of(s)),
-                           "StreamSynchronize");
+    weft_cuda_queue *q = s->impl;
+    weft_cuda_pace  *p = q->replayed ? weft_cuda_pace_of(q->pace, q->replayed) : NULL;
+    weft_cuda_wait   w = {.begin_s = q->replayed_s};
+    q->replayed        = 0;
+    if (p) w.wake_s = weft_cuda_pace_wake(p, w.begin_s);
+    if (w.wake_s <= weft_clock_s()) w.wake_s = 0; /* it came late */
+    if (w.wake_s > 0) sleep_until(w.wake_s);
+    w.asked_s = weft_clock_s();
+    int code  = weft_cuda_cu.StreamSynchronize(q->stream);
+    w.done_s  = weft_clock_s();
+    if (p && !code) weft_cuda_pace_note(p, &w);
+    return weft_cuda_check(code, "StreamSynchronize");
 }
 
 static weft_status cuda_load(weft_device *d, const weft_task *task, int n, weft_code *out)
