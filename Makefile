@@ -23,12 +23,12 @@ CMAKE_ARGS   ?=
 
 NINJA = ninja -j $(JOBS) --quiet
 CMAKE = cmake -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_ARGS)
-# Five slots a core: most tests take four, those that mostly wait take one (tests/tests.cmake).
-CTEST = ctest --output-on-failure -j $(shell expr 5 '*' $(JOBS))
+# Four slots a core, which most tests take, and three more for those that mostly wait (tests/tests.cmake).
+CTEST = ctest --output-on-failure -j $(shell expr 4 '*' $(JOBS) + 3)
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all build configured deps demo test unit check layers lines mirror headers names installed format \
+.PHONY: all build configured configured-asan configured-fuzz deps demo test unit check layers lines mirror headers names installed format \
         format-check build-asan asan tsan build-fuzz fuzz model fault slurm-test gcc clang plan-only install clean matrix random-plans
 all: build
 
@@ -38,6 +38,16 @@ build: configured
 configured:
 	@tools/need.sh cmake ninja
 	@test -f $(BUILD)/build.ninja || $(CMAKE) -S . -B $(BUILD) >/dev/null
+
+configured-asan:
+	@tools/need.sh cmake ninja
+	@test -f build-asan/build.ninja || $(CMAKE) -S . -B build-asan -DCMAKE_BUILD_TYPE=asan \
+	    -DWEFT_SANITIZE=address,undefined >/dev/null
+
+configured-fuzz:
+	@tools/need.sh cmake ninja clang
+	@test -f build-fuzz/build.ninja || CC=clang $(CMAKE) -S . -B build-fuzz -DWEFT_FUZZ=ON \
+	    -DWEFT_SANITIZE=address,undefined >/dev/null
 
 deps:
 	@tools/deps.sh
@@ -63,10 +73,7 @@ random-plans: build
 unit: build
 	@$(CTEST) --test-dir $(BUILD)
 
-build-asan:
-	@tools/need.sh cmake ninja
-	@test -f build-asan/build.ninja || $(CMAKE) -S . -B build-asan -DCMAKE_BUILD_TYPE=asan \
-	    -DWEFT_SANITIZE=address,undefined >/dev/null
+build-asan: configured-asan
 	@$(NINJA) -C build-asan
 
 asan: build-asan
@@ -77,10 +84,7 @@ tsan:
 	@$(NINJA) -C build-tsan
 	@$(CTEST) --test-dir build-tsan
 
-build-fuzz:
-	@tools/need.sh cmake ninja clang
-	@test -f build-fuzz/build.ninja || CC=clang $(CMAKE) -S . -B build-fuzz -DWEFT_FUZZ=ON \
-	    -DWEFT_SANITIZE=address,undefined >/dev/null
+build-fuzz: configured-fuzz
 	@$(NINJA) -C build-fuzz fuzzers
 
 fuzz: build-fuzz

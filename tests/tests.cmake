@@ -137,26 +137,30 @@ foreach(f ${host_src})
     set_tests_properties(hosts_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endforeach()
 
-# ctest runs with five slots a core (Makefile, tools/test.sh).  A test takes four of them: as many run at once as there
-# are cores.  One that mostly waits takes one, one that waits half of its time takes two, one that waits for a third of
-# it (a chain of short processes) three: they run beside those.  What compares sleeping with the clock takes four, and
-# no two of these run side by side.
+# ctest runs with four slots a core and three more (Makefile, tools/test.sh).  A test takes four of them: as many run at
+# once as there are cores.  One that mostly waits takes one, one that waits half of its time takes two, one that waits for
+# a third of it (a chain of short processes) three: they run beside those.  Of those that compare sleeping with the clock
+# no two run side by side.
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_comm test_mover eco_ranks eco_views test_cuda_fail)
-set(third test_golden test_plans)
+set(half test_mover eco_views test_cuda_fail test_overlap)
+set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
+    eco_resume random_plans test_ckpt_crash)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
     test_net_check eco_detect eco_events test_launch test_io test_io_replace hosts_slurm)
 if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
+    list(REMOVE_ITEM half test_overlap)
     list(PREPEND waiting test_overlap)
 endif()
-set(longest_first test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan test_overlap test_emu
+list(PREPEND waiting test_comm test_emu)
+list(APPEND waiting test_idle eco_ranks hosts_wire test_sim)
+set(longest_first test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan
     test_planner_rows test_decide test_workspace eco_transformers eco_resume test_generation test_kernel
     test_library_rows test_planner_reduction test_context eco_recorded_guard test_rank_memory eco_print_plan test_cuda_ops
-    test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound test_pipeline random_plans test_idle
-    hosts_wire test_overlap_bits test_sim test_search test_report test_trains test_reference test_planner_networks
+    test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound test_pipeline random_plans
+    test_overlap_bits test_search test_report test_trains test_reference test_planner_networks
     test_rows_whole test_data_parallel test_compile_once)
 get_property(all_tests DIRECTORY PROPERTY TESTS)
 foreach(name ${all_tests})
@@ -194,7 +198,7 @@ endforeach()
 # Two clusters of it count their jobs alike, and so choose the same port.
 set_tests_properties(hosts_slurm PROPERTIES RESOURCE_LOCK slurm)
 # What another process of the machine can make fail by taking the cores for a while: tools/test.sh runs it once more.
-foreach(name ${on_time} ${waiting} ${half} test_overlap test_measure test_compile test_agree test_signals)
+foreach(name ${on_time} ${waiting} ${half} test_measure test_compile test_agree test_signals)
     if(name IN_LIST all_tests)
         set_tests_properties(${name} PROPERTIES LABELS clock)
     endif()

@@ -1,45 +1,79 @@
 #!/usr/bin/env bash
-# test.sh BUILD JOBS: what `make test` does once the packages are there.  Plain, sanitized and fuzz tree are built side
-# by side, and the checks with them; then one ctest runs the tests of all three (plain/<name>, asan/<name>, fuzz/<name>),
-# so that tests that wait for a clock or a peer of one tree run beside tests that compute of another.  At the end: wall
-# and CPU seconds of each phase, then ctest's counts.  MAKE: the make that called; TESTS: a regular expression of tests.
+# test.sh BUILD JOBS: what `make test` does once the packages are there.  The plain, the sanitized and the fuzz tree are
+# configured; then one ctest does the rest: it builds each tree (build/<tree>), checks (check/<name>) and runs the tests
+# of all three (plain/<name>, asan/<name>, fuzz/<name>).  A tree's tests begin when it is built, so the plain tree is
+# tested while the others are built, and what waits for a clock or a peer runs beside what computes.  At the end: wall and
+# CPU seconds of each part, then ctest's counts.  MAKE: the make that called; TESTS: a regular expression of tests, which
+# brings the trees that they need.
+#
+# test.sh part FOLDER NAME COMMAND...: one of these commands; leaves "wall user sys" in FOLDER/NAME.time
+if [ "$1" = part ]; then
+    into=$2/$3.time TIMEFORMAT='%R %U %S'
+    shift 3
+    { time "$@" 2>&3; } 3>&2 2>"$into"
+    exit
+fi
+
 build=$1 jobs=$2 make=${MAKE:-make}
+half=$(((jobs + 1) / 2))
 suite=build-suite
 rm -rf $suite && mkdir -p $suite || exit 1
 
-# phase NAME COMMAND...: leaves "wall user sys" in $suite/NAME.time
-phase() {
-    local name=$1 TIMEFORMAT='%R %U %S'
-    shift
-    { time "$@" 2>&3; } 3>&2 2>"$suite/$name.time"
-}
+# configure TARGET TREE: also where files came or went since its last build, as ctest reads the list of its tests.
+configure() { $make --no-print-directory "$1" && ninja --quiet -C "$2" build.ninja; }
 
-# wait_for_all PID...: fails where one failed.
-wait_for_all() {
-    local rc=0 pid
-    for pid in "$@"; do wait "$pid" || rc=1; done
+configure_all() {
+    local rc=0 pid pids=()
+    configure configured "$build" & pids+=($!)
+    configure configured-asan build-asan & pids+=($!)
+    configure configured-fuzz build-fuzz & pids+=($!)
+    for pid in "${pids[@]}"; do wait "$pid" || rc=1; done
     return $rc
 }
 
-run_make() { $make --no-print-directory "$@"; }
-
-build_and_check() {
-    local pids=()
-    phase build-plain run_make build & pids+=($!)
-    phase build-asan run_make build-asan & pids+=($!)
-    phase build-fuzz run_make build-fuzz & pids+=($!)
-    phase checks run_make -j "$jobs" layers lines mirror headers plan-only model PLAN_OPT=-O0 & pids+=($!)
-    wait_for_all "${pids[@]}" && run_make -j "$jobs" names installed
+# add_part NAME SLOTS COMMAND...: a test that is none of a tree's.
+add_part() {
+    local name=$1 slots=$2 word
+    shift 2
+    printf 'add_test("%s"' "$name"
+    for word in "$PWD/tools/test.sh" part "$PWD/$suite" "${name//\//-}" "$@"; do printf ' "%s"' "$word"; done
+    printf ')\nset_tests_properties("%s" PROPERTIES WORKING_DIRECTORY "%s" PROCESSORS %d TIMEOUT 3600)\n' \
+        "$name" "$PWD" "$slots"
 }
 
-# list_tests TREE FOLDER: its tests, with the tree in front of their names.
-list_tests() { sed -E "s|^(add_test\|set_tests_properties)\((\[=*\[)?|&$1/|" "$2/CTestTestfile.cmake"; }
+# add_build TREE TARGET CORES [AFTER]: the tree's build, which its tests need; AFTER: that of this tree comes first.
+add_build() {
+    add_part "build/$1" $((4 * $3)) "$make" --no-print-directory "$2" JOBS="$3"
+    printf 'set_tests_properties("build/%s" PROPERTIES FIXTURES_SETUP %s COST 1000)\n' "$1" "$1"
+    [ -z "$4" ] || printf 'set_tests_properties("build/%s" PROPERTIES DEPENDS "build/%s")\n' "$1" "$4"
+}
+
+# add_check NAME [TREE]: make NAME, once this tree is built.
+add_check() {
+    add_part "check/$1" 2 "$make" --no-print-directory "$1" PLAN_OPT=-O0
+    printf 'set_tests_properties("check/%s" PROPERTIES COST 900)\n' "$1"
+    [ -z "$2" ] || printf 'set_tests_properties("check/%s" PROPERTIES FIXTURES_REQUIRED %s)\n' "$1" "$2"
+}
+
+# add_tests TREE FOLDER: its tests, with the tree in front of their names.
+add_tests() {
+    sed -E -e "s|^(add_test\|set_tests_properties)\((\[=*\[)?|&$1/|" \
+        -e "s|^add_test\(([^ ]+) .*|&\nset_tests_properties(\1 PROPERTIES FIXTURES_REQUIRED $1)|" "$2/CTestTestfile.cmake"
+}
+
+list_all() {
+    local name
+    add_build plain build "$jobs"
+    add_build asan build-asan "$half" plain
+    add_build fuzz build-fuzz "$half" asan
+    for name in model plan-only headers layers lines mirror; do add_check $name; done
+    for name in names installed; do add_check $name plain; done
+    add_tests asan build-asan && add_tests fuzz build-fuzz && add_tests plain "$build"
+}
 
 run_tests() {
-    { list_tests asan build-asan && list_tests fuzz build-fuzz && list_tests plain "$build"; } \
-        >$suite/CTestTestfile.cmake || return 1
-    # Five slots a core: tests/tests.cmake says how many a test takes.
-    ctest --test-dir $suite --output-on-failure -j $((5 * jobs)) ${TESTS:+-R "$TESTS"} | tee $suite/ctest.log
+    # Four slots a core and three more: tests/tests.cmake says how many a test takes.
+    ctest --test-dir $suite --output-on-failure -j $((4 * jobs + 3)) ${TESTS:+-R "$TESTS"} | tee $suite/ctest.log
     [ "${PIPESTATUS[0]}" = 0 ] || run_alone
 }
 
@@ -57,15 +91,20 @@ run_alone() {
 
 print_times() {
     local name
-    echo "phase                wall s  CPU s"
-    for name in build-plain build-asan build-fuzz checks build-and-check tests; do
-        [ -f "$suite/$name.time" ] &&
-            awk -v name="$name" '{ printf "%-20s %6.0f %6.0f\n", name, $1, $2 + $3 }' "$suite/$name.time"
+    echo "part                 wall s  CPU s"
+    for name in build-plain build-asan build-fuzz all; do
+        [ ! -f $suite/$name.time ] ||
+            awk -v name=$name '{ printf "%-20s %6.0f %6.0f\n", name, $1, $2 + $3 }' $suite/$name.time
     done
+    cat $suite/check-*.time /dev/null 2>/dev/null |
+        awk '{ cpu += $2 + $3 } END { printf "%-20s %6s %6.0f\n", "checks", "", cpu }'
     printf '%-20s %6d\n' 'make test' $SECONDS
 }
 
-phase build-and-check build_and_check && phase tests run_tests
+run_all() { configure_all && list_all >$suite/CTestTestfile.cmake && run_tests; }
+
+TIMEFORMAT='%R %U %S'
+{ time run_all 2>&3; } 3>&2 2>$suite/all.time
 rc=$?
 print_times
 for log in ctest alone; do
