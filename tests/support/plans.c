@@ -60,6 +60,7 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
                                     .gather_once         = h.overlap_param_gather > 0,
                                     .shard_gradients     = how->shard_gradients,
                                     .offload_bytes       = how->offload_bytes,
+                                    .offload_gradient_bytes = how->offload_gradient_bytes,
                                     .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
         if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             weft_program_verify(p[r]) != WEFT_OK)

@@ -23,7 +23,8 @@ typedef struct test_plan_how {
     bool    shard_gradients; /* weft_partition_options */
     /* updates on the host, in chunks of so many bytes; 0: they are not */
     int64_t offload_bytes;
-    double  norm_tol; /* of test_plan_nearly; 0: 1e-5 */
+    int64_t offload_gradient_bytes; /* weft_partition_options */
+    double  norm_tol;               /* of test_plan_nearly; 0: 1e-5 */
 } test_plan_how;
 
 /* The sharding that the words make of the job's graph; the caller's. */

@@ -2,68 +2,29 @@
  *
  * In: a finished program, whose compute stream updates parameters after the commit point.  Out: the
  * updates in chunks, on streams of two devices; between them gradients, and parameters that the
- * device computes with, go through a ring of RING slots in host memory:
- *
- *     compute    ... norm, commit |                                          | the rest, next step
- *     copy_out                    | out.0  out.1  out.2 (when slot 0 is free) ...
- *     update                              | update.0   update.1 ...              device 1: the host
- *     copy_in                                         | in.0   in.1 ...
+ * device computes with, are copied through host memory.  offload_streams.c says when.
  *
  * An update runs element by element, so a large parameter is cut into runs of its rows; each
  * element has the bits of the host's kernels, however it is cut.  A step that is held back leaves
  * out update and copy_in alone: they write state.  A cast that is fused onto an update becomes an
  * instruction of its own, as the host's kernels have it. */
-#include "partition/partition_priv.h"
+#include <stdlib.h>
+
+#include "partition/offload_priv.h"
 
 enum {
-    RING  = 3, /* chunks under way: one is copied out, one updated, one copied in */
     ALIGN = 64 /* bytes */
-};
-
-/* Instructions while they are collected. */
-typedef struct instr_list {
-    weft_instr *instr;
-    int         n, cap;
-} instr_list;
-
-typedef struct chunk {
-    instr_list out, update, in; /* device to host, on the host, host to device */
-    int64_t    bytes;           /* of its slot in the ring */
-} chunk;
-
-/* What a piece of an update uses of a buffer on the device, and its copy in the ring. */
-typedef struct copied {
-    weft_operand device, host;
-    bool         written;
-} copied;
-
-enum {
-    MOST_COPIED = 16 /* operands and results of an update and its casts */
 };
 
 /* Rows [first, first + n) of an update and the casts of its result. */
 typedef struct piece {
-    weft_shape shape; /* of the whole parameter */
-    int64_t    first, n;
-    int        n_copied;
-    copied     copied[MOST_COPIED];
+    weft_shape          shape; /* of the whole parameter */
+    int64_t             first, n;
+    int                 n_copied;
+    weft_offload_copied copied[WEFT_OFFLOAD_MOST_COPIED];
 } piece;
 
-typedef struct offload_pass {
-    weft_program        *p;
-    weft_arena          *tmp;
-    weft_partition__more more;
-    int64_t              chunk_bytes;
-    int     at, n_slab; /* of the compute stream: the first firing with updates */
-    bool   *on_device;  /* buffer: something else uses it */
-    int     n_chunk, cap_chunk, cap_buffer;
-    chunk  *chunk;
-    int    *slot; /* of each new buffer: the ring's; -1 scalars */
-    int     first_buffer;
-    int64_t scalar_bytes;
-    int     n_scalar;
-    copied  scalar[MOST_COPIED];
-} offload_pass;
+typedef weft_offload_pass offload_pass;
 
 /* ---- which instructions ---- */
 
@@ -100,7 +61,7 @@ static const weft_instr *find_updated(const weft_actor *a, int at)
     return NULL;
 }
 
-static bool is_moved(const weft_actor *a, int at)
+bool weft_offload__is_moved(const weft_actor *a, int at)
 {
     return weft_offload_is_update(&a->instr[at]) || find_updated(a, at);
 }
@@ -155,7 +116,7 @@ static weft_status find_on_device(offload_pass *k)
     for (int a = 0; a < p->n_actor; a++)
         for (int n = 0; n < p->actor[a].n_instr; n++) {
             const weft_instr *i = &p->actor[a].instr[n];
-            if (is_moved(&p->actor[a], n)) continue;
+            if (weft_offload__is_moved(&p->actor[a], n)) continue;
             mark_operands(k, i->in, i->n_in);
             mark_operands(k, i->out, i->n_out);
         }
@@ -203,7 +164,7 @@ static weft_status move_states(offload_pass *k)
 
 /* ---- results in work memory: of a rank's shards, before they are gathered ---- */
 
-static bool overlap(const weft_buffer *a, const weft_buffer *b)
+bool weft_offload__overlap(const weft_buffer *a, const weft_buffer *b)
 {
     return a->slab == b->slab && a->offset < b->offset + b->bytes * b->n_slot &&
            b->offset < a->offset + a->bytes * a->n_slot;
@@ -236,7 +197,7 @@ static void keep_result(offload_pass *k, int buffer, const bool *used)
     weft_buffer  *f    = &p->buffer[buffer];
     weft_slab    *slab = &p->slab[f->slab];
     for (int b = 0; b < p->n_buffer; b++) {
-        if (b == buffer || !used[b] || !overlap(f, &p->buffer[b])) continue;
+        if (b == buffer || !used[b] || !weft_offload__overlap(f, &p->buffer[b])) continue;
         f->offset = slab->bytes;
         slab->bytes += f->bytes * f->n_slot;
         break;
@@ -253,7 +214,7 @@ static weft_status keep_results(offload_pass *k)
     for (int f = k->at; f < s->n_firing; f++) {
         const weft_actor *a = &p->actor[s->firing[f].actor];
         for (int n = 0; n < a->n_instr; n++)
-            for (int x = 0; is_moved(a, n) && x < a->instr[n].n_out; x++) {
+            for (int x = 0; weft_offload__is_moved(a, n) && x < a->instr[n].n_out; x++) {
                 int32_t b = a->instr[n].out[x].buffer;
                 if (b >= 0 && p->slab[p->buffer[b].slab].kind == WEFT_SLAB_WORK)
                     keep_result(k, b, used);
@@ -269,28 +230,36 @@ static int64_t operand_bytes(const weft_operand *o)
     return weft_shape_count(&o->type.shape) * weft_dtype_bytes(o->type.dtype);
 }
 
-static weft_status add_instr(weft_arena *a, instr_list *l, const weft_instr *i)
+static weft_status add_instr(weft_arena *a, weft_offload_list *l, const weft_instr *i)
 {
     WEFT_TRY(weft_arena_grow(a, (void **)&l->instr, &l->cap, l->n + 1, sizeof *i));
     l->instr[l->n++] = *i;
     return WEFT_OK;
 }
 
-/* Host memory for a copy of o: of the running chunk, or (scalar) of the whole step. */
-static weft_status add_buffer(offload_pass *k, const weft_operand *o, bool scalar,
+/* Where bytes of a kind of host memory end so far. */
+static int64_t *find_end(offload_pass *k, int slot)
+{
+    if (slot == WEFT_OFFLOAD_SCALAR) return &k->scalar_bytes;
+    return slot == WEFT_OFFLOAD_KEPT ? &k->kept_bytes
+                                     : &k->chunk[k->n_chunk - 1].ring_bytes;
+}
+
+/* Host memory for a copy of o. */
+static weft_status add_buffer(offload_pass *k, const weft_operand *o, int slot,
                               weft_operand *out)
 {
     weft_program *p = k->p;
     int           n = p->n_buffer - k->first_buffer, cap = k->cap_buffer;
     int64_t       bytes = (operand_bytes(o) + ALIGN - 1) / ALIGN * ALIGN;
-    int64_t      *end   = scalar ? &k->scalar_bytes : &k->chunk[k->n_chunk - 1].bytes;
+    int64_t      *end   = find_end(k, slot);
     WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->buffer, &k->cap_buffer,
                              p->n_buffer + 1, sizeof *p->buffer));
     if (k->cap_buffer != cap || !k->slot) {
-        int *slot = WEFT_ARENA_ARRAY(k->tmp, int, k->cap_buffer);
+        int *more = WEFT_ARENA_ARRAY(k->tmp, int, k->cap_buffer);
         WEFT_TRY(weft_arena_status(k->tmp));
-        for (int i = 0; i < n; i++) slot[i] = k->slot[i];
-        k->slot = slot;
+        for (int i = 0; i < n; i++) more[i] = k->slot[i];
+        k->slot = more;
     }
     p->buffer[p->n_buffer] = (weft_buffer){
         .name   = weft_arena_printf(p->arena, "host.%d.%s", n, p->buffer[o->buffer].name),
@@ -298,14 +267,16 @@ static weft_status add_buffer(offload_pass *k, const weft_operand *o, bool scala
         .offset = *end,
         .bytes  = bytes,
         .n_slot = 1};
-    k->slot[n] = scalar ? -1 : (k->n_chunk - 1) % RING;
+    k->slot[n] = slot;
     *end += bytes;
+    if (slot != WEFT_OFFLOAD_SCALAR) k->chunk[k->n_chunk - 1].bytes += bytes;
     *out = weft_operand_make(p->n_buffer++, o->type.dtype, &o->type.shape);
     return weft_arena_status(p->arena);
 }
 
-static weft_status add_copy(offload_pass *k, instr_list *l, const weft_operand *from,
-                            const weft_operand *to, const weft_operand *of)
+static weft_status add_copy(offload_pass *k, weft_offload_list *l,
+                            const weft_operand *from, const weft_operand *to,
+                            const weft_operand *of)
 {
     weft_instr i;
     WEFT_TRY(weft_partition__move(k->p, WEFT_INSTR_COPY, k->p->buffer[of->buffer].name,
@@ -313,7 +284,7 @@ static weft_status add_copy(offload_pass *k, instr_list *l, const weft_operand *
     return add_instr(k->tmp, l, &i);
 }
 
-/* Numbers of the step (lr, scale, step): copied once, by the first chunk. */
+/* Numbers of the step (lr, scale, step): copied once, after the commit point. */
 static weft_status copy_scalar(offload_pass *k, weft_operand *o)
 {
     for (int i = 0; i < k->n_scalar; i++)
@@ -322,13 +293,13 @@ static weft_status copy_scalar(offload_pass *k, weft_operand *o)
             *o = k->scalar[i].host;
             return WEFT_OK;
         }
-    if (k->n_scalar == MOST_COPIED)
+    if (k->n_scalar == WEFT_OFFLOAD_MOST_COPIED)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: updates have too many scalars",
                          k->p->name);
-    copied *c = &k->scalar[k->n_scalar++];
-    c->device = *o;
-    WEFT_TRY(add_buffer(k, o, true, &c->host));
-    WEFT_TRY(add_copy(k, &k->chunk[0].out, &c->device, &c->host, &c->device));
+    weft_offload_copied *c = &k->scalar[k->n_scalar++];
+    c->device              = *o;
+    WEFT_TRY(add_buffer(k, o, WEFT_OFFLOAD_SCALAR, &c->host));
+    WEFT_TRY(add_copy(k, &k->scalars, &c->device, &c->host, &c->device));
     *o = c->host;
     return WEFT_OK;
 }
@@ -356,13 +327,15 @@ static weft_status place_operand(offload_pass *k, piece *x, weft_operand *o, boo
     if (!k->on_device[o->buffer]) return WEFT_OK;
     int n = 0;
     while (n < x->n_copied && !is_same_place(&x->copied[n].device, o)) n++;
-    if (n == MOST_COPIED)
+    if (n == WEFT_OFFLOAD_MOST_COPIED)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: an update has too many operands",
                          k->p->name);
-    copied *c = &x->copied[n];
+    weft_offload_copied *c = &x->copied[n];
     if (n == x->n_copied) {
-        *c = (copied){.device = *o};
-        WEFT_TRY(add_buffer(k, o, false, &c->host));
+        *c       = (weft_offload_copied){.device = *o};
+        int slot = (k->n_chunk - 1) % WEFT_OFFLOAD_RING;
+        if (k->keeps && !is_out) slot = WEFT_OFFLOAD_KEPT;
+        WEFT_TRY(add_buffer(k, o, slot, &c->host));
         x->n_copied++;
         if (!is_out) WEFT_TRY(add_copy(k, &k->chunk[k->n_chunk - 1].out, o, &c->host, o));
     }
@@ -414,7 +387,7 @@ static weft_status place_piece(offload_pass *k, piece *x, const weft_actor *a, i
     for (int n = at + 1; n < a->n_instr; n++)
         if (find_updated(a, n) == update) WEFT_TRY(place_instr(k, x, &a->instr[n]));
     for (int n = 0; n < x->n_copied; n++) {
-        const copied *c = &x->copied[n];
+        const weft_offload_copied *c = &x->copied[n];
         if (c->written)
             WEFT_TRY(add_copy(k, &k->chunk[k->n_chunk - 1].in, &c->host, &c->device,
                               &c->device));
@@ -426,7 +399,7 @@ static weft_status begin_chunk(offload_pass *k)
 {
     WEFT_TRY(weft_arena_grow(k->tmp, (void **)&k->chunk, &k->cap_chunk, k->n_chunk + 1,
                              sizeof *k->chunk));
-    k->chunk[k->n_chunk++] = (chunk){.bytes = 0};
+    k->chunk[k->n_chunk++] = (weft_offload_chunk){.bytes = 0};
     return WEFT_OK;
 }
 
@@ -436,199 +409,213 @@ static weft_status place_update(offload_pass *k, const weft_actor *a, int at)
     const weft_operand *g    = &a->instr[at].in[1];
     int64_t             rows = g->type.shape.n ? g->type.shape.d[0] : 1;
     int64_t             row  = rows ? operand_bytes(g) / rows : 0;
-    int64_t             most = row && row < k->chunk_bytes ? k->chunk_bytes / row : 1;
+    int64_t             most = row && row < k->o.chunk_bytes ? k->o.chunk_bytes / row : 1;
     for (int64_t first = 0; first < rows; first += most) {
         piece x = {.shape = a->instr[at].in[0].type.shape,
                    .first = first,
                    .n     = rows - first < most ? rows - first : most};
-        if (!k->n_chunk || k->chunk[k->n_chunk - 1].bytes + x.n * row > k->chunk_bytes)
+        if (!k->n_chunk || k->chunk[k->n_chunk - 1].bytes + x.n * row > k->o.chunk_bytes)
             WEFT_TRY(begin_chunk(k));
         WEFT_TRY(place_piece(k, &x, a, at));
     }
     return WEFT_OK;
 }
 
+/* An update of the compute stream's. */
+typedef struct update {
+    int     actor, instr;
+    int     use; /* of its results on the device, by number in after */
+    int64_t bytes;
+} update;
+
+static int compare_updates(const void *a, const void *b)
+{
+    const update *x = a, *y = b;
+    if (x->use != y->use) return x->use < y->use ? -1 : 1;
+    if (x->actor != y->actor) return x->actor < y->actor ? -1 : 1;
+    return x->instr < y->instr ? -1 : x->instr > y->instr;
+}
+
+static void add_result(const offload_pass *k, int32_t buffer, int32_t *list, int *n)
+{
+    if (buffer < 0 || !k->on_device[buffer] || *n == WEFT_OFFLOAD_MOST_COPIED) return;
+    list[(*n)++] = buffer;
+}
+
+/* Where results of an update and its casts are first used on the device. */
+static int find_use(const offload_pass *k, const weft_actor *a, int at)
+{
+    const weft_instr *u = &a->instr[at];
+    int32_t           result[WEFT_OFFLOAD_MOST_COPIED];
+    int               n = 0;
+    for (int x = 0; x < u->n_out; x++) add_result(k, u->out[x].buffer, result, &n);
+    for (int i = at + 1; i < a->n_instr; i++)
+        if (find_updated(a, i) == u) add_result(k, a->instr[i].out[0].buffer, result, &n);
+    return weft_offload__find_use(k, result, n, false);
+}
+
+/* All updates; where the next step overlaps with them, in the order in which it needs them. */
+static weft_status list_updates(offload_pass *k, update **out, int *n_out)
+{
+    const weft_program     *p    = k->p;
+    const weft_stream_spec *s    = weft_program_stream(p, WEFT_STREAM_COMPUTE);
+    update                 *list = NULL;
+    int                     n = 0, cap = 0;
+    for (int f = k->at; f < s->n_firing; f++) {
+        int               actor = s->firing[f].actor;
+        const weft_actor *a     = &p->actor[actor];
+        for (int i = 0; i < a->n_instr; i++) {
+            if (!weft_offload_is_update(&a->instr[i])) continue;
+            WEFT_TRY(weft_arena_grow(k->tmp, (void **)&list, &cap, n + 1, sizeof *list));
+            list[n++] = (update){.actor = actor,
+                                 .instr = i,
+                                 .use   = k->overlaps ? find_use(k, a, i) : 0,
+                                 .bytes = operand_bytes(&a->instr[i].in[1])};
+        }
+    }
+    if (k->overlaps) qsort(list, (size_t)n, sizeof *list, compare_updates);
+    *out   = list;
+    *n_out = n;
+    return WEFT_OK;
+}
+
 static weft_status make_chunks(offload_pass *k)
 {
-    weft_program           *p = k->p;
-    const weft_stream_spec *s = weft_program_stream(p, WEFT_STREAM_COMPUTE);
-    k->first_buffer           = p->n_buffer;
-    k->cap_buffer             = p->n_buffer + 1;
-    weft_buffer *buffer       = WEFT_ARENA_ARRAY(p->arena, weft_buffer, k->cap_buffer);
+    weft_program *p = k->p;
+    update       *list;
+    int           n;
+    int64_t       bytes = 0;
+    k->first_buffer     = p->n_buffer;
+    k->cap_buffer       = p->n_buffer + 1;
+    weft_buffer *buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, k->cap_buffer);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int b = 0; b < p->n_buffer; b++) buffer[b] = p->buffer[b];
     p->buffer = buffer;
-    for (int f = k->at; f < s->n_firing; f++) {
-        const weft_actor *a = &p->actor[s->firing[f].actor];
-        for (int n = 0; n < a->n_instr; n++)
-            if (weft_offload_is_update(&a->instr[n])) WEFT_TRY(place_update(k, a, n));
-    }
+    WEFT_TRY(list_updates(k, &list, &n));
+    for (int i = 0; i < n; i++) bytes += list[i].bytes;
+    k->keeps = k->overlaps && bytes <= k->o.gradient_bytes;
+    for (int i = 0; i < n; i++)
+        WEFT_TRY(place_update(k, &p->actor[list[i].actor], list[i].instr));
     return WEFT_OK;
 }
 
-/* Slots of the ring follow the scalars, each as large as the largest chunk. */
-static void place_ring(offload_pass *k)
+/* Scalars, what is kept, then the slots of the ring, each as large as the largest chunk's. */
+static void place_buffers(offload_pass *k)
 {
     weft_program *p    = k->p;
-    int64_t       most = 0;
+    int64_t       most = 0, ring = k->scalar_bytes + k->kept_bytes;
     for (int i = 0; i < k->n_chunk; i++)
-        if (k->chunk[i].bytes > most) most = k->chunk[i].bytes;
-    for (int b = k->first_buffer; b < p->n_buffer; b++)
-        if (k->slot[b - k->first_buffer] >= 0)
-            p->buffer[b].offset += k->scalar_bytes + k->slot[b - k->first_buffer] * most;
-    p->slab[k->n_slab + 1].bytes =
-        k->scalar_bytes + most * (k->n_chunk < RING ? k->n_chunk : RING);
-}
-
-/* ---- streams ---- */
-
-/* What is before the first update becomes an actor of its own. */
-static weft_status cut_front(offload_pass *k, int actor, int *front)
-{
-    weft_program *p = k->p;
-    weft_actor   *a = &p->actor[actor];
-    int           n = 0;
-    while (!weft_offload_is_update(&a->instr[n])) n++;
-    const char *name = weft_arena_printf(p->arena, "%s.front", a->name);
-    WEFT_TRY(weft_arena_status(p->arena));
-    WEFT_TRY(weft_partition__more_actor(&k->more, name, a->stream, a->instr, n, front));
-    a = &p->actor[actor];
-    a->instr += n;
-    a->n_instr -= n;
-    return WEFT_OK;
-}
-
-static void remove_moved(weft_actor *a, weft_instr *kept)
-{
-    int n = 0;
-    for (int i = 0; i < a->n_instr; i++)
-        if (!is_moved(a, i)) kept[n++] = a->instr[i];
-    a->instr   = kept;
-    a->n_instr = n;
-}
-
-static weft_status remove_updates(offload_pass *k)
-{
-    weft_program           *p = k->p;
-    const weft_stream_spec *s = weft_program_stream(p, WEFT_STREAM_COMPUTE);
-    for (int f = k->at; f < s->n_firing; f++) {
-        weft_actor *a    = &p->actor[s->firing[f].actor];
-        weft_instr *kept = WEFT_ARENA_ARRAY(p->arena, weft_instr, a->n_instr + 1);
-        WEFT_TRY(weft_arena_status(p->arena));
-        remove_moved(a, kept);
+        if (k->chunk[i].ring_bytes > most) most = k->chunk[i].ring_bytes;
+    for (int b = k->first_buffer; b < p->n_buffer; b++) {
+        int slot = k->slot[b - k->first_buffer];
+        if (slot == WEFT_OFFLOAD_KEPT) p->buffer[b].offset += k->scalar_bytes;
+        if (slot >= 0) p->buffer[b].offset += ring + slot * most;
     }
-    return WEFT_OK;
+    int n_slot = k->n_chunk < WEFT_OFFLOAD_RING ? k->n_chunk : WEFT_OFFLOAD_RING;
+    p->slab[k->n_slab + 1].bytes = ring + most * n_slot;
 }
 
-static weft_status insert_front(offload_pass *k, int front)
-{
-    weft_stream_spec *s    = weft_program_stream(k->p, WEFT_STREAM_COMPUTE);
-    weft_firing      *list = WEFT_ARENA_ARRAY(k->p->arena, weft_firing, s->n_firing + 1);
-    WEFT_TRY(weft_arena_status(k->p->arena));
-    for (int f = 0; f < s->n_firing; f++) list[f + (f >= k->at)] = s->firing[f];
-    list[k->at]       = s->firing[k->at];
-    list[k->at].actor = front;
-    s->firing         = list;
-    s->n_firing++;
-    return WEFT_OK;
-}
+/* ---- the actor with the first update ---- */
 
 /* Edges of the actor that was cut are also those of its front. */
-static weft_status spread_edges(offload_pass *k, int actor, int front)
+static weft_status spread_edges(offload_pass *k)
 {
     int n = k->p->n_edge;
     for (int i = 0; i < n; i++) {
         weft_edge e = k->p->edge[i];
-        if (e.from == actor) e.from = front;
-        if (e.to == actor) e.to = front;
+        if (e.from == k->rest) e.from = k->front;
+        if (e.to == k->rest) e.to = k->front;
         if (e.from != k->p->edge[i].from || e.to != k->p->edge[i].to)
             WEFT_TRY(weft_partition__more_edge(&k->more, e));
     }
     return WEFT_OK;
 }
 
-static weft_status add_stream(offload_pass *k, const char *name, weft_stream_kind kind,
-                              int32_t device, int32_t threads, int32_t *out)
+/* What is before the first update becomes an actor of its own, which fires before the rest. */
+static weft_status cut_front(offload_pass *k)
 {
-    weft_program    *p = k->p;
-    weft_stream_spec s = {
-        .name = name, .kind = kind, .device = device, .threads = threads};
-    s.firing = WEFT_ARENA_ARRAY(p->arena, weft_firing, k->n_chunk + 1);
+    weft_program     *p = k->p;
+    weft_stream_spec *s = weft_program_stream(p, WEFT_STREAM_COMPUTE);
+    k->rest             = s->firing[k->at].actor;
+    weft_actor *a       = &p->actor[k->rest];
+    int         n       = 0;
+    while (!weft_offload_is_update(&a->instr[n])) n++;
+    const char  *name = weft_arena_printf(p->arena, "%s.front", a->name);
+    weft_firing *list = WEFT_ARENA_ARRAY(p->arena, weft_firing, s->n_firing + 1);
     WEFT_TRY(weft_arena_status(p->arena));
-    return weft_program_add_stream(p, s, out);
+    WEFT_TRY(
+        weft_partition__more_actor(&k->more, name, a->stream, a->instr, n, &k->front));
+    a = &p->actor[k->rest];
+    a->instr += n;
+    a->n_instr -= n;
+    for (int f = 0; f < s->n_firing; f++) list[f + (f >= k->at)] = s->firing[f];
+    list[k->at]       = s->firing[k->at];
+    list[k->at].actor = k->front;
+    s->firing         = list;
+    s->n_firing++;
+    return spread_edges(k);
 }
 
-/* The next actor of a stream, which fires once a step. */
-static weft_status add_actor(offload_pass *k, int32_t stream, const char *what,
-                             int number, const instr_list *l, int *out)
+/* Numbers of the step are copied by the compute stream, after all that front does. */
+static weft_status append_scalars(offload_pass *k)
 {
-    weft_program *p    = k->p;
-    const char   *name = weft_arena_printf(p->arena, "offload.%s.%d", what, number);
-    WEFT_TRY(weft_arena_status(p->arena));
-    WEFT_TRY(weft_partition__more_actor(&k->more, name, stream, l->instr, l->n, out));
-    weft_stream_spec *s      = &p->stream[stream];
-    s->firing[s->n_firing++] = (weft_firing){.actor = *out, .micro = -1};
+    weft_actor *a = &k->p->actor[k->front];
+    weft_instr *i =
+        WEFT_ARENA_ARRAY(k->p->arena, weft_instr, a->n_instr + k->scalars.n + 1);
+    WEFT_TRY(weft_arena_status(k->p->arena));
+    for (int n = 0; n < a->n_instr; n++) i[n] = a->instr[n];
+    for (int n = 0; n < k->scalars.n; n++) i[a->n_instr + n] = k->scalars.instr[n];
+    a->instr = i;
+    a->n_instr += k->scalars.n;
     return WEFT_OK;
 }
 
-static weft_status order(offload_pass *k, int from, int to)
+static weft_status remove_updates(offload_pass *k)
 {
-    return weft_partition__more_edge(
-        &k->more, (weft_edge){.from = from, .to = to, .credits = 1, .per_step = true});
-}
-
-static weft_status make_streams(offload_pass *k, int front, int rest)
-{
-    int32_t copy_out, update, copy_in;
-    int    *in = WEFT_ARENA_ARRAY(k->tmp, int, k->n_chunk + 1);
-    WEFT_TRY(weft_arena_status(k->tmp));
-    WEFT_TRY(add_stream(k, "copy_out", WEFT_STREAM_IO, 0, 1, &copy_out));
-    WEFT_TRY(add_stream(k, "update", WEFT_STREAM_HOST, 1, 0, &update));
-    WEFT_TRY(add_stream(k, "copy_in", WEFT_STREAM_IO, 0, 1, &copy_in));
-    for (int i = 0; i < k->n_chunk; i++) {
-        int out, up;
-        WEFT_TRY(add_actor(k, copy_out, "out", i, &k->chunk[i].out, &out));
-        WEFT_TRY(add_actor(k, update, "update", i, &k->chunk[i].update, &up));
-        WEFT_TRY(add_actor(k, copy_in, "in", i, &k->chunk[i].in, &in[i]));
-        if (!i) WEFT_TRY(order(k, front, out));
-        if (i >= RING) WEFT_TRY(order(k, in[i - RING], out));
-        WEFT_TRY(order(k, out, up));
-        WEFT_TRY(order(k, up, in[i]));
+    weft_program           *p = k->p;
+    const weft_stream_spec *s = weft_program_stream(p, WEFT_STREAM_COMPUTE);
+    for (int f = k->at + 1; f < s->n_firing; f++) {
+        weft_actor *a    = &p->actor[s->firing[f].actor];
+        weft_instr *kept = WEFT_ARENA_ARRAY(p->arena, weft_instr, a->n_instr + 1);
+        int         n    = 0;
+        WEFT_TRY(weft_arena_status(p->arena));
+        for (int i = 0; i < a->n_instr; i++)
+            if (!weft_offload__is_moved(a, i)) kept[n++] = a->instr[i];
+        a->instr   = kept;
+        a->n_instr = n;
     }
-    return order(k, in[k->n_chunk - 1], rest);
+    return WEFT_OK;
 }
 
 static weft_status offload_updates(offload_pass *k)
 {
-    int front, rest;
     WEFT_TRY(find_updates(k));
     if (k->at < 0) return WEFT_OK;
-    rest = weft_program_stream(k->p, WEFT_STREAM_COMPUTE)->firing[k->at].actor;
     WEFT_TRY(find_on_device(k));
     WEFT_TRY(move_states(k));
     WEFT_TRY(keep_results(k));
+    WEFT_TRY(weft_partition__more_start(k->p, &k->more));
+    WEFT_TRY(cut_front(k));
+    WEFT_TRY(weft_offload__find_places(k));
     WEFT_TRY(make_chunks(k));
     if (!k->n_chunk) return WEFT_OK; /* parameters without elements */
-    place_ring(k);
-    WEFT_TRY(weft_partition__more_start(k->p, &k->more));
-    WEFT_TRY(cut_front(k, rest, &front));
-    WEFT_TRY(remove_updates(k));
-    WEFT_TRY(insert_front(k, front));
-    WEFT_TRY(spread_edges(k, rest, front));
-    return make_streams(k, front, rest);
+    place_buffers(k);
+    WEFT_TRY(append_scalars(k));
+    WEFT_TRY(weft_offload__make_streams(k));
+    return remove_updates(k);
 }
 
 static weft_status offload_optimizer(weft_program *p, const void *options)
 {
-    offload_pass k = {.p = p, .chunk_bytes = *(const int64_t *)options};
+    offload_pass k = {.p = p, .o = *(const weft_offload_options *)options};
     WEFT_TRY(weft_arena_create(&k.tmp));
     weft_status st = offload_updates(&k);
     weft_arena_destroy(k.tmp);
     return st;
 }
 
-weft_status weft_pass_offload_optimizer(const weft_program *in, int64_t chunk_bytes,
-                                        weft_program **out)
+weft_status weft_pass_offload_optimizer(const weft_program         *in,
+                                        const weft_offload_options *o, weft_program **out)
 {
-    return weft_partition__edit_copy(in, offload_optimizer, &chunk_bytes, out);
+    return weft_partition__edit_copy(in, offload_optimizer, o, out);
 }

@@ -31,13 +31,22 @@ weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program *
  * for each at its first use. */
 weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out);
 
-/* Updates run on device 1, the host, in chunks of about chunk_bytes of gradients, and states that
- * only they use are in its memory.  Bits are those of the host's kernels.  The last pass.
- * WEFT_ERR_ARG: the optimizer is lamb. */
-#define WEFT_OFFLOAD_CHUNK_BYTES ((int64_t)64 << 20)
+typedef struct weft_offload_options {
+    int64_t chunk_bytes; /* of gradients */
+    /* gradients of up to so many bytes have pinned memory of their own, to which the backward pass
+     * is copied as it goes; larger ones go through a ring of chunks after it */
+    int64_t gradient_bytes;
+} weft_offload_options;
+
+#define WEFT_OFFLOAD_CHUNK_BYTES    ((int64_t)64 << 20)
+#define WEFT_OFFLOAD_GRADIENT_BYTES ((int64_t)16 << 30)
 /* Is it an update of a parameter, which the pass moves? */
-bool        weft_offload_is_update(const weft_instr *i);
-weft_status weft_pass_offload_optimizer(const weft_program *in, int64_t chunk_bytes,
-                                        weft_program **out);
+bool weft_offload_is_update(const weft_instr *i);
+/* Updates run on device 1, the host, in chunks, and states that only they use are in its memory.
+ * The next step's forward pass may begin while they go on, where no rank gathers their results.
+ * Bits are those of the host's kernels.  The last pass.  WEFT_ERR_ARG: the optimizer is lamb. */
+weft_status weft_pass_offload_optimizer(const weft_program         *in,
+                                        const weft_offload_options *o,
+                                        weft_program              **out);
 
 #endif

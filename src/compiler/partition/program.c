@@ -123,10 +123,12 @@ static weft_status overlap_reductions(const weft_graph *g, const weft_sharding *
     return WEFT_OK;
 }
 
-static weft_status offload_updates(int64_t chunk_bytes, weft_program **p)
+static weft_status offload_updates(const weft_partition_options *o, weft_program **p)
 {
-    weft_program *out;
-    WEFT_TRY(weft_pass_offload_optimizer(*p, chunk_bytes, &out));
+    weft_offload_options how = {.chunk_bytes    = o->offload_bytes,
+                                .gradient_bytes = o->offload_gradient_bytes};
+    weft_program        *out;
+    WEFT_TRY(weft_pass_offload_optimizer(*p, &how, &out));
     weft_program_destroy(*p);
     *p = out;
     return WEFT_OK;
@@ -276,7 +278,7 @@ weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
     if (o->reduce_bucket_bytes > 0)
         WEFT_GO(overlap_reductions(g, s, o->reduce_bucket_bytes,
                                    s && o->shard_bucket_bytes > 0, &p));
-    if (o->offload_bytes > 0) WEFT_GO(offload_updates(o->offload_bytes, &p));
+    if (o->offload_bytes > 0) WEFT_GO(offload_updates(o, &p));
     *out = p;
     p    = NULL;
 out:
