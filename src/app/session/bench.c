@@ -29,6 +29,7 @@ static weft_status time_steps(weft_runner *r, const weft_model *m, int n_micro,
         WEFT_TRY(weft_runner_step(r, i));
         if (i) ms[i - 1] = 1e3 * (weft_clock_s() - start); /* the first one warms up */
     }
+    WEFT_TRY(weft_runner_settle(r));
     *loss = weft_runner_get(r, "step.loss") / labels;
     return WEFT_OK;
 }

@@ -334,7 +334,12 @@ weft_status weft_runner_step(weft_runner *r, int64_t step)
 {
     WEFT_TRY(r->st);
     start_counts(r, step);
-    return weft_exec_run(r->exec, step, 1);
+    return weft_exec_start(r->exec, step, 1);
+}
+
+weft_status weft_runner_settle(weft_runner *r)
+{
+    return weft_exec_settle(r->exec);
 }
 
 weft_runner_reads weft_runner_get_reads(const weft_runner *r)

@@ -53,8 +53,11 @@ weft_status weft_runner_read_row(const weft_runner *r, const char *name, int64_t
 /* The tokens of every micro-batch from now on, n of them; the rest are 0. */
 void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n);
 
-/* Step number `step`, counted from 0: samples step * batch and on.  Allocates nothing. */
+/* Step number `step`, counted from 0: samples step * batch and on.  Allocates nothing.  Its outputs
+ * are there and the next step can follow; updates may go on (weft_exec_start) until settle: only
+ * then are states read. */
 weft_status weft_runner_step(weft_runner *r, int64_t step);
+weft_status weft_runner_settle(weft_runner *r);
 
 /* The samples that the running step has read so far here, and the sum of their weft_vote_hash(). */
 typedef struct weft_runner_reads {

@@ -1,6 +1,7 @@
 /* The steps of a generation: count labels, run the step, in which ranks agree on it and on what
  * comes next, write it down; evaluate, save. */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "session/session_priv.h"
@@ -96,10 +97,18 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
+/* Do others than the next step use the state of this one? */
+static bool needs_state(const weft_session *s)
+{
+    return (s->now->eval.runner && due(s->row.step, s->job.eval.every, s->job.steps)) ||
+           due(s->row.step, s->job.checkpoint.every, s->job.steps);
+}
+
 /* What follows a step, whose row is s->row: after a lost rank it is done once more. */
 static weft_status finish_step(weft_session *s)
 {
     weft_metrics_row *row = &s->row;
+    if (needs_state(s)) WEFT_TRY(weft_runner_settle(s->now->runner));
     if (s->now->eval.runner && due(row->step, s->job.eval.every, s->job.steps)) {
         WEFT_TRY(weft_session__eval_run(s, &row->eval_loss));
         s->r.eval_loss = row->eval_loss;
@@ -115,16 +124,17 @@ static weft_status finish_step(weft_session *s)
     return WEFT_OK;
 }
 
-weft_status weft_generation_run(weft_session *s, weft_ending *ending)
+static weft_status run_steps(weft_session *s, weft_ending *ending)
 {
-    *ending   = WEFT_ENDING_DONE;
-    s->ending = WEFT_ENDING_DONE;
     if (s->now->continues && s->row.step && s->row.step == s->r.steps)
         WEFT_TRY(finish_step(s));
     for (int64_t step = s->r.steps + 1; step <= s->job.steps; step++) {
         weft_metrics_row row = {.step = step, .eval_loss = NAN};
         WEFT_TRY(run_checked(s, &row));
         WEFT_TRY(weft_session__read_loads(s, &row));
+        /* another process may take over what this one leaves: it is whole, or marked as not */
+        if (weft_generation_is_state_shared(s))
+            WEFT_TRY(weft_runner_settle(s->now->runner));
         weft_session__mark_state(s, step);
         s->r.steps     = step;
         s->r.loss      = row.loss;
@@ -139,4 +149,19 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
         if (*ending != WEFT_ENDING_DONE) break;
     }
     return WEFT_OK;
+}
+
+/* The state is whole when it ends, however it ends; or it is marked as not. */
+weft_status weft_generation_run(weft_session *s, weft_ending *ending)
+{
+    char text[1024];
+    *ending        = WEFT_ENDING_DONE;
+    s->ending      = WEFT_ENDING_DONE;
+    weft_status st = run_steps(s, ending);
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    weft_status settled = weft_runner_settle(s->now->runner);
+    if (settled != WEFT_OK &&
+        weft_runner_progress(s->now->runner).outcome == WEFT_EXEC_TORN)
+        weft_session__mark_state(s, -1);
+    return st == WEFT_OK ? settled : WEFT_FAIL(st, "%s", text);
 }

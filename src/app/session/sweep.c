@@ -119,7 +119,7 @@ static weft_status run_steps(const sweep *s, weft_runner *r)
         weft_runner_put(r, "inv_n", 1e-3);
         WEFT_TRY(weft_runner_step(r, i));
     }
-    return WEFT_OK;
+    return weft_runner_settle(r);
 }
 
 static weft_status run_model(sweep *s, const model *m)

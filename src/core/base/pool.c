@@ -59,6 +59,9 @@ struct weft_pool {
     _Atomic int64_t base; /* first task of the chunk */
     atomic_uint     n_task;
 
+    pthread_mutex_t
+        turn; /* callers of several streams run their jobs one after the other */
+
     int       n_thread, n_ticket, n_worker, spin, pinned;
     cpu_set_t before; /* where the caller could run before it was pinned */
     worker   *worker;
@@ -175,10 +178,12 @@ void weft_pool_run(weft_pool *p, int64_t n_task, weft_pool_fn fn, void *arg)
         for (int64_t i = 0; i < n_task; i++) fn(arg, i, 0);
         return;
     }
+    pthread_mutex_lock(&p->turn);
     for (int64_t base = 0; base < n_task; base += MAX_CHUNK) {
         int64_t left = n_task - base;
         run_chunk(p, base, (unsigned)(left < MAX_CHUNK ? left : MAX_CHUNK), fn, arg);
     }
+    pthread_mutex_unlock(&p->turn);
 }
 
 int weft_pool_cores(void)
@@ -223,7 +228,8 @@ weft_status weft_pool_create(int n_thread, int pin, weft_pool **out)
         return WEFT_FAIL(WEFT_ERR_ARG, "threads: %d is not between 1 and 4096", n_thread);
     weft_pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
     if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    *p        = (weft_pool){.n_thread = n_thread};
+    *p = (weft_pool){.n_thread = n_thread};
+    pthread_mutex_init(&p->turn, NULL);
     p->worker = calloc((size_t)n_thread, sizeof *p->worker);
     if (!p->worker) {
         weft_pool_destroy(p);
@@ -261,6 +267,7 @@ void weft_pool_destroy(weft_pool *p)
     futex_wake(&p->wake, p->n_thread);
     for (int i = 0; i < p->n_worker; i++) pthread_join(p->worker[i].thread, NULL);
     if (p->pinned) pthread_setaffinity_np(pthread_self(), sizeof p->before, &p->before);
+    pthread_mutex_destroy(&p->turn);
     free(p->worker);
     free(p);
 }

@@ -22,7 +22,8 @@ int weft_pool_cores(void);
 /* Runs fn(arg, 0..n_task-1, thread) and returns when all are done.  Allocates nothing.  A thread
  * begins with its share of neighbouring tasks, the same share of every grid, and then helps with
  * others', so give neighbours in one grid what neighbours in the last one wrote.  Idle workers
- * spin for a short while, then sleep on a futex.  p == NULL runs them here. */
+ * spin for a short while, then sleep on a futex.  Several callers take turns.  p == NULL runs them
+ * here. */
 void weft_pool_run(weft_pool *p, int64_t n_task, weft_pool_fn fn, void *arg);
 
 #endif

@@ -191,12 +191,23 @@ static void finish_step(weft_exec *e)
     e->outcome = st == WEFT_OK ? WEFT_EXEC_ALONE : WEFT_EXEC_TORN;
 }
 
+/* Streams that were left open when the run before ended make its updates, none of which takes
+ * anything from peers: then the step that failed has written nothing. */
+static void finish_open(weft_exec *e)
+{
+    finish_step(e);
+    if (e->outcome == WEFT_EXEC_ALONE) e->outcome = WEFT_EXEC_HELD;
+    if (e->failed_open) e->outcome = WEFT_EXEC_TORN;
+}
+
 /* Devices that work by themselves tell of a lost peer when all was given to them. */
 void weft_exec__end_failed(weft_exec *e)
 {
     bool is_last = e->passed == e->first_step + e->until - 1;
     if (!is_last && !is_unfinished(e, e->passed))
         e->outcome = WEFT_EXEC_HELD;
+    else if (e->passed < e->run_step)
+        finish_open(e);
     else if (e->st != WEFT_ERR_PEER || has_shares_on_device(e))
         e->outcome = WEFT_EXEC_TORN;
     else

@@ -76,36 +76,74 @@ void weft_exec_destroy(weft_exec *e)
     free(e);
 }
 
-weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
+/* ---- runs ---- */
+
+/* all: those that were left open, too. */
+static bool is_busy(const weft_exec *e, bool all)
 {
-    if (e->stop) return WEFT_FAIL(e->st, "%s", e->text);
-    if (!e->n_stream || n_step <= 0) return WEFT_OK;
+    for (int i = 1; i < e->n_issuer; i++)
+        if ((all || !e->issuer[i].open) && e->issuer[i].done < e->turn) return true;
+    return false;
+}
+
+static void wait_for_threads(weft_exec *e, bool all)
+{
+    pthread_mutex_lock(&e->lock);
+    while (is_busy(e, all)) pthread_cond_wait(&e->moved, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* After an error: all threads stop, what the step has done is found out once. */
+static weft_status end_failed(weft_exec *e)
+{
+    wait_for_threads(e, true);
+    if (!e->ended) weft_exec__end_failed(e);
+    e->ended = true;
+    return WEFT_FAIL(e->st, "%s", e->text);
+}
+
+weft_status weft_exec_settle(weft_exec *e)
+{
+    wait_for_threads(e, true);
+    return e->stop ? end_failed(e) : WEFT_OK;
+}
+
+static void begin_run(weft_exec *e, int64_t step, int n_step)
+{
     pthread_mutex_lock(&e->lock);
     if (e->origin_s == 0) {
         e->origin_s    = weft_clock_s();
         e->origin_step = step;
     }
-    e->first_step = step - e->until;
+    /* threads that go on with the step before may read it */
+    if (e->first_step != step - e->until) e->first_step = step - e->until;
+    e->run_step = step;
     e->until += n_step;
     e->arrived = e->passed = step - 1;
     weft_exec__begin_numbers(e);
     if (e->journal && !e->gathers_again) weft_exec__begin_journal(e, step);
-    e->n_busy = e->n_issuer - 1;
     e->turn++;
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);
+}
 
+weft_status weft_exec_start(weft_exec *e, int64_t step, int n_step)
+{
+    if (e->stop) return end_failed(e);
+    if (!e->n_stream || n_step <= 0) return WEFT_OK;
+    if (step != e->first_step + e->until) WEFT_TRY(weft_exec_settle(e));
+    begin_run(e, step, n_step);
     weft_exec__run_issuer(&e->issuer[0]);
+    wait_for_threads(e, false);
+    if (e->stop) return end_failed(e);
+    e->outcome = e->held_step == step + n_step - 1 ? WEFT_EXEC_HELD : WEFT_EXEC_RAN;
+    return WEFT_OK;
+}
 
-    pthread_mutex_lock(&e->lock);
-    while (e->n_busy) pthread_cond_wait(&e->moved, &e->lock);
-    pthread_mutex_unlock(&e->lock);
-    if (!e->stop) {
-        e->outcome = e->held_step == step + n_step - 1 ? WEFT_EXEC_HELD : WEFT_EXEC_RAN;
-        return WEFT_OK;
-    }
-    weft_exec__end_failed(e);
-    return WEFT_FAIL(e->st, "%s", e->text);
+weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
+{
+    WEFT_TRY(weft_exec_start(e, step, n_step));
+    return weft_exec_settle(e);
 }
 
 weft_exec_progress weft_exec_get_progress(const weft_exec *e)
@@ -142,6 +180,7 @@ weft_status weft_exec_timeline(weft_exec *e, weft_timeline **out)
     weft_timeline *t      = NULL;
     int            n_step = 0;
     weft_status    st     = WEFT_OK;
+    wait_for_threads(e, true);
     WEFT_TRY(weft_timeline_create("measured", &e->p, 1, &t));
     for (int i = 0; i < e->n_stream; i++) {
         weft_exec__trace *r = &e->stream[i].trace;

@@ -100,6 +100,12 @@ void        weft_exec_destroy(weft_exec *e);
 /* Steps step .. step + n_step - 1 of the job, counted from 0, as a window of the steps that this
  * executor runs: what edges hold at the end of one run is there in the next. */
 weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step);
+/* The same, but ends when staging is of the last step: the caller can read its outputs, write the
+ * next one's inputs and start it.  Streams that have neither staging nor messages may go on with
+ * updates; until they are settled nobody but exec uses states.  They are settled by settle, and by
+ * a start of another step than the next.  An error of theirs comes from the next of these calls. */
+weft_status weft_exec_start(weft_exec *e, int64_t step, int n_step);
+weft_status weft_exec_settle(weft_exec *e);
 
 /* What the newest step of the last run has done to the state.  Step N is the one that the run was
  * in when it ended; a program without a commit point writes no state, and its steps end as RAN or,

@@ -142,6 +142,8 @@ typedef struct weft_exec__issuer {
     weft_exec__stream *stream[WEFT_MAX_STREAM];
     pthread_t          thread;
     bool               has_thread;
+    bool               open; /* weft_exec_start does not wait for it */
+    int64_t            done; /* runs that it is through with, under lock */
 } weft_exec__issuer;
 
 /* Hashes of samples of a call; 0: there was none. */
@@ -206,14 +208,16 @@ struct weft_exec {
     pthread_mutex_t lock;
     pthread_cond_t  moved;
     int64_t         turn; /* runs begun */
-    int             n_busy;
-    int64_t first_step; /* the job's number of step 0 of this executor's, in this run */
-    int64_t until;      /* this run ends before this step of the executor's */
+    int64_t first_step;   /* the job's number of step 0 of this executor's, in this run */
+    _Atomic int64_t until;    /* this run ends before this step of the executor's */
+    int64_t         run_step; /* its first, of the job's */
     _Atomic int64_t host_wakeups;
     _Atomic bool    stop;
     bool            quit;
     weft_status     st;
-    char            text[1024]; /* of the first error */
+    bool            failed_open; /* the first error is of a stream that was left open */
+    bool            ended;       /* after an error: the outcome is known */
+    char            text[1024];  /* of the first error */
 };
 
 /* prepare.c: everything that can be known before the first step. */
@@ -360,6 +364,6 @@ weft_status weft_exec__fire(weft_exec__stream *s);
 weft_status weft_exec__start_threads(weft_exec *e);
 void        weft_exec__stop_threads(weft_exec *e);
 /* The first error of a run stops everybody. */
-void weft_exec__fail(weft_exec *e, weft_status st);
+void weft_exec__fail(weft_exec__issuer *u, weft_status st);
 
 #endif

@@ -414,6 +414,44 @@ static bool has_host_work(const weft_exec *e, int stream)
     return false;
 }
 
+static bool is_staging(const weft_program *p, const weft_operand *o)
+{
+    return o->buffer >= 0 && p->slab[p->buffer[o->buffer].slab].kind == WEFT_SLAB_STAGING;
+}
+
+static bool uses_staging(const weft_program *p, const weft_instr *i)
+{
+    for (int k = 0; k < i->n_in; k++)
+        if (is_staging(p, &i->in[k])) return true;
+    for (int k = 0; k < i->n_out; k++)
+        if (is_staging(p, &i->out[k])) return true;
+    return false;
+}
+
+/* Can the caller go on while a stream does: has it no messages, nothing of the host's, and
+ * nothing that the caller reads or writes between two steps? */
+static bool may_stay_open(const weft_exec *e, int stream)
+{
+    for (int i = 0; i < e->p->stream[stream].n_firing; i++) {
+        const weft_actor *a = &e->p->actor[e->p->stream[stream].firing[i].actor];
+        for (int n = 0; n < a->n_instr; n++)
+            if (weft_instr_is_comm(&a->instr[n]) || uses_staging(e->p, &a->instr[n]))
+                return false;
+    }
+    return !has_host_work(e, stream);
+}
+
+/* The caller's own thread never does. */
+static void find_open(weft_exec *e)
+{
+    for (int i = 1; i < e->n_issuer; i++) {
+        weft_exec__issuer *u = &e->issuer[i];
+        u->open              = !e->o.price;
+        for (int k = 0; k < u->n; k++)
+            u->open = u->open && may_stay_open(e, u->stream[k]->number);
+    }
+}
+
 /* A thread for each stream that may block one, and one for the others of each device. */
 static void make_issuers(weft_exec *e)
 {
@@ -479,6 +517,7 @@ weft_status weft_exec__prepare(weft_exec *e)
     WEFT_TRY(make_streams(e));
     WEFT_TRY(make_edges(e));
     make_issuers(e);
+    find_open(e);
     if (weft_exec__can_replay(e)) WEFT_TRY(weft_exec__make_graph(e));
     WEFT_TRY(weft_exec__open_links(e));
     WEFT_TRY(weft_exec__prepare_calls(e));

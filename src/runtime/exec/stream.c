@@ -312,25 +312,27 @@ static weft_status issue_steps(weft_exec__issuer *u)
     for (weft_exec__stream *s; (s = next_stream(u));) WEFT_TRY(fire_next(s));
     for (int i = 0; i < u->n; i++)
         WEFT_TRY(u->stream[i]->device->finish(&u->stream[i]->dev));
-    return weft_exec__check_device_comm(u->e);
+    return u->open ? WEFT_OK : weft_exec__check_device_comm(u->e);
 }
 
 weft_status weft_exec__run_issuer(weft_exec__issuer *u)
 {
     weft_status st = issue_steps(u);
-    if (st != WEFT_OK) weft_exec__fail(u->e, st);
+    if (st != WEFT_OK) weft_exec__fail(u, st);
     return st;
 }
 
 /* ---- failure ---- */
 
-void weft_exec__fail(weft_exec *e, weft_status st)
+void weft_exec__fail(weft_exec__issuer *u, weft_status st)
 {
+    weft_exec *e = u->e;
     pthread_mutex_lock(&e->lock);
     bool mine = !e->stop;
     if (mine) {
-        e->stop = true;
-        e->st   = st;
+        e->stop        = true;
+        e->st          = st;
+        e->failed_open = u->open;
         snprintf(e->text, sizeof e->text, "%s", weft_error_text());
     }
     pthread_cond_broadcast(&e->moved);
@@ -358,7 +360,7 @@ static void *thread_main(void *arg)
         pthread_mutex_unlock(&e->lock);
         weft_exec__run_issuer(u);
         pthread_mutex_lock(&e->lock);
-        e->n_busy--;
+        u->done = turn;
         pthread_cond_broadcast(&e->moved);
     }
     pthread_mutex_unlock(&e->lock);
