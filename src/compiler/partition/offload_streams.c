@@ -1,15 +1,17 @@
 /* When offloaded updates run: their streams, and what of the compute stream waits for them.
  *
  *     compute    backward ... | norm, commit | the next step's forward, by layers
- *     copy_out     out.7 .. out.0            |
- *     update                                 | update.0  update.1 ...           device 1: the host
- *     copy_in                                |         in.0     in.1 ...
+ *     copy_out     out.7 out.6               | out.0 out.1 ...
+ *     update                                 |    update.0  update.1 ...        device 1: the host
+ *     copy_in                                |            in.0     in.1 ...
  *
  * Updates come after the commit point, in the order in which the next step uses what they write.
  * It begins at once: the compute stream is cut where it first uses a chunk's parameters, and each
- * piece waits for its chunk alone.  The backward pass is cut where gradients are final: they go
- * out while it goes on, to memory of their own; the compute stream waits for the copies only where
- * it writes over what they read.  Results go in through a ring of RING slots.
+ * piece waits for its chunk alone.  Gradients have host memory of their own, and the compute stream
+ * waits for their copies only where it writes over what they read.  Copies are in the order of the
+ * updates, which take longer, so that updates hide them; but those of the last layers, whose
+ * gradients are final first, go out while the backward pass goes on, which is cut there.  Results
+ * go in through a ring of RING slots.
  *
  * Where gradients are too large for that they go through the ring, too, after the commit point.
  * Where something else than the next step's compute stream uses results (ranks that gather them),
@@ -22,7 +24,10 @@ typedef weft_offload_pass  offload_pass;
 typedef weft_offload_place offload_place;
 
 enum {
-    RING = WEFT_OFFLOAD_RING
+    RING = WEFT_OFFLOAD_RING,
+    /* one of so many chunks, the last ones, is copied during the backward pass: more would not be
+     * through at its end, and hold back the first ones, which updates begin with */
+    EARLY = 4
 };
 
 /* ---- the compute stream, seen from the updates ---- */
@@ -225,7 +230,16 @@ static int list_copied(const weft_offload_list *l, bool in, int32_t *list)
     return l->n;
 }
 
-/* Where gradients of a chunk are final: a place of before; 0: the end of front. */
+static bool fires_once(const weft_program *p, int actor)
+{
+    const weft_stream_spec *s = &p->stream[p->actor[actor].stream];
+    int                     n = 0;
+    for (int f = 0; f < s->n_firing; f++) n += s->firing[f].actor == actor;
+    return n == 1;
+}
+
+/* Where gradients of a chunk are final, a place of before; 0: at the end of front.  Of several
+ * micro-batches the last one's backward pass is too short to copy in. */
 static int find_ready(const offload_pass *k, const int32_t *buffer, int n)
 {
     const weft_program *p       = k->p;
@@ -236,13 +250,14 @@ static int find_ready(const offload_pass *k, const int32_t *buffer, int n)
             if (uses_any(p, &p->actor[a].instr[i], buffer, n, true)) return 0;
     while (at < k->n_before && !uses_any(p, instr_at(k, &k->before[at]), buffer, n, true))
         at++;
-    return at == k->n_before ? 0 : at;
+    return at < k->n_before && fires_once(p, k->before[at].actor) ? at : 0;
 }
 
 static weft_status find_all_ready(stream_maker *m)
 {
-    offload_pass *k = m->k;
-    for (int i = 0; k->keeps && i < k->n_chunk; i++) {
+    offload_pass *k    = m->k;
+    int           late = k->n_chunk - k->n_chunk / EARLY;
+    for (int i = late; k->keeps && i < k->n_chunk; i++) {
         int32_t *buffer = WEFT_ARENA_ARRAY(k->tmp, int32_t, k->chunk[i].out.n + 1);
         WEFT_TRY(weft_arena_status(k->tmp));
         int n       = list_copied(&k->chunk[i].out, false, buffer);
@@ -344,7 +359,8 @@ static void add_firing(offload_pass *k, int32_t stream, int actor)
     s->firing[s->n_firing++] = (weft_firing){.actor = actor, .micro = -1};
 }
 
-/* Copies go out in the order in which gradients are final: from the far end of before on. */
+/* Copies go out in the order in which gradients are final, from the far end of before on, then in
+ * that of the updates. */
 static void fire_out(stream_maker *m)
 {
     const offload_pass *k = m->k;

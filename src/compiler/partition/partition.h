@@ -50,8 +50,7 @@ typedef struct weft_partition_options {
     /* updates run on the host (weft_pass_offload_optimizer) in chunks of about so many bytes of
      * gradients; 0: on the device */
     int64_t offload_bytes;
-    /* gradients of up to so many bytes have pinned memory of their own, and overlap with the
-     * backward pass */
+    /* gradients of up to so many bytes have pinned memory of their own */
     int64_t offload_gradient_bytes;
     /* with a sharding, of several stages: made when it is NULL, then the caller's.  NULL: nothing
      * is kept */

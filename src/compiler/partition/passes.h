@@ -33,8 +33,8 @@ weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program 
 
 typedef struct weft_offload_options {
     int64_t chunk_bytes; /* of gradients */
-    /* gradients of up to so many bytes have pinned memory of their own, to which the backward pass
-     * is copied as it goes; larger ones go through a ring of chunks after it */
+    /* gradients of up to so many bytes have pinned memory of their own; larger ones go through a
+     * ring of chunks */
     int64_t gradient_bytes;
 } weft_offload_options;
 
