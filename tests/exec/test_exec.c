@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/exec.h"
 #include "sim/sim.h"
@@ -433,6 +434,155 @@ static void a_step_is_held_back_at_the_commit_point(void **state)
     weft_program_destroy(p);
 }
 
+/* ---- streams that stay open ---- */
+
+/* A second device copies what the step leaves, in two firings; only the next step's commit point
+ * waits for them. */
+static const char open_text[] =
+    "program open rank 0 of 1 micro 1 lanes 1 {\n"
+    "  slab state state 128\n"
+    "  slab work work 128\n"
+    "  slab staging staging 64\n"
+    "  buffer m slab state at 0 bytes 64\n"
+    "  buffer n slab state at 64 bytes 64\n"
+    "  buffer norm slab work at 0 bytes 64\n"
+    "  buffer g slab work at 64 bytes 64\n"
+    "  buffer x slab staging at 0 bytes 64\n"
+    "  bind state m m f32[4]\n"
+    "  bind state n n f32[4]\n"
+    "  bind input x x f32[4]\n"
+    "  stream compute compute device 0 threads 0\n"
+    "  stream host host device 1 threads 1\n"
+    "  actor read on compute { read x -> (x f32[4]) ; }\n"
+    "  actor step on compute {\n"
+    "    compute norm sumsq (x f32[4]) -> (norm f64[]) ;\n"
+    "    copy g (x f32[4]) -> (g f32[4]) ;\n"
+    "    commit step (norm f64[]) ;\n"
+    "  }\n"
+    "  actor first on host { copy m (g f32[4]) -> (m f32[4]) ; }\n"
+    "  actor second on host { copy n (m f32[4]) -> (n f32[4]) ; }\n"
+    "  edge step -> first credits 1 per_step\n"
+    "  edge second -> step credits 1 per_step delay 1\n"
+    "  list compute { read 0; step; }\n"
+    "  list host { first; second; }\n"
+    "}\n";
+
+/* The second device works only while the gate is open. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t  moved;
+    bool            open, fails;
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+
+static void set_gate(bool open)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.open = open;
+    pthread_cond_broadcast(&gate.moved);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static weft_status launch_behind_gate(weft_stream *s, const weft_code *c)
+{
+    pthread_mutex_lock(&gate.lock);
+    while (!gate.open) pthread_cond_wait(&gate.moved, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+    return gate.fails ? WEFT_FAIL(WEFT_ERR_NUMERIC, "no update")
+                      : weft_device_cpu()->launch(s, c);
+}
+
+/* Step 1 reads its samples while the device still has all of step 0 to do. */
+typedef struct open_log {
+    int         calls;
+    weft_status st; /* of step 1's read */
+} open_log;
+
+static weft_status read_beside_update(void *user, int64_t step, int micro, int n,
+                                      const weft_view *out)
+{
+    open_log *log = user;
+    WEFT_TRY(give_samples(&log->calls, step, micro, n, out));
+    if (step == 1) set_gate(true);
+    return step == 1 && log->st != WEFT_OK ? WEFT_FAIL(log->st, "no samples") : WEFT_OK;
+}
+
+static weft_exec *start_open(const weft_program *p, weft_device *second, open_log *log)
+{
+    *second        = *weft_device_cpu();
+    second->launch = launch_behind_gate;
+    gate.fails     = false;
+    set_gate(false);
+    if (weft_program_verify(p) != WEFT_OK) fail_msg("%s", weft_error_text());
+    weft_exec_options o = {
+        .device = {weft_device_cpu(), second}, .read = read_beside_update, .user = log};
+    weft_exec *e        = create(p, &o);
+    bound(e, "m", 0)[0] = 0.5f;
+    alarm(60); /* where it waits for the gate */
+    assert_int_equal(weft_exec_start(e, 0, 1), WEFT_OK);
+    assert_int_equal(weft_exec_get_progress(e).outcome, WEFT_EXEC_RAN);
+    assert_true(bound(e, "m", 0)[0] == 0.5f);
+    return e;
+}
+
+static void a_step_starts_while_updates_go_on(void **state)
+{
+    (void)state;
+    weft_program *p   = parse(open_text);
+    open_log      log = {.st = WEFT_OK};
+    weft_device   second;
+    weft_exec    *e = start_open(p, &second, &log);
+    assert_int_equal(weft_exec_start(e, 1, 1), WEFT_OK);
+    assert_int_equal(weft_exec_settle(e), WEFT_OK);
+    assert_true(bound(e, "n", 0)[0] == sample(1, 0, 0));
+    for (int64_t step = 2; step < 50; step++) /* also one that is run again */
+        assert_int_equal(weft_exec_start(e, step - (step == 30), 1), WEFT_OK);
+    assert_int_equal(weft_exec_run(e, 50, 1), WEFT_OK);
+    assert_true(bound(e, "m", 0)[0] == sample(50, 0, 0) &&
+                bound(e, "n", 0)[0] == sample(50, 0, 0));
+    alarm(0);
+    test_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
+/* A step that fails before its commit point leaves all of the state of the one before, though that
+ * one's updates were not made yet. */
+static void updates_are_made_when_the_next_step_fails(void **state)
+{
+    (void)state;
+    weft_program *p = parse(open_text);
+    for (int k = 0; k < 2; k++) {
+        open_log    log = {.st = k ? WEFT_ERR_NUMERIC : WEFT_ERR_PEER};
+        weft_device second;
+        weft_exec  *e = start_open(p, &second, &log);
+        assert_int_equal(weft_exec_start(e, 1, 1), log.st);
+        weft_exec_progress x = weft_exec_get_progress(e);
+        assert_true(x.outcome == WEFT_EXEC_HELD && x.passed == 0);
+        assert_true(bound(e, "m", 0)[0] == sample(0, 0, 0) &&
+                    bound(e, "n", 0)[0] == sample(0, 0, 0));
+        assert_int_equal(weft_exec_start(e, 1, 1), log.st);
+        alarm(0);
+        test_exec_destroy(e);
+    }
+    weft_program_destroy(p);
+}
+
+static void an_update_that_fails_tears_the_state(void **state)
+{
+    (void)state;
+    weft_program *p   = parse(open_text);
+    open_log      log = {.st = WEFT_OK};
+    weft_device   second;
+    weft_exec    *e = start_open(p, &second, &log);
+    gate.fails      = true;
+    set_gate(true);
+    assert_int_equal(weft_exec_settle(e), WEFT_ERR_NUMERIC);
+    assert_int_equal(weft_exec_get_progress(e).outcome, WEFT_EXEC_TORN);
+    assert_int_equal(weft_exec_start(e, 1, 1), WEFT_ERR_NUMERIC);
+    alarm(0);
+    test_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
 /* ---- edges ---- */
 
 /* Two streams: a adds x to sum, b copies sum out; b's copy of the step before goes back into a.
@@ -633,6 +783,9 @@ int main(void)
         cmocka_unit_test(slabs_are_the_callers),
         cmocka_unit_test(bindings_are_read_and_written_by_region),
         cmocka_unit_test(a_step_is_held_back_at_the_commit_point),
+        cmocka_unit_test(a_step_starts_while_updates_go_on),
+        cmocka_unit_test(updates_are_made_when_the_next_step_fails),
+        cmocka_unit_test(an_update_that_fails_tears_the_state),
         cmocka_unit_test(runs_are_windows_of_steps),
         cmocka_unit_test(edges_between_devices_wake_the_host),
         cmocka_unit_test(emulated_edges_are_the_devices),
