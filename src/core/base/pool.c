@@ -59,8 +59,8 @@ struct weft_pool {
     _Atomic int64_t base; /* first task of the chunk */
     atomic_uint     n_task;
 
-    pthread_mutex_t
-        turn; /* callers of several streams run their jobs one after the other */
+    /* callers of several streams run their jobs one after the other */
+    pthread_mutex_t turn;
 
     int       n_thread, n_ticket, n_worker, spin, pinned;
     cpu_set_t before; /* where the caller could run before it was pinned */
