@@ -18,14 +18,16 @@ static const char text[] =
     "  }\n"
     "}\n";
 
-static weft_cluster *make_cluster(const char *timing)
+static weft_cluster *make_cluster(const char *link, const char *timing)
 {
     weft_cluster *c;
     weft_text     t = {0};
-    weft_text_add(&t, "name: one\nversion: 1\ndevice:\n  - {name: gpu, like: h100-80g, "
-                      "launch_s: 0}\nlink:\n  - {name: nvlink, alpha_s: 0, Bps: 4.5e11}\n"
-                      "node:\n  - {name: box, count: 1, device: gpu, n_device: 2, link: "
-                      "nvlink}\n");
+    weft_text_add(&t,
+                  "name: one\nversion: 1\ndevice:\n  - {name: gpu, like: h100-80g, "
+                  "launch_s: 0}\nlink:\n  - {name: nvlink, alpha_s: 0, Bps: 4.5e11}\n%s"
+                  "node:\n  - {name: box, count: 1, device: gpu, n_device: 2, link: "
+                  "nvlink}\n",
+                  link);
     weft_text_add(&t, "%s", timing);
     if (weft_cluster_parse("one", t.s, t.n, &c) != WEFT_OK)
         fail_msg("%s", weft_error_text());
@@ -33,10 +35,11 @@ static weft_cluster *make_cluster(const char *timing)
     return c;
 }
 
-static void check_prices(const char *timing, double copy_s, double update_s)
+static void check_prices(const char *link, const char *timing, double copy_s,
+                         double update_s)
 {
     weft_program *p;
-    weft_cluster *c = make_cluster(timing);
+    weft_cluster *c = make_cluster(link, timing);
     double        s;
     if (weft_program_parse("one", text, sizeof text - 1, &p) != WEFT_OK)
         fail_msg("%s", weft_error_text());
@@ -56,8 +59,11 @@ static void check_prices(const char *timing, double copy_s, double update_s)
 static void by_bandwidth(void **state)
 {
     (void)state;
-    check_prices("", 4e6 / 2.5e10, 2 * 12e6 / 2e11); /* two ranks share the memory */
-    check_prices("timing:\n  - {device: gpu, work: \"host copy\", size: [1000], s: 1}\n"
+    const char *to_host = "  - {name: to-host, alpha_s: 0, Bps: 1e10, share: 0.8}\n";
+    check_prices("", "", 4e6 / 2.5e10, 2 * 12e6 / 2e11); /* two ranks share the memory */
+    check_prices(to_host, "", 4e6 / 8e9, 2 * 12e6 / 2e11);
+    check_prices(to_host,
+                 "timing:\n  - {device: gpu, work: \"host copy\", size: [1000], s: 1}\n"
                  "  - {device: gpu, work: \"host update\", size: [2000], s: 1}\n",
                  4e3, 12e3);
 }

@@ -63,6 +63,25 @@ static weft_status tune_algorithms(const char *file, const weft_sweep_gpu_option
     return WEFT_OK;
 }
 
+/* What offload=optimizer needs of the host; a host without the memory for it keeps assumed speeds. */
+static weft_status add_host(weft_device *device, weft_pool *pool, weft_cluster **c)
+{
+    weft_timing   host[2];
+    weft_cluster *more = NULL;
+    if (weft_sweep_host(device, pool, host) != WEFT_OK) {
+        fprintf(stderr, "the host's updates and copies are not timed: %s\n",
+                weft_error_text());
+        return WEFT_OK;
+    }
+    for (int i = 0; i < 2; i++) host[i].device = (*c)->node[0].device;
+    WEFT_TRY(weft_cluster_learn(*c, host, 2, &more));
+    weft_cluster_destroy(*c);
+    *c = more;
+    fprintf(stderr, "host: updates at %.4g GB/s, copies at %.4g GB/s each way\n",
+            1e-9 * host[0].size[0] / host[0].s, 1e-9 * host[1].size[0] / host[1].s);
+    return WEFT_OK;
+}
+
 static weft_status sweep_device(const weft_cli_gpus *o, weft_device *device,
                                 weft_text *list, const weft_cluster *c,
                                 weft_cluster **out)
@@ -80,6 +99,7 @@ static weft_status sweep_device(const weft_cli_gpus *o, weft_device *device,
     WEFT_GO(weft_sweep_gpu(&sweep, a, &timing, &n));
     for (int i = 0; i < n; i++) timing[i].device = c->node[0].device;
     WEFT_GO(weft_cluster_learn(c, timing, n, out));
+    WEFT_GO(add_host(device, pool, out));
     fprintf(stderr, "%s: %d times of instructions in their place\n", device->name, n);
 out:
     weft_pool_destroy(pool);

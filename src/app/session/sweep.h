@@ -40,4 +40,8 @@ typedef struct weft_sweep_gpu_options {
 weft_status weft_sweep_gpu(const weft_sweep_gpu_options *o, weft_arena *a,
                            weft_timing **out, int *n);
 
+/* What the host does for a GPU with offload=optimizer: "host update" on all cores of the pool, and
+ * "host copy", both ways at once; sizes are bytes, device 0. */
+weft_status weft_sweep_host(weft_device *d, weft_pool *pool, weft_timing out[2]);
+
 #endif

@@ -6,8 +6,8 @@
  *
  * An update runs element by element, so a large parameter is cut into runs of its rows; each
  * element has the bits of the host's kernels, however it is cut.  A step that is held back leaves
- * out update and copy_in alone: they write state.  A cast that is fused onto an update becomes an
- * instruction of its own, as the host's kernels have it. */
+ * out update and copy_in alone: they write state.  The cast of a new parameter is fused onto its
+ * update: it is made while the parameter is in the cache. */
 #include <stdlib.h>
 
 #include "partition/offload_priv.h"
@@ -351,41 +351,42 @@ static bool is_scalar(const weft_instr *i, int operand)
     return weft_offload_is_update(i) && operand > i->n_own_out;
 }
 
-static weft_status place_instr(offload_pass *k, piece *x, const weft_instr *from)
+/* An update with casts of its result: those that are fused already, and instructions of the same
+ * actor. */
+static weft_status join_casts(offload_pass *k, const weft_actor *a, int at, weft_instr *i)
+{
+    weft_program     *p = k->p;
+    const weft_instr *u = &a->instr[at];
+    weft_operand *out   = WEFT_ARENA_ARRAY(p->arena, weft_operand, u->n_out + a->n_instr);
+    weft_post    *post  = WEFT_ARENA_ARRAY(p->arena, weft_post, u->n_post + a->n_instr);
+    WEFT_TRY(weft_instr_copy(u, p->arena, i));
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int n = 0; n < u->n_out; n++) out[n] = i->out[n];
+    for (int n = 0; n < u->n_post; n++) post[n] = i->post[n];
+    i->out  = out;
+    i->post = post;
+    for (int n = at + 1; n < a->n_instr; n++) {
+        if (find_updated(a, n) != u) continue;
+        post[i->n_post++] = (weft_post){
+            .op = WEFT_OP_CAST, .attr = a->instr[n].attr, .in = -1, .out = i->n_out};
+        out[i->n_out++] = a->instr[n].out[0];
+    }
+    if (i->n_post > 1)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: %s has %d copies, not one",
+                         p->name, u->name, i->n_post);
+    return WEFT_OK;
+}
+
+/* A piece into the last chunk: what it reads comes, its update, what it wrote goes. */
+static weft_status place_piece(offload_pass *k, piece *x, const weft_actor *a, int at)
 {
     weft_instr i;
-    WEFT_TRY(weft_instr_copy(from, k->p->arena, &i));
-    i.n_out  = i.n_own_out;
-    i.n_post = 0;
+    WEFT_TRY(join_casts(k, a, at, &i));
     for (int n = 0; n < i.n_in; n++)
         WEFT_TRY(place_operand(k, x, &i.in[n], false, is_scalar(&i, n)));
     for (int n = 0; n < i.n_out; n++)
         WEFT_TRY(place_operand(k, x, &i.out[n], true, false));
-    return add_instr(k->tmp, &k->chunk[k->n_chunk - 1].update, &i);
-}
-
-/* A fused cast as an instruction of its own. */
-static weft_status place_post(offload_pass *k, piece *x, const weft_instr *update,
-                              const weft_post *post)
-{
-    weft_instr i;
-    if (post->out < 0) return WEFT_OK;
-    WEFT_TRY(weft_partition__move(k->p, WEFT_INSTR_COMPUTE, update->name, &update->out[0],
-                                  &update->out[post->out], &i));
-    i.op   = post->op;
-    i.attr = post->attr;
-    return place_instr(k, x, &i);
-}
-
-/* A piece into the last chunk: what it reads comes, its update, its casts, what it wrote goes. */
-static weft_status place_piece(offload_pass *k, piece *x, const weft_actor *a, int at)
-{
-    const weft_instr *update = &a->instr[at];
-    WEFT_TRY(place_instr(k, x, update));
-    for (int n = 0; n < update->n_post; n++)
-        WEFT_TRY(place_post(k, x, update, &update->post[n]));
-    for (int n = at + 1; n < a->n_instr; n++)
-        if (find_updated(a, n) == update) WEFT_TRY(place_instr(k, x, &a->instr[n]));
+    WEFT_TRY(add_instr(k->tmp, &k->chunk[k->n_chunk - 1].update, &i));
     for (int n = 0; n < x->n_copied; n++) {
         const weft_offload_copied *c = &x->copied[n];
         if (c->written)

@@ -5,8 +5,11 @@
  *     copy      launch + bytes / what the link between host and device carries, one direction
  *
  * A cluster's timings say both, by kind of device: work "host update" and "host copy", size the
- * bytes.  Else the numbers below. */
+ * bytes (weft cluster calibrate).  Else copies are those of the cluster's link to-host, and the rest
+ * is the numbers below. */
 #include "cost/cost.h"
+
+#include <string.h>
 
 #include "cost/cost_priv.h"
 
@@ -37,6 +40,15 @@ static double find_Bps(const weft_cluster *c, const weft_device_kind *d, const c
     const weft_timing *t =
         weft_cluster_timings(c, (int)(d - c->device), -1, work, -1, &n);
     return t && n && t[n - 1].s > 0 ? t[n - 1].size[0] / t[n - 1].s : otherwise;
+}
+
+static double find_copy_Bps(const weft_cluster *c, const weft_device_kind *d)
+{
+    double otherwise = COPY_BPS;
+    for (int i = 0; i < c->n_link; i++)
+        if (!strcmp(c->link[i].name, "to-host"))
+            otherwise = c->link[i].Bps * c->link[i].share;
+    return find_Bps(c, d, "host copy", otherwise);
 }
 
 /* Ranks of the job whose updates run at the same time. */
@@ -75,6 +87,6 @@ weft_status weft_cost__host_seconds(const weft_program *p, const weft_instr *i,
     WEFT_TRY(find_device(p, c, &d));
     double bytes = (double)weft_shape_count(&i->in[0].type.shape) *
                    (double)weft_dtype_bytes(i->in[0].type.dtype);
-    *seconds = d->launch_s + bytes / find_Bps(c, d, "host copy", COPY_BPS);
+    *seconds = d->launch_s + bytes / find_copy_Bps(c, d);
     return WEFT_OK;
 }

@@ -16,6 +16,13 @@
         .scratch = weft_kernel__cpu_##name##_scratch                                     \
     }
 
+/* an update, which also makes the bf16 copy of its parameter */
+#define UPDATE(ID)                                                                       \
+    {                                                                                    \
+        .op = WEFT_OP_##ID, .run = weft_kernel__cpu_update,                              \
+        .prepare = weft_kernel__cpu_update_prepare, .takes = weft_kernel__takes_update,  \
+        .fusions = WEFT_FUSION_COPY                                                      \
+    }
 #define PREPARED(ID, name)                                                               \
     {                                                                                    \
         .op = WEFT_OP_##ID, .run = weft_kernel__cpu_##name,                              \
@@ -99,11 +106,11 @@ static const weft_kernel kernels[] = {
     ROOMY(SUMSQ_TREE, sumsq_tree),
     PLAIN(CLIP, clip),
     PLAIN(EMA, ema),
-    PREPARED(SGD, update),
-    PREPARED(SGD_MOMENTUM, update),
-    PREPARED(ADAM, update),
-    PREPARED(ADAMW, update),
-    PREPARED(ADAGRAD, update),
+    UPDATE(SGD),
+    UPDATE(SGD_MOMENTUM),
+    UPDATE(ADAM),
+    UPDATE(ADAMW),
+    UPDATE(ADAGRAD),
     PREPARED(LAMB_DIR, update),
     PREPARED(LAMB, update),
 };

@@ -16,6 +16,7 @@ typedef struct job {
     float                   *state[3]; /* p, m, v or as many as there are */
     const float             *g;
     const float             *p, *m, *v; /* lamb_dir: read only */
+    uint16_t                *copy;      /* bf16, of the new parameter; NULL: none */
     int64_t                  n;
 } job;
 
@@ -50,6 +51,7 @@ static void task_fn(void *arg, int64_t task, int thread)
         j->f->lamb(&j->u, a, j->p + at, g, j->m + at, j->v + at, NULL, NULL, n);
         break;
     }
+    if (j->copy) j->f->narrow(j->copy + at, a, n); /* out of the cache */
 }
 
 /* ---- constants: names are looked up once, scalar operands are read in every step ---- */
@@ -145,6 +147,16 @@ static weft_status settle(job *j, int out, int in, weft_pool *pool)
     return y->p == x->p ? WEFT_OK : weft_kernel__copy(y, x, 0, pool);
 }
 
+/* Without a step, or with the bf16 copy of the new parameter. */
+bool weft_kernel__takes_update(const weft_kernel_call *c)
+{
+    if (!c->n_post) return true;
+    int out = c->post[0].out;
+    return c->n_post == 1 && c->post[0].op == WEFT_OP_CAST && out >= 0 &&
+           c->out[out].dtype == WEFT_DTYPE_BF16 && weft_view_contiguous(&c->out[out]) &&
+           weft_view_contiguous(&c->out[0]);
+}
+
 KERNEL(update)
 {
     job j = {
@@ -162,6 +174,7 @@ KERNEL(update)
     else
         WEFT_TRY(settle(&j, 0, 0, x->pool));
     for (int k = 1; k < c->n_own_out; k++) WEFT_TRY(settle(&j, k, k + 1, x->pool));
+    if (c->n_post) j.copy = c->out[c->post[0].out].p;
     weft_pool_run(x->pool, weft_kernel__ceil(j.n, TASK), task_fn, &j);
     return WEFT_OK;
 }
