@@ -112,7 +112,7 @@ static const weft_kernel kernels[] = {
     UPDATE(ADAMW),
     UPDATE(ADAGRAD),
     PREPARED(LAMB_DIR, update),
-    PREPARED(LAMB, update),
+    UPDATE(LAMB),
 };
 
 /* Orders of sums are the same for every instruction set, so none is named.  "rows1" changes with
