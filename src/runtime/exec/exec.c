@@ -134,7 +134,7 @@ weft_status weft_exec_start(weft_exec *e, int64_t step, int n_step)
     if (step != e->first_step + e->until) WEFT_TRY(weft_exec_settle(e));
     begin_run(e, step, n_step);
     weft_exec__run_issuer(&e->issuer[0]);
-    wait_for_threads(e, false);
+    wait_for_threads(e, e->journal != NULL); /* a journal is of one step */
     if (e->stop) return end_failed(e);
     e->outcome = e->held_step == step + n_step - 1 ? WEFT_EXEC_HELD : WEFT_EXEC_RAN;
     return WEFT_OK;
