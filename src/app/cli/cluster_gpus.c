@@ -13,6 +13,10 @@
 #include "session/device.h"
 #include "session/sweep.h"
 
+enum {
+    COPY_BYTES = 64 << 20 /* of gradients, as offload=optimizer copies and updates them */
+};
+
 static void log_line(const char *line)
 {
     fprintf(stderr, "%s\n", line);
@@ -68,7 +72,8 @@ static weft_status add_host(weft_device *device, weft_pool *pool, weft_cluster *
 {
     weft_timing   host[2];
     weft_cluster *more = NULL;
-    if (weft_sweep_host(device, pool, host) != WEFT_OK) {
+    if (weft_sweep_host_update(device, pool, N_PARAM, &host[0]) != WEFT_OK ||
+        weft_sweep_host_copy(device, COPY_BYTES, &host[1]) != WEFT_OK) {
         fprintf(stderr, "the host's updates and copies are not timed: %s\n",
                 weft_error_text());
         return WEFT_OK;
@@ -86,21 +91,22 @@ static weft_status sweep_device(const weft_cli_gpus *o, weft_device *device,
                                 weft_text *list, const weft_cluster *c,
                                 weft_cluster **out)
 {
-    weft_arena  *a    = NULL;
-    weft_pool   *pool = NULL;
-    weft_timing *timing;
-    int          n;
-    weft_status  st = WEFT_OK;
+    weft_arena  *a      = NULL;
+    weft_pool   *pool   = NULL;
+    weft_timing *timing = NULL;
+    int          n      = 0;
+    weft_status  st     = WEFT_OK;
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(weft_pool_create(weft_pool_cores(), 0, &pool));
     weft_sweep_gpu_options sweep = {
         .device = device, .pool = pool, .list = list, .log = log_line};
     if (o->tune) WEFT_GO(tune_algorithms(o->tune, &sweep, a));
-    WEFT_GO(weft_sweep_gpu(&sweep, a, &timing, &n));
+    if (!o->host) WEFT_GO(weft_sweep_gpu(&sweep, a, &timing, &n));
     for (int i = 0; i < n; i++) timing[i].device = c->node[0].device;
     WEFT_GO(weft_cluster_learn(c, timing, n, out));
     WEFT_GO(add_host(device, pool, out));
-    fprintf(stderr, "%s: %d times of instructions in their place\n", device->name, n);
+    if (n)
+        fprintf(stderr, "%s: %d times of instructions in their place\n", device->name, n);
 out:
     weft_pool_destroy(pool);
     weft_arena_destroy(a);
@@ -132,7 +138,7 @@ weft_status weft_cli_time_instructions(const weft_cli_gpus *o, const weft_cluste
         return WEFT_FAIL(WEFT_ERR_ARG, "the first node of cluster %s has no GPUs",
                          c->name);
     WEFT_GO(time_device(o, 0, &list, c, out));
-    if (o->list) WEFT_GO(weft_io_replace_file(o->list, list.s, list.n));
+    if (o->list && !o->host) WEFT_GO(weft_io_replace_file(o->list, list.s, list.n));
 out:
     weft_text_fini(&list);
     return st;

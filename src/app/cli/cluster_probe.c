@@ -411,6 +411,12 @@ typedef struct words {
     const char *only, *list, *tune, *cluster;
 } words;
 
+/* Are times added to a cluster that is there? */
+static bool adds_times(const words *w)
+{
+    return w->only && (*w->only == 'i' || *w->only == 'h');
+}
+
 static int check_words(const weft_cli_command *cmd, const words *w)
 {
     if (w->threads < 0 || w->threads > 1024)
@@ -418,14 +424,15 @@ static int check_words(const weft_cli_command *cmd, const words *w)
     if (w->ranks < 1 || w->ranks > 64)
         return weft_cli_usage(cmd, "--ranks: from 1 to 64");
     if (w->only && strcmp(w->only, "gpus") && strcmp(w->only, "cpus") &&
-        strcmp(w->only, "instructions"))
-        return weft_cli_usage(cmd, "--only: gpus, cpus or instructions, not '%s'",
+        strcmp(w->only, "instructions") && strcmp(w->only, "host"))
+        return weft_cli_usage(cmd, "--only: gpus, cpus, instructions or host, not '%s'",
                               w->only);
     if (w->only && *w->only != 'c' && w->h.n > 1)
         return weft_cli_usage(cmd, "--only %s: of one host, without --nnodes", w->only);
-    if (w->only && *w->only == 'i' && !w->cluster)
-        return weft_cli_usage(cmd, "--only instructions: --cluster FILE says what they "
-                                   "are added to");
+    if (adds_times(w) && !w->cluster)
+        return weft_cli_usage(
+            cmd, "--only instructions, --only host: --cluster FILE says what they "
+                 "are added to");
     if (w->tune && w->only && *w->only == 'c')
         return weft_cli_usage(cmd, "--tune is of GPUs, --only cpus leaves them out");
     return check_hosts(cmd, &w->h);
@@ -449,7 +456,8 @@ static int add_instructions(const weft_cli_command *cmd, const words *w, const c
     weft_status   st = weft_cluster_load(w->cluster, NULL, &c);
     if (st == WEFT_OK)
         st = weft_cli_time_instructions(
-            &(weft_cli_gpus){.list = w->list, .tune = w->tune}, c, &timed);
+            &(weft_cli_gpus){.list = w->list, .tune = w->tune, .host = *w->only == 'h'},
+            c, &timed);
     weft_cluster_destroy(c);
     return st == WEFT_OK ? put(cmd, timed, out) : weft_cli_fail(cmd, st);
 }
@@ -494,13 +502,13 @@ static int calibrate(int argc, char **argv)
           {"insecure-network", 0, WEFT_CLI_FLAG, &w.h.token.insecure, NULL,
            "without a token: everybody on the network can join"},
           {"only", 0, WEFT_CLI_TEXT, &w.only, "WHAT",
-           "gpus, cpus, or instructions of a GPU that was measured before (all)"},
+           "gpus, cpus; of a GPU that was measured before: instructions, host (all)"},
           {"list", 0, WEFT_CLI_TEXT, &w.list, "FILE", "all times of GPUs, as CSV"},
           {"tune", 0, WEFT_CLI_TEXT, &w.tune, "FILE",
            "choose algorithms of matmuls on GPUs first, and write their table"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
           {"cluster", 0, WEFT_CLI_TEXT, &w.cluster, "CLUSTER",
-           "what --from corrects, what --only instructions adds to"},
+           "what --from corrects, what --only instructions and --only host add to"},
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
     };
     int code = weft_cli_parse(cmd, option, WEFT_COUNT(option), argc, argv, &n_word);
@@ -508,6 +516,6 @@ static int calibrate(int argc, char **argv)
     if (n_word) return weft_cli_usage(cmd, "unexpected '%s'", argv[0]);
     if ((code = check_words(cmd, &w)) >= 0) return code;
     if (trace) return from_trace(cmd, trace, w.cluster, (int)w.ranks, out);
-    if (w.only && *w.only == 'i') return add_instructions(cmd, &w, out);
+    if (adds_times(&w)) return add_instructions(cmd, &w, out);
     return measure_words(cmd, &w, out);
 }

@@ -40,8 +40,11 @@ typedef struct weft_sweep_gpu_options {
 weft_status weft_sweep_gpu(const weft_sweep_gpu_options *o, weft_arena *a,
                            weft_timing **out, int *n);
 
-/* What the host does for a GPU with offload=optimizer: "host update" on all cores of the pool, and
- * "host copy", both ways at once; sizes are bytes, device 0. */
-weft_status weft_sweep_host(weft_device *d, weft_pool *pool, weft_timing out[2]);
+/* What the host does for a GPU with offload=optimizer, in memory that the GPU copies from and to:
+ * AdamW of n parameters on all cores of the pool ("host update"), and copies of so many bytes, both
+ * ways at once ("host copy").  Sizes are bytes, device 0. */
+weft_status weft_sweep_host_update(weft_device *d, weft_pool *pool, int64_t n,
+                                   weft_timing *out);
+weft_status weft_sweep_host_copy(weft_device *d, int64_t bytes, weft_timing *out);
 
 #endif

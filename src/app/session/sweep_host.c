@@ -9,9 +9,8 @@
 #include "session/sweep.h"
 
 enum {
-    TRIES      = 5,
-    COPIES     = 4,  /* one after the other, in a try */
-    MEGABYTES  = 64, /* of gradients: a chunk of the offload pass */
+    TRIES      = 3,
+    COPIES     = 4, /* one after the other, in a try */
     MIN_BUFFER = 64
 };
 
@@ -55,9 +54,9 @@ static void fill_memory(const weft_memory *m, int64_t n)
     scalar[2] = 1;     /* step */
 }
 
-static weft_status time_update(weft_device *d, weft_pool *pool, weft_timing *out)
+weft_status weft_sweep_host_update(weft_device *d, weft_pool *pool, int64_t n,
+                                   weft_timing *out)
 {
-    int64_t       n    = (int64_t)MEGABYTES << 18;
     weft_program *p    = NULL;
     weft_exec    *e    = NULL;
     weft_memory   m    = {0};
@@ -72,9 +71,8 @@ static weft_status time_update(weft_device *d, weft_pool *pool, weft_timing *out
         WEFT_GO(weft_exec_run(e, k, 1));
         best = fmin(best, weft_clock_s() - start);
     }
-    out->work    = "host update";
+    *out = (weft_timing){.link = -1, .work = "host update", .n_size = 1, .s = best};
     out->size[0] = weft_instr_bytes(&p->actor[0].instr[0]);
-    out->s       = best;
 out:
     weft_exec_destroy(e);
     weft_device_free(&m);
@@ -121,29 +119,20 @@ static weft_status copy_both(copier *c)
     return c->d->finish(&c->stream[1]);
 }
 
-static weft_status time_copies(weft_device *d, weft_timing *out)
+weft_status weft_sweep_host_copy(weft_device *d, int64_t bytes, weft_timing *out)
 {
-    int64_t     bytes = (int64_t)MEGABYTES << 20;
-    copier      c     = {.d = d};
-    double      best  = INFINITY;
-    weft_status st    = WEFT_OK;
+    copier      c    = {.d = d};
+    double      best = INFINITY;
+    weft_status st   = WEFT_OK;
     WEFT_GO(open_copier(&c, bytes));
     for (int k = 0; k < TRIES; k++) {
         double start = weft_clock_s();
         WEFT_GO(copy_both(&c));
         best = fmin(best, (weft_clock_s() - start) / COPIES);
     }
-    out->work    = "host copy";
+    *out         = (weft_timing){.link = -1, .work = "host copy", .n_size = 1, .s = best};
     out->size[0] = (double)bytes;
-    out->s       = best;
 out:
     close_copier(&c);
     return st;
-}
-
-weft_status weft_sweep_host(weft_device *d, weft_pool *pool, weft_timing out[2])
-{
-    for (int k = 0; k < 2; k++) out[k] = (weft_timing){.link = -1, .n_size = 1};
-    WEFT_TRY(time_update(d, pool, &out[0]));
-    return time_copies(d, &out[1]);
 }
