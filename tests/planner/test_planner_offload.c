@@ -82,8 +82,8 @@ static void proposed_where_only_that_fits(void **state)
     weft_cluster_destroy(c);
 }
 
-/* Momenta and master weights of matrices, 12 bytes a parameter; gradients on their way; the step has the host's updates in
- * it, and layer costs know both. */
+/* Momenta and master weights of matrices, 12 bytes a parameter; gradients on their way; the step
+ * has the host's updates in it, and layer costs know both. */
 static void priced_as_it_runs(void **state)
 {
     weft_cluster        *c = make_cluster((int64_t)80e9);

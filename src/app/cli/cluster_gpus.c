@@ -14,7 +14,8 @@
 #include "session/sweep.h"
 
 enum {
-    COPY_BYTES = 64 << 20 /* of gradients, as offload=optimizer copies and updates them */
+    COPY_BYTES = 64 << 20, /* as offload=optimizer copies them */
+    N_PARAM    = 128 << 20 /* far more than caches hold, as the states of a model are */
 };
 
 static void log_line(const char *line)
@@ -67,7 +68,7 @@ static weft_status tune_algorithms(const char *file, const weft_sweep_gpu_option
     return WEFT_OK;
 }
 
-/* What offload=optimizer needs of the host; a host without the memory for it keeps assumed speeds. */
+/* What offload=optimizer needs of the host; one without the memory for it keeps assumed speeds. */
 static weft_status add_host(weft_device *device, weft_pool *pool, weft_cluster **c)
 {
     weft_timing   host[2];

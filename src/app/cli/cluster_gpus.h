@@ -17,8 +17,8 @@ typedef struct weft_cli_gpus {
 void weft_cli_describe_gpus(weft_text *t);
 /* *out NULL: none could be measured, and a line says why. */
 weft_status weft_cli_measure_gpus(const weft_cli_gpus *o, weft_cluster **out);
-/* c, whose first node has such GPUs, with times of instructions, the host's among them; the cache is
- * left alone. */
+/* c, whose first node has such GPUs, with times of instructions, the host's among them; the cache
+ * is left alone. */
 weft_status weft_cli_time_instructions(const weft_cli_gpus *o, const weft_cluster *c,
                                        weft_cluster **out);
 

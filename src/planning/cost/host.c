@@ -5,8 +5,8 @@
  *     copy      launch + bytes / what the link between host and device carries, one direction
  *
  * A cluster's timings say both, by kind of device: work "host update" and "host copy", size the
- * bytes (weft cluster calibrate).  Else copies are those of the cluster's link to-host, and the rest
- * is the numbers below. */
+ * bytes (weft cluster calibrate).  Else copies are those of the cluster's link to-host, and the
+ * rest is the numbers below. */
 #include "cost/cost.h"
 
 #include <string.h>
