@@ -51,12 +51,33 @@ static void crc32c_known(void **state)
                      0xe3069283);
 }
 
+/* Long runs are taken three at a time: as byte by byte, from any address, of any length. */
+static void crc32c_of_long_runs(void **state)
+{
+    enum {
+        MOST = 3 * 3 * 4096 + 100
+    };
+    static uint8_t b[MOST];
+    unsigned       seed = 7;
+    (void)state;
+    for (int i = 0; i < MOST; i++)
+        b[i] = (uint8_t)((seed = seed * 1103515245 + 12345) >> 16);
+    for (int round = 0; round < 60; round++) {
+        size_t   from = (seed = seed * 1103515245 + 12345) >> 16 & 15;
+        size_t   n    = ((seed = seed * 1103515245 + 12345) >> 8) % (MOST - 16);
+        uint32_t want = (uint32_t)round;
+        for (size_t i = 0; i < n; i++) want = weft_hash_crc32c(want, b + from + i, 1);
+        assert_int_equal(weft_hash_crc32c((uint32_t)round, b + from, n), want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(xxh64_known),
         cmocka_unit_test(xxh64_stream_equals_whole),
         cmocka_unit_test(crc32c_known),
+        cmocka_unit_test(crc32c_of_long_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,7 @@ typedef struct writing {
     weft_state          *state[CASE_MAX_RANK], *copy[CASE_MAX_RANK];
     weft_snapshot       *snapshot[CASE_MAX_RANK];
     weft_snapshot_total *total;
+    uint64_t             hash[CASE_MAX_RANK][MAX_N]; /* of items of the first file */
 } writing;
 
 /* How a rank's state is kept and copied. */
@@ -140,10 +141,12 @@ static weft_status write_all(const case_table *t, const layout *l,
     for (int r = 0; r < t->n_rank; r++) make_state(t, r, how, w);
     if (o) own_o = *o;
     for (int r = 0; r < t->n_rank && st == WEFT_OK; r++) {
-        own_o.copy = w->copy[r];
-        st         = weft_snapshot_start(
-                    &(weft_snapshot_source){w->state[r], t->n_rank > 1 ? w->holders : NULL, r},
-                    l->file, N_FILE, &own_o, &w->snapshot[r]);
+        own_o.copy      = w->copy[r];
+        own_o.n_writer  = r % 3;
+        own_o.item_hash = w->hash[r];
+        st              = weft_snapshot_start(
+                         &(weft_snapshot_source){w->state[r], t->n_rank > 1 ? w->holders : NULL, r},
+                         l->file, N_FILE, &own_o, &w->snapshot[r]);
     }
     for (int r = 0; r < t->n_rank && st == WEFT_OK; r++) {
         assert_true(weft_snapshot_wait(w->snapshot[r], WEFT_SNAPSHOT_COPIED, 60));
@@ -160,6 +163,20 @@ static weft_status write_all(const case_table *t, const layout *l,
         weft_snapshot_add(w->total, b, n);
     }
     return st;
+}
+
+/* One rank alone has hashed the items of the first file. */
+static void check_hashes(const case_table *t, const layout *l, const writing *w)
+{
+    char *want = expect_bytes(t, &l->file[0]), *at = want + l->file[0].n_head;
+    if (t->n_rank == 1) assert_true(weft_snapshot_hashed(w->snapshot[0]));
+    for (int i = 0; i < l->file[0].n_item && t->n_rank == 1; i++) {
+        const weft_snapshot_item *x = &l->item[0][i];
+        size_t n = (size_t)(weft_region_count(&x->region) * weft_dtype_bytes(x->dtype));
+        assert_int_equal(w->hash[0][i], weft_hash_xxh64(at, n, 0));
+        at += n;
+    }
+    free(want);
 }
 
 static void end_writing(const case_table *t, writing *w)
@@ -207,6 +224,7 @@ static void any_parts(void **state)
         make_files(&l);
         assert_ok(write_all(&t, &l, NULL, (way)(round % N_WAY), &w));
         check_files(&t, &l, &w);
+        check_hashes(&t, &l, &w);
         end_writing(&t, &w);
     }
 }
@@ -241,6 +259,7 @@ static void many_blocks(void **state)
         assert_ok(write_all(&t, &l, &(weft_snapshot_options){.staging_bytes = 1},
                             run[i].how, &w));
         check_files(&t, &l, &w);
+        check_hashes(&t, &l, &w);
         for (int r = 0; r < t.n_rank; r++)
             writers += weft_snapshot_bytes(w.snapshot[r]) > 1 << 20;
         assert_int_equal(writers, t.n_rank);
@@ -267,6 +286,7 @@ static void a_missing_rank_is_found(void **state)
     memset(w.total, 0, sizeof *w.total * (size_t)weft_snapshot_count(l.file, N_FILE));
     const weft_snapshot_block *b = weft_snapshot_blocks(w.snapshot[0], &n);
     weft_snapshot_add(w.total, b, n);
+    assert_false(weft_snapshot_hashed(w.snapshot[0]));
     assert_int_equal(weft_snapshot_sum(l.file, N_FILE, w.total, sum), WEFT_ERR_INTERNAL);
     assert_non_null(strstr(weft_error_text(), "ranks wrote"));
     end_writing(&t, &w);

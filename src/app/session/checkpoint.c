@@ -69,6 +69,7 @@ typedef struct weft_session__saving {
     weft_state          *copy;     /* that takes the state first; NULL: nothing does */
     weft_snapshot       *snapshot; /* NULL: it could not be started */
     double               begin_s, waited_s, write_s;
+    uint64_t            *weight_hash; /* of each tensor of the first file */
     weft_snapshot_total *total;
     weft_store_sum       sum[2];
 
@@ -145,6 +146,8 @@ static weft_status list_files(weft_session *s, saving *v)
     WEFT_TRY(weft_weights_list(&s->now->weights, v->arena, &item, &region, &n));
     WEFT_TRY(add_file(v, "model.safetensors", &(weft_store_spec){item, n, &pt, 1, NULL},
                       region));
+    v->weight_hash = WEFT_ARENA_ARRAY(v->arena, uint64_t, n + 1);
+    WEFT_TRY(weft_arena_status(v->arena));
     WEFT_TRY(list_optimizer(s, v->arena, &item, &region, &n));
     if (n)
         WEFT_TRY(add_file(v, "optimizer.safetensors",
@@ -227,6 +230,8 @@ static weft_status start_snapshot(weft_session *s, saving *v, const char *folder
                                     .rank    = s->now->comm ? s->now->comm->rank : 0};
     weft_snapshot_options o      = {.staging_bytes = waits ? WAITING_BYTES : 0,
                                     .copy          = v->copy,
+                                    .n_writer      = v->copy && !s->out.late ? 1 : 2,
+                                    .item_hash     = v->weight_hash,
                                     .before        = v->draft ? reserve_files : NULL,
                                     .arg           = v->draft};
     for (int i = 0; i < v->n_file; i++)
@@ -268,17 +273,28 @@ static weft_status begin_save(weft_session *s, bool *waits)
 
 /* ---- the end of it, at rank 0 ---- */
 
+/* Of the bytes that went to the file, where they all passed here; else the file is read. */
+static weft_status hash_weights(saving *v, uint64_t *out)
+{
+    const weft_weights *w = &v->session->now->weights;
+    weft_store_file    *f = NULL;
+    if (weft_snapshot_hashed(v->snapshot))
+        return weft_weights_hash_items(w, v->weight_hash, out);
+    WEFT_TRY(weft_store_open(v->file[0].path, &f));
+    weft_status st = weft_weights_hash_file(w, f, out);
+    weft_store_close(f);
+    return st;
+}
+
 static weft_status finish_files(saving *v)
 {
-    weft_session    *s    = v->session;
-    weft_store_file *f    = NULL;
-    weft_text        text = {0};
-    weft_status      st   = WEFT_OK;
+    weft_session *s    = v->session;
+    weft_text     text = {0};
+    weft_status   st   = WEFT_OK;
     WEFT_GO(weft_snapshot_sum(v->file, v->n_file, v->total, v->sum));
     for (int i = 0; i < v->n_file; i++)
         WEFT_GO(weft_ckpt_set_sum(v->draft, i, &v->sum[i]));
-    WEFT_GO(weft_store_open(v->file[0].path, &f));
-    WEFT_GO(weft_weights_hash_file(&s->now->weights, f, &v->numbers.weights_xxh64));
+    WEFT_GO(hash_weights(v, &v->numbers.weights_xxh64));
     if (v->dropped) WEFT_GO(WEFT_FAIL(WEFT_ERR_PEER, "a rank was lost"));
     WEFT_GO(weft_ckpt_state_print(&v->numbers, &text));
     WEFT_GO(weft_ckpt_set_text(v->draft, v->state_file, text.s, text.n));
@@ -288,7 +304,6 @@ static weft_status finish_files(saving *v)
         WEFT_GO(weft_ckpt_prune(s->out.checkpoints, v->step, (int)s->job.checkpoint.keep,
                                 &s->out.found));
 out:
-    weft_store_close(f);
     weft_text_fini(&text);
     return st;
 }
@@ -615,6 +630,7 @@ weft_status weft_session__save(weft_session *s)
 weft_status weft_session__start_save(weft_session *s)
 {
     bool alone, waits = !s->job.checkpoint.async;
+    if (s->out.saving) s->out.late = true;
     WEFT_TRY(weft_session__settle_save(s));
     if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(choose_way(s, &alone));

@@ -257,6 +257,7 @@ weft_status weft_weights_list(const weft_weights *w, weft_arena *a,
 
 /* A tensor of a file, to be hashed. */
 typedef struct hashed {
+    int                      number; /* in the order of weft_weights_list() */
     const char              *name;
     const weft_model_param  *p;
     const weft_model_tensor *t;
@@ -291,23 +292,31 @@ static weft_status hash_tensor(const weft_store_file *f, const char *name, uint6
     return st;
 }
 
-static weft_status add_hash(const weft_weights *w, const weft_store_file *f,
+/* Where hashes of tensors come from: known, or of a file, or else of the state. */
+typedef struct hash_source {
+    const uint64_t        *item;
+    const weft_store_file *file;
+} hash_source;
+
+static weft_status add_hash(const weft_weights *w, const hash_source *from,
                             const hashed *x, weft_hash_state *list)
 {
     uint64_t h;
     uint8_t  le[8];
     int      tensor;
     WEFT_TRY(find_tensor(w, x->p, &tensor));
-    WEFT_TRY(f ? hash_tensor(f, x->name, &h)
-               : weft_gather_hash(w->gather, tensor, &x->t->region, &h));
+    if (from->item)
+        h = from->item[x->number];
+    else
+        WEFT_TRY(from->file ? hash_tensor(from->file, x->name, &h)
+                            : weft_gather_hash(w->gather, tensor, &x->t->region, &h));
     for (int b = 0; b < 8; b++) le[b] = (uint8_t)(h >> 8 * b);
     weft_hash_add(list, x->name, strlen(x->name) + 1);
     weft_hash_add(list, le, 8);
     return WEFT_OK;
 }
 
-static weft_status hash_all(const weft_weights *w, const weft_store_file *f,
-                            uint64_t *out)
+static weft_status hash_all(const weft_weights *w, const hash_source *from, uint64_t *out)
 {
     weft_hash_state list;
     int             n = 0, at = 0;
@@ -316,12 +325,12 @@ static weft_status hash_all(const weft_weights *w, const weft_store_file *f,
     hashed *x = malloc(sizeof *x * (size_t)(n + 1));
     if (!x) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     for (int i = 0; i < n_all(w); i++)
-        for (int k = 0; k < nth(w, i)->n_tensor; k++)
-            x[at++] =
-                (hashed){nth(w, i)->tensor[k].name, nth(w, i), &nth(w, i)->tensor[k]};
+        for (int k = 0; k < nth(w, i)->n_tensor; k++, at++)
+            x[at] =
+                (hashed){at, nth(w, i)->tensor[k].name, nth(w, i), &nth(w, i)->tensor[k]};
     qsort(x, (size_t)n, sizeof *x, by_name);
     weft_hash_init(&list, 0);
-    for (int i = 0; i < n; i++) WEFT_GO(add_hash(w, f, &x[i], &list));
+    for (int i = 0; i < n; i++) WEFT_GO(add_hash(w, from, &x[i], &list));
     *out = weft_hash_value(&list);
 out:
     free(x);
@@ -330,11 +339,17 @@ out:
 
 weft_status weft_weights_hash(const weft_weights *w, uint64_t *out)
 {
-    return hash_all(w, NULL, out);
+    return hash_all(w, &(hash_source){.item = NULL}, out);
 }
 
 weft_status weft_weights_hash_file(const weft_weights *w, const weft_store_file *f,
                                    uint64_t *out)
 {
-    return hash_all(w, f, out);
+    return hash_all(w, &(hash_source){.file = f}, out);
+}
+
+weft_status weft_weights_hash_items(const weft_weights *w, const uint64_t *item,
+                                    uint64_t *out)
+{
+    return hash_all(w, &(hash_source){.item = item}, out);
 }

@@ -47,6 +47,9 @@ weft_status weft_weights_list(const weft_weights *w, weft_arena *a,
  * hash is XXH64 of the tensor's fp32 numbers, row-major, little-endian; tied tensors once. */
 weft_status weft_weights_hash(const weft_weights *w, uint64_t *out);
 /* The same of a file that has these tensors in fp32. */
+/* ... from the hashes of its tensors, in the order of weft_weights_list(). */
+weft_status weft_weights_hash_items(const weft_weights *w, const uint64_t *item,
+                                    uint64_t *out);
 weft_status weft_weights_hash_file(const weft_weights *w, const weft_store_file *f,
                                    uint64_t *out);
 

@@ -22,8 +22,9 @@
 #include "state/snapshot_block.h"
 
 enum {
-    N_WRITER    = 2,
-    LEAST_BLOCK = N_WRITER + 1 /* buffers: one is filled while the others are written */
+    MOST_WRITER = 2,
+    LEAST_BLOCK =
+        MOST_WRITER + 1 /* buffers: one is filled while the others are written */
 };
 #define STAGING        ((int64_t)256 << 20)
 #define STAGING_PINNED ((int64_t)64 << 20)
@@ -50,9 +51,10 @@ struct weft_snapshot {
     weft_block_copier         copier;
     weft_stream               stream;    /* of the copier; all zero: host code copies */
     bool                      pinned;    /* buffers are */
+    weft_item_hasher          hasher;    /* of the copier; its file NULL: none */
     int                       next_file; /* of the copier, */
     int64_t                   next;      /* and the block */
-    pthread_t                 thread[N_WRITER + 1];
+    pthread_t                 thread[MOST_WRITER + 1];
     int                       n_thread;
 
     /* under lock */
@@ -153,6 +155,7 @@ static weft_status copy_next(weft_snapshot *s, weft_block_buffer *b, bool *any)
             continue;
         }
         WEFT_TRY(weft_block_copy(&s->copier, file, number, b));
+        if (file == 0 && s->hasher.file) weft_item_hasher_add(&s->hasher, b);
         *any = b->own > 0;
         if (*any) return WEFT_OK;
     }
@@ -368,7 +371,8 @@ static weft_status start_threads(weft_snapshot *s)
 {
     weft_status st = WEFT_OK;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < N_WRITER; i++) {
+    int n = s->o.n_writer ? s->o.n_writer : MOST_WRITER;
+    for (int i = 0; i < n && i < MOST_WRITER; i++) {
         weft_status made = add_thread(s, writer_main);
         if (made == WEFT_OK)
             s->n_writing++;
@@ -409,6 +413,7 @@ weft_status weft_snapshot_start(const weft_snapshot_source *source,
     WEFT_GO(open_targets(s));
     WEFT_GO(weft_block_copier_init(&s->copier, &s->source, file));
     WEFT_GO(open_stream(s));
+    if (s->o.item_hash) weft_item_hasher_init(&s->hasher, &file[0], s->o.item_hash);
     WEFT_GO(make_buffers(s));
     WEFT_GO(start_threads(s));
     *out = s;
@@ -454,6 +459,11 @@ const weft_snapshot_block *weft_snapshot_blocks(const weft_snapshot *s, int *n)
 int64_t weft_snapshot_bytes(const weft_snapshot *s)
 {
     return s->bytes;
+}
+
+bool weft_snapshot_hashed(const weft_snapshot *s)
+{
+    return s->hasher.file && weft_item_hasher_is_done(&s->hasher);
 }
 
 double weft_snapshot_seconds(const weft_snapshot *s)

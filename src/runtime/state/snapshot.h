@@ -15,7 +15,7 @@
  *     of it, to replicas alternately; what that rank does not hold of it, its holders write: no
  *     byte goes from rank to rank.
  * (2) Who writes what follows from the table of holders alone: ranks exchange nothing here.
- * (3) One thread copies blocks into buffers, at most staging_bytes; two others sum and write them,
+ * (3) One thread copies blocks into buffers, at most staging_bytes; others sum and write them,
  *     past the cache (O_DIRECT) where a rank has all of a block and the file system allows it.
  *     Out of memory that host code does not reach a stream of the snapshot's own copies, into
  *     pinned buffers; with a second state of the same layout (options.copy) all of the state goes
@@ -59,6 +59,11 @@ typedef struct weft_snapshot_options {
     /* weft_state_create_like() of the state: takes all of it before blocks are copied; NULL: they
      * are copied out of the state itself. */
     weft_state *copy;
+    /* Threads that write: 1 or 2; 0 is 2. */
+    int n_writer;
+    /* XXH64 of each item of the first file, where this rank has all of it (weft_snapshot_hashed);
+     * NULL: they are not wanted. */
+    uint64_t *item_hash;
     /* Called once by a thread of the snapshot before it writes; NULL: nothing. */
     weft_status (*before)(void *arg);
     void *arg;
@@ -87,6 +92,8 @@ weft_status weft_snapshot_status(weft_snapshot *s);
 /* Of all files in order, when it is WRITTEN without an error. */
 const weft_snapshot_block *weft_snapshot_blocks(const weft_snapshot *s, int *n);
 int64_t                    weft_snapshot_bytes(const weft_snapshot *s); /* written here */
+/* When it is WRITTEN: item_hash is filled. */
+bool weft_snapshot_hashed(const weft_snapshot *s);
 /* From the start until it was WRITTEN. */
 double weft_snapshot_seconds(const weft_snapshot *s);
 void   weft_snapshot_close(weft_snapshot *s); /* cancels, waits; accepts NULL */

@@ -290,3 +290,33 @@ weft_status weft_block_copy(weft_block_copier *c, int file, int64_t number,
         weft_stream_wait(c->stream); /* nothing writes b after the return */
     return st != WEFT_OK ? st : waited;
 }
+
+/* ---- hashes of items ---- */
+
+void weft_item_hasher_init(weft_item_hasher *h, const weft_snapshot_file *file,
+                           uint64_t *hash)
+{
+    *h = (weft_item_hasher){.file = file, .hash = hash, .at = file->n_head};
+    weft_hash_init(&h->state, 0);
+}
+
+void weft_item_hasher_add(weft_item_hasher *h, const weft_block_buffer *b)
+{
+    int64_t lo = b->number * WEFT_STORE_BLOCK, hi = lo + b->n;
+    if (b->number != h->block++ || b->own != b->n) h->broken = true;
+    if (h->broken) return;
+    for (; h->item < h->file->n_item; h->item++) {
+        int64_t n    = item_bytes(&h->file->item[h->item]);
+        int64_t from = h->at > lo ? h->at : lo, to = h->at + n < hi ? h->at + n : hi;
+        if (from < to) weft_hash_add(&h->state, b->p + (from - lo), (size_t)(to - from));
+        if (h->at + n > hi) return;
+        h->hash[h->item] = weft_hash_value(&h->state);
+        h->at += n;
+        weft_hash_init(&h->state, 0);
+    }
+}
+
+bool weft_item_hasher_is_done(const weft_item_hasher *h)
+{
+    return !h->broken && h->item == h->file->n_item;
+}

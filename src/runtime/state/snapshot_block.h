@@ -2,6 +2,7 @@
 #ifndef WEFT_STATE_SNAPSHOT_BLOCK_H
 #define WEFT_STATE_SNAPSHOT_BLOCK_H
 
+#include "base/hash.h"
 #include "state/move.h"
 #include "state/snapshot.h"
 
@@ -20,6 +21,17 @@ typedef struct weft_block_buffer {
     int             n_run, cap_run;
     weft_block_run *run; /* where they are; they ascend where one holder has them */
 } weft_block_buffer;
+
+/* Hashes of the items of a file, from its blocks as they come. */
+typedef struct weft_item_hasher {
+    const weft_snapshot_file *file;
+    uint64_t                 *hash; /* of each item */
+    int                       item; /* that the next byte is of, */
+    int64_t                   at;   /* where it begins in the file, */
+    int64_t                   block;
+    weft_hash_state           state;  /* and the hash so far */
+    bool                      broken; /* a block was not as a whole here */
+} weft_item_hasher;
 
 /* Memory for copying blocks one after another. */
 typedef struct weft_block_copier {
@@ -41,5 +53,12 @@ void        weft_block_copier_fini(weft_block_copier *c);
 /* Block `number` of a file into b, where it is on return; b->own 0: other ranks write all of it. */
 weft_status weft_block_copy(weft_block_copier *c, int file, int64_t number,
                             weft_block_buffer *b);
+
+void weft_item_hasher_init(weft_item_hasher *h, const weft_snapshot_file *file,
+                           uint64_t *hash);
+/* The next block of the file, in order. */
+void weft_item_hasher_add(weft_item_hasher *h, const weft_block_buffer *b);
+/* All items are hashed. */
+bool weft_item_hasher_is_done(const weft_item_hasher *h);
 
 #endif
