@@ -12,9 +12,9 @@
  * All members give pieces in one order (round, distance of the pair, term), so the first transfer
  * that is not over can always go on: its sender and its receiver have done all earlier ones.
  *
- * After an abort `aborted` of the group is set first, then every wait is released.  A burst of rounds
- * ends with a copy of that flag to device memory, behind its pieces: a kernel that finds it set
- * writes nothing, at whichever member. */
+ * After an abort `aborted` of the group is set first, then every wait is released.  With the last
+ * piece of a burst, behind its bytes, that flag is copied to device memory: a kernel that finds it
+ * set writes nothing, at whichever member. */
 #ifndef WEFT_CUDA_STAGED_H
 #define WEFT_CUDA_STAGED_H
 
@@ -28,8 +28,11 @@ enum {
     STAGED_ROUNDS = 8, /* of which pieces may be in device memory */
     STAGED_BURST  = 4, /* of which one half is worked on while the other arrives */
     STAGED_ALIGN  = 256,
-    STAGED_EMPTY  = 1, /* bits of a flag; with both set no stream waits on it */
-    STAGED_FULL   = 2
+    /* The flag's copy to device memory is so long: one of 4 bytes in a graph costs ranks that share
+     * a GPU a turn of 2 ms (H200). */
+    STAGED_STOP  = 64 << 10,
+    STAGED_EMPTY = 1, /* bits of a flag; with both set no stream waits on it */
+    STAGED_FULL  = 2
 };
 
 typedef struct staged_end {
@@ -52,7 +55,7 @@ struct weft_device_group {
     weft_cuda_ptr shared_at;
     bool          registered;
     int credits, n_piece; /* of a channel: slots are those of credits messages */
-    /* device memory: the flag that kernels read, then the pieces of STAGED_ROUNDS rounds */
+    /* device memory: STAGED_STOP bytes with the flag that kernels read, then the pieces of STAGED_ROUNDS rounds */
     weft_memory      ring;
     int64_t          round_bytes;
     weft_cuda_branch out, in;
@@ -78,6 +81,7 @@ typedef enum staged_kind {
 typedef struct staged_step {
     staged_kind  kind;
     int          peer, slot, round;
+    bool         stops; /* the flag is copied: RECEIVE, or MEET after none */
     int64_t      bytes;
     const char  *from; /* SEND, COPY */
     char        *to;   /* RECEIVE, COPY, SUM */

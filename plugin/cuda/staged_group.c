@@ -15,7 +15,8 @@ enum {
     NO_TIMING   = 2, /* CU_EVENT_DISABLE_TIMING */
     PAGE        = 4096,
     LEAST_PIECE = 64 << 10,
-    MOST_PIECE  = 4 << 20, /* 76 us of a link with 55 GB/s */
+    PIECE       = 4 << 20, /* at most: 76 us of a link with 55 GB/s */
+    MOST_PIECE  = 8 << 20, /* between two members */
     MOST_SLOT   = 1 << 16
 };
 
@@ -50,31 +51,30 @@ static int count_pairs(const weft_device_group *g)
 int64_t weft_cuda_staged_flag(const weft_device_group *g, int from, int to, int slot)
 {
     int64_t k = (int64_t)weft_cuda_staged_pair(g, from, to) * g->n_slot + slot;
-    return PAGE + k * (int64_t)sizeof(uint32_t);
+    return STAGED_STOP + k * (int64_t)sizeof(uint32_t);
 }
 
 int64_t weft_cuda_staged_slot(const weft_device_group *g, int from, int to, int slot)
 {
     int64_t flags = round_up((int64_t)count_pairs(g) * g->n_slot * 4, PAGE);
     int64_t k     = (int64_t)weft_cuda_staged_pair(g, from, to) * g->n_slot + slot;
-    return PAGE + flags + k * g->slot_bytes;
+    return STAGED_STOP + flags + k * g->slot_bytes;
 }
 
-/* A ring holds what a link moves while its two ends take turns: 32 MB between two members, less
+/* A ring holds what a link moves while its two ends take turns: 64 MB between two members, less
  * between each two of many. */
 static void divide_group(weft_device_group *g, int64_t largest)
 {
     int64_t piece = round_up(largest / 8, STAGED_ALIGN);
-    g->slot_bytes = piece < LEAST_PIECE  ? LEAST_PIECE
-                    : piece > MOST_PIECE ? MOST_PIECE
-                                         : piece;
+    int64_t most  = g->n == 2 ? MOST_PIECE : PIECE;
+    g->slot_bytes = piece < LEAST_PIECE ? LEAST_PIECE : piece > most ? most : piece;
     g->n_slot     = g->n == 2 ? 8 : g->n <= 4 ? 4 : 2;
 }
 
 static void divide_channel(weft_device_group *g, int64_t bytes, int credits)
 {
     g->credits    = credits < 1 ? 1 : credits;
-    g->n_piece    = (int)((bytes + MOST_PIECE - 1) / MOST_PIECE);
+    g->n_piece    = (int)((bytes + PIECE - 1) / PIECE);
     g->slot_bytes = round_up((bytes + g->n_piece - 1) / g->n_piece, STAGED_ALIGN);
     g->n_slot     = g->credits * g->n_piece;
 }
@@ -119,7 +119,7 @@ static weft_status make_shared(weft_device_group *g, char *name, size_t size)
     static _Atomic unsigned n;
     snprintf(name, size, "/weft-staged-%d-%u", (int)getpid(), atomic_fetch_add(&n, 1));
     WEFT_TRY(map_shared(g, name, true));
-    uint32_t *flag = (uint32_t *)(void *)(g->shared + PAGE);
+    uint32_t *flag = (uint32_t *)(void *)(g->shared + STAGED_STOP);
     for (int k = 0; k < count_pairs(g) * g->n_slot; k++) flag[k] = STAGED_EMPTY;
     return WEFT_OK;
 }
@@ -151,7 +151,7 @@ static weft_status open_own(weft_device_group *g)
     weft_device   *d   = g->end->dc->device;
     weft_cuda_gpu *gpu = weft_cuda_gpu_of(d);
     g->round_bytes     = (g->n - 1) * g->slot_bytes;
-    WEFT_TRY(d->alloc(d, WEFT_SPACE_DEVICE, STAGED_ALIGN + STAGED_ROUNDS * g->round_bytes,
+    WEFT_TRY(d->alloc(d, WEFT_SPACE_DEVICE, STAGED_STOP + STAGED_ROUNDS * g->round_bytes,
                       &g->ring));
     g->end->dc->bytes += g->ring.bytes;
     WEFT_TRY(d->alloc(d, WEFT_SPACE_PINNED, sizeof *g->progress, &g->progress_memory));

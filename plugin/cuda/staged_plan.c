@@ -30,6 +30,7 @@ typedef struct staged_plan {
     int64_t               used; /* of the round's device memory */
     /* what is done with the pieces of the last rounds, after they have met */
     int          n_later, cap_later, rounds_later;
+    int          burst_at; /* steps before the burst */
     staged_step *later;
     weft_status  st;
 } staged_plan;
@@ -84,14 +85,25 @@ static void add_later(staged_plan *x, staged_step step)
     append(x, &x->later, &x->n_later, &x->cap_later, step);
 }
 
+/* The last piece that the burst receives; NULL: none. */
+static staged_step *find_last_piece(const staged_plan *x)
+{
+    for (int k = x->c->n_step - 1; k >= x->burst_at; k--)
+        if (x->c->step[k].kind == STAGED_RECEIVE) return &x->c->step[k];
+    return NULL;
+}
+
 /* The rounds so far meet, and what is to be done is done. */
 static void end_burst(staged_plan *x)
 {
-    weft_device_call *c = x->c;
-    if (x->rounds_later) add_step(x, (staged_step){.kind = STAGED_MEET});
+    weft_device_call *c    = x->c;
+    staged_step      *last = find_last_piece(x);
+    if (last) last->stops = true;
+    if (x->rounds_later) add_step(x, (staged_step){.kind = STAGED_MEET, .stops = !last});
     for (int k = 0; k < x->n_later; k++)
         append(x, &c->step, &c->n_step, &c->cap_step, x->later[k]);
     x->n_later = x->rounds_later = 0;
+    x->burst_at                  = c->n_step;
 }
 
 static void end_round(staged_plan *x)
@@ -120,7 +132,7 @@ static void add_send(staged_plan *x, int peer, const char *from, int64_t bytes)
 /* Gives where the piece will be. */
 static char *add_receive(staged_plan *x, int peer, int64_t bytes)
 {
-    int64_t at = STAGED_ALIGN + x->round % STAGED_ROUNDS * x->g->round_bytes + x->used;
+    int64_t at = STAGED_STOP + x->round % STAGED_ROUNDS * x->g->round_bytes + x->used;
     char   *to = (char *)x->g->ring.address + at;
     if (bytes <= 0) return NULL;
     x->used += (bytes + STAGED_ALIGN - 1) / STAGED_ALIGN * STAGED_ALIGN;

@@ -44,6 +44,14 @@ static weft_status send_piece(const staged_issue *x, const staged_step *p)
     return WEFT_OK;
 }
 
+/* Behind everything that `in` has so far. */
+static weft_status copy_flag(const staged_issue *x)
+{
+    CU_TRY(MemcpyAsync, ptr_of(x->stop), x->g->shared_at, STAGED_STOP, x->g->in.stream);
+    return WEFT_OK;
+}
+
+/* The flag comes before the write: a kernel behind a write starts sooner than one behind a copy. */
 static weft_status receive_piece(const staged_issue *x, const staged_step *p)
 {
     const weft_device_group *g    = x->g;
@@ -54,14 +62,15 @@ static weft_status receive_piece(const staged_issue *x, const staged_step *p)
         g->shared_at + (weft_cuda_ptr)weft_cuda_staged_slot(g, p->peer, g->me, slot);
     CU_TRY(StreamWaitValue, g->in.stream, flag, STAGED_FULL, WAIT_AND);
     CU_TRY(MemcpyAsync, ptr_of(p->to), at, (size_t)p->bytes, g->in.stream);
+    if (p->stops) WEFT_TRY(copy_flag(x));
     CU_TRY(StreamWriteValue, g->in.stream, flag, STAGED_EMPTY, 0);
     return WEFT_OK;
 }
 
-static weft_status meet(const staged_issue *x)
+static weft_status meet(const staged_issue *x, const staged_step *p)
 {
     const weft_device_group *g = x->g;
-    CU_TRY(MemcpyAsync, ptr_of(x->stop), g->shared_at, sizeof *x->stop, g->in.stream);
+    if (p->stops) WEFT_TRY(copy_flag(x));
     WEFT_TRY(order(g->arrived, g->in.stream, x->stream));
     return order(g->left, g->out.stream, x->stream);
 }
@@ -85,7 +94,7 @@ static weft_status issue_step(const staged_issue *x, const staged_step *p)
         return WEFT_OK;
     case STAGED_SEND: return send_piece(x, p);
     case STAGED_RECEIVE: return receive_piece(x, p);
-    case STAGED_MEET: return meet(x);
+    case STAGED_MEET: return meet(x, p);
     case STAGED_SUM:
         return weft_cuda_sum_terms(&x->ctx, x->c->dtype, x->c->n_term, p->term,
                                    x->c->level, p->to,
