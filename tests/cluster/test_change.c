@@ -66,7 +66,9 @@ static void ranks_share_a_device(void **state)
     assert_int_equal(weft_cluster_count(c), 4);
     assert_true(weft_cluster_device(c, 3)->mem_bytes == mem / 4);
     assert_int_equal(c->node[0].n_oversubscription, 4);
-    assert_true(c->node[0].oversubscription[0] == 1 && c->node[0].oversubscription[3] == 4);
+    assert_true(c->node[0].oversubscription[0] == 1 && /* 4, and what turns cost */
+                c->node[0].oversubscription[3] > 4 &&
+                c->node[0].oversubscription[3] < 4.5);
     weft_path w;
     assert_int_equal(weft_cluster_path(c, 1, 3, &w), WEFT_OK);
     assert_int_equal(w.level, 1);

@@ -1,10 +1,10 @@
 /* Ranks that share a device: "share node 0 ranks 4".
  *
  * The device's time is shared out: while k of them work each takes k times as long
- * (oversubscription), as contexts of a GPU do that take turns.  Each gets its part of the memory.
- * They reach each other's memory, so that what crosses their link is read and written there: an
- * all-reduce of S bytes over n ranks reads n S and writes n S, in one kernel a rank between two
- * meetings. */
+ * (oversubscription), and the turns that contexts of a GPU take cost some of it.  Each gets its
+ * part of the memory.  They reach each other's memory, so that what crosses their link is read and
+ * written there: an all-reduce of S bytes over n ranks reads n S and writes n S, in one kernel a
+ * rank between two meetings. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +17,9 @@ enum {
 /* Measured on an H200, two ranks (test_cuda_comm peer speed): an all_reduce of 1 MB 43 us, most of
  * it two meetings of two processes; of 256 MB 0.35 ms, 72 % of what copies reach. */
 static const double meeting_s = 20e-6, sum_share = 0.72;
+/* A turn lasts 2 ms, and the next context's begins 0.14 ms later: two processes that wait for each
+ * other's kernels take 0.28 ms a round, and 2.3 ms where one keeps its turn. */
+static const double turn_s = 2e-3, switch_s = 0.14e-3;
 
 static weft_status check_device(const weft_cluster *c, const weft_host_kind *k, int node,
                                 int ranks)
@@ -74,7 +77,8 @@ weft_status weft_cluster__share_device(weft_cluster *c, int node, int ranks)
     k->n_oversubscription = ranks;
     k->oversubscription   = WEFT_ARENA_ARRAY(c->arena, double, ranks);
     WEFT_TRY(weft_arena_status(c->arena));
-    for (int i = 0; i < ranks; i++) k->oversubscription[i] = i + 1;
+    for (int i = 0; i < ranks; i++)
+        k->oversubscription[i] = (i + 1) * (i ? 1 + switch_s / turn_s : 1);
     for (int i = 0; i < c->n_health; i++)
         if (c->health[i].node == node) c->health[i].device = -1; /* it is one device */
     return WEFT_OK;
