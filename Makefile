@@ -94,6 +94,7 @@ fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault.txt files
 	@tools/fault.sh $(BUILD) bench/results/fault-ranks.txt ranks
 	@tools/fault.sh $(BUILD) bench/results/fault-views.txt views
+	@tools/fault.sh $(BUILD) bench/results/fault-scale.txt scale
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build

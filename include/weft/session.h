@@ -37,6 +37,7 @@ typedef struct weft_session_options {
     double timeout_s; /* of ranks that wait for each other; 0: 60 */
     /* one call on a file of a checkpoint may take that long; 0: 600 */
     double io_timeout_s;
+    int    min_rank; /* that the job may go on with later; 0: their number stays */
 } weft_session_options;
 
 enum {

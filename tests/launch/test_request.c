@@ -28,7 +28,8 @@ static weft_launch_request full_request(void)
                                  .json         = true,
                                  .check_s      = 0.1,
                                  .timeout_s    = 1e6,
-                                 .io_timeout_s = 600};
+                                 .io_timeout_s = 600,
+                                 .min_rank     = 2};
 }
 
 static void assert_text(const char *a, const char *b)
@@ -50,7 +51,7 @@ static void assert_same(const weft_launch_request *a, const weft_launch_request 
     assert_true(a->fresh == b->fresh && a->quiet == b->quiet && a->json == b->json &&
                 a->check == b->check);
     assert_true(a->check_s == b->check_s && a->timeout_s == b->timeout_s &&
-                a->io_timeout_s == b->io_timeout_s);
+                a->io_timeout_s == b->io_timeout_s && a->min_rank == b->min_rank);
 }
 
 static weft_arena *arena;

@@ -204,7 +204,8 @@ enum {
     N_SCHEDULE  = 10000,
     MAX_EVENT   = 4000, /* of a schedule that does not end */
     LAST_STEP   = 60,
-    MAX_MESSAGE = 8
+    MAX_MESSAGE = 8,
+    MAX_VIEW    = 512
 };
 
 /* A rank as the agent sees it: it learns of views and of lost peers late, and what it says arrives
@@ -224,7 +225,9 @@ typedef struct sim_run {
     bool         ended;
     int64_t      step;
     double       now_s;
-    int          faults; /* that are left */
+    int          faults;          /* that are left */
+    int          resizes;         /* as well */
+    int          count[MAX_VIEW]; /* ranks of each view */
     sim_rank     rank[MAX_SLOT];
 } sim_run;
 
@@ -252,8 +255,10 @@ static void act(sim_run *x)
         } else if (a.kind == WEFT_MEMBER_VIEW) {
             assert_int_equal(a.epoch, x->views + 1); /* each epoch once, in order */
             x->views = a.epoch;
+            assert_true(a.epoch < MAX_VIEW);
+            x->count[a.epoch] = weft_member_count(x->m);
             for (int k = 0; k < x->n; k++) {
-                assert_true(x->rank[k].alive);
+                assert_true(x->rank[k].alive || k >= x->count[a.epoch]);
                 x->rank[k].sent = a.epoch;
             }
         } else if (a.kind == WEFT_MEMBER_KILL) {
@@ -285,7 +290,7 @@ static void hear(sim_run *x, int k)
 /* Are all ranks in one epoch, and alive? */
 static bool is_whole(const sim_run *x, uint32_t epoch)
 {
-    for (int k = 0; k < x->n; k++)
+    for (int k = 0; k < x->count[epoch]; k++)
         if (!x->rank[k].alive || x->rank[k].epoch != epoch || x->rank[k].stuck ||
             x->rank[k].left)
             return false;
@@ -296,7 +301,11 @@ static void move_rank(sim_run *x, int k)
 {
     sim_rank *r = &x->rank[k];
     if (!r->alive || r->stuck) return;
-    if (r->sent > r->epoch) { /* it leaves the old epoch on the way */
+    if (r->sent > r->epoch && k >= x->count[r->sent]) { /* it has nothing left to do */
+        r->alive     = false;
+        r->n_message = 0;
+        end_slot(x->m, k, WEFT_MEMBER_DONE, x->step);
+    } else if (r->sent > r->epoch) { /* it leaves the old epoch on the way */
         if (r->epoch && !r->left) say(x, k, WEFT_MEMBER_LEFT);
         r->epoch = r->sent;
         r->ready = r->left = false;
@@ -322,25 +331,44 @@ static void reap(sim_run *x)
         }
 }
 
+/* One that is left alone is for the agent to notice (member/detect.h). */
+static void detect_alone(sim_run *x)
+{
+    if (weft_member_count(x->m) == 1 && x->rank[0].alive && x->rank[0].stuck &&
+        draw(x, 20) == 0)
+        kill_rank(x, 0);
+}
+
 static void run_schedule(uint32_t seed)
 {
     weft_member_limits limits = weft_member_default_limits();
     sim_run            x      = {.random = seed * 2654435761u + 1};
     x.n                       = 1 + (int)draw(&x, MAX_SLOT);
     x.faults                  = (int)draw(&x, 12);
+    x.resizes                 = (int)draw(&x, 2) * (int)draw(&x, 12);
     limits.late_s             = 10;
-    assert_int_equal(weft_member_create(x.n, &limits, &x.m), WEFT_OK);
+    limits.max_slot           = x.n;
+    assert_int_equal(weft_member_create(1 + (int)draw(&x, (uint32_t)x.n), &limits, &x.m),
+                     WEFT_OK);
     act(&x);
     for (int i = 0; i < MAX_EVENT && !x.ended && x.step < LAST_STEP; i++) {
         int k = (int)draw(&x, (uint32_t)x.n);
         x.now_s += 0.01 * draw(&x, 100);
         if (x.faults && draw(&x, 20) == 0) {
             x.faults--;
-            if (draw(&x, 4) == 0 && !x.rank[(k + 1) % x.n].stuck && x.n > 1)
+            int live = weft_member_count(x.m);
+            if (draw(&x, 4) == 0 && live > 1 && !x.rank[(k + 1) % live].stuck)
                 x.rank[k].stuck = true;
             else if (x.rank[k].alive)
                 kill_rank(&x, k);
         }
+        if (x.resizes && draw(&x, 30) == 0 && weft_member_may_resize(x.m)) {
+            x.resizes--;
+            weft_member_resize(x.m, 1 + (int)draw(&x, (uint32_t)x.n));
+        }
+        act(&x);
+        detect_alone(&x);
+        act(&x);
         move_rank(&x, k);
         if (draw(&x, 3)) hear(&x, (int)draw(&x, (uint32_t)x.n));
         if (draw(&x, 10) == 0)
@@ -360,9 +388,117 @@ static void every_schedule_ends(void **state)
     for (uint32_t seed = 1; seed <= N_SCHEDULE; seed++) run_schedule(seed);
 }
 
+/* ---- more or fewer ---- */
+
+static void settle(weft_member *m)
+{
+    weft_member_action a;
+    while (weft_member_next(m, &a)) continue;
+    for (int k = 0; k < weft_member_count(m); k++)
+        tell(m, WEFT_MEMBER_READY, k, weft_member_epoch(m));
+    assert_true(weft_member_is_ready(m));
+}
+
+static weft_member *make_elastic(int n, int max)
+{
+    weft_member_limits limits = weft_member_default_limits();
+    weft_member       *m;
+    limits.max_slot = max;
+    assert_int_equal(weft_member_create(n, &limits, &m), WEFT_OK);
+    settle(m);
+    return m;
+}
+
+static void ranks_come_and_go(void **state)
+{
+    (void)state;
+    weft_member *m = make_elastic(2, 4);
+    assert_true(weft_member_may_resize(m));
+    weft_member_resize(m, 5); /* too many: nothing */
+    expect_nothing(m);
+    weft_member_resize(m, 4);
+    expect(m, WEFT_MEMBER_START, 2);
+    expect(m, WEFT_MEMBER_START, 3);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    assert_false(weft_member_may_resize(m));
+    settle(m);
+    assert_int_equal(weft_member_count(m), 4);
+    weft_member_resize(m, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    settle(m);
+    assert_false(weft_member_may_resize(m)); /* processes are left */
+    for (int k = 1; k < 4; k++)
+        end_slot(m, k, k == 2 ? WEFT_MEMBER_LOST : WEFT_MEMBER_DONE, 9);
+    expect_nothing(m); /* none of them is missed */
+    assert_true(weft_member_may_resize(m));
+    weft_member_resize(m, 2);
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    settle(m);
+    weft_member_destroy(m);
+}
+
+/* However the new rank ends, those that were there go on; one of theirs is replaced. */
+static void failed_growth_is_the_old_view(void **state)
+{
+    static const weft_member_cause how[] = {WEFT_MEMBER_LOST, WEFT_MEMBER_CRASHED,
+                                            WEFT_MEMBER_FAILED};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        weft_member *m = make_elastic(2, 4);
+        weft_member_resize(m, 4);
+        while (weft_member_next(m, &(weft_member_action){0})) continue;
+        uint32_t epoch = weft_member_epoch(m);
+        end_slot(m, 3, how[k], 5);
+        assert_int_equal(weft_member_count(m), 2);
+        expect(m, WEFT_MEMBER_VIEW, -1);
+        expect_nothing(m);
+        assert_int_equal(weft_member_epoch(m), epoch + 1);
+        settle(m);
+        end_slot(m, 2, WEFT_MEMBER_DONE, 5); /* it has seen that it is not in it */
+        expect_nothing(m);
+        weft_member_resize(m, 3);
+        while (weft_member_next(m, &(weft_member_action){0})) continue;
+        end_slot(m, 0, WEFT_MEMBER_LOST, 6); /* one that was there */
+        expect(m, WEFT_MEMBER_START, 0);
+        assert_int_equal(weft_member_count(m), 3);
+        weft_member_destroy(m);
+    }
+}
+
+static void fewer_may_be_of_use(void **state)
+{
+    (void)state;
+    weft_member *m = make_elastic(4, 4);
+    weft_member_resize(m, 3);
+    while (weft_member_next(m, &(weft_member_action){0})) continue;
+    weft_member_release(m, weft_member_epoch(m) - 1, 1); /* of another view */
+    expect_nothing(m);
+    weft_member_release(m, weft_member_epoch(m), 2);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    assert_int_equal(weft_member_count(m), 2);
+    settle(m);
+    weft_member_destroy(m);
+}
+
+static void the_end_does_not_wait_for_a_view(void **state)
+{
+    (void)state;
+    weft_member *m = make_elastic(1, 2);
+    weft_member_resize(m, 2);
+    while (weft_member_next(m, &(weft_member_action){0})) continue;
+    end_slot(m, 0, WEFT_MEMBER_DONE, 20); /* its last step was under way */
+    expect_end(m, "");
+    weft_member_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_come_and_go),
+        cmocka_unit_test(failed_growth_is_the_old_view),
+        cmocka_unit_test(fewer_may_be_of_use),
+        cmocka_unit_test(the_end_does_not_wait_for_a_view),
         cmocka_unit_test(a_lost_rank_is_replaced),
         cmocka_unit_test(ranks_that_all_leave_get_a_view),
         cmocka_unit_test(who_does_not_leave_is_killed),

@@ -67,31 +67,39 @@ static void keeps_the_shape(void **state)
         const char      *was, *then;
         int              n_rank, most_lanes, n_idle;
         weft_replan_kind kind;
+        const char      *shape; /* of the job's keys; NULL: as it was */
     } rows[] = {
-        {"dp=2", "dp=4", 4, 1, 0, WEFT_REPLAN_REPLICAS},
-        {"dp=4", "dp=3", 3, 2, 0, WEFT_REPLAN_REPLICAS}, /* 4 lanes as 2, 1, 1 */
-        {"dp=4", "dp=4", 4, 1, 0, WEFT_REPLAN_SAME},
-        {"dp=4", "dp=4", 7, 1, 3, WEFT_REPLAN_SAME}, /* no more than lanes */
-        {"dp=3", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS},
-        {"dp=2 pp=2", "dp=1 pp=2", 3, 4, 1, WEFT_REPLAN_REPLICAS},
-        {"dp=2 pp=2", "dp=1", 1, 4, 0, WEFT_REPLAN_SHAPE},
-        {"pp=2", "dp=2 pp=2", 4, 2, 0, WEFT_REPLAN_REPLICAS},
-        {"dp=3 zero=3", "dp=2 zero=3", 2, 2, 0, WEFT_REPLAN_REPLICAS},
-        {"dp=2 zero=1", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS},
-        {"tp=2", "dp=2 tp=2", 5, 2, 1, WEFT_REPLAN_REPLICAS},
-        {"dp=2 tp=2", "dp=1 tp=2", 3, 4, 1, WEFT_REPLAN_REPLICAS},
-        {"dp=2 zero=1 overlap_param_gather=0.5", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS},
+        {"dp=2", "dp=4", 4, 1, 0, WEFT_REPLAN_REPLICAS, NULL},
+        {"dp=4", "dp=3", 3, 2, 0, WEFT_REPLAN_REPLICAS, NULL}, /* 4 lanes as 2, 1, 1 */
+        {"dp=4", "dp=4", 4, 1, 0, WEFT_REPLAN_SAME, NULL},
+        {"dp=4", "dp=4", 7, 1, 3, WEFT_REPLAN_SAME, NULL}, /* no more than lanes */
+        {"dp=3", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS, NULL},
+        {"dp=2 pp=2", "dp=1 pp=2", 3, 4, 1, WEFT_REPLAN_REPLICAS, NULL},
+        {"dp=2 pp=2", "dp=1", 1, 4, 0, WEFT_REPLAN_SHAPE, NULL},
+        {"pp=2", "dp=2 pp=2", 4, 2, 0, WEFT_REPLAN_REPLICAS, NULL},
+        {"dp=3 zero=3", "dp=2 zero=3", 2, 2, 0, WEFT_REPLAN_REPLICAS, NULL},
+        {"dp=2 zero=1", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS, NULL},
+        {"tp=2", "dp=2 tp=2", 5, 2, 1, WEFT_REPLAN_REPLICAS, NULL},
+        {"dp=2 tp=2", "dp=1 tp=2", 3, 4, 1, WEFT_REPLAN_REPLICAS, NULL},
+        {"dp=1", "dp=1 pp=2", 2, 4, 0, WEFT_REPLAN_SHAPE, "pp=2"}, /* back to it */
+        {"dp=1", "dp=3 zero=3", 3, 2, 0, WEFT_REPLAN_REPLICAS, "dp=4 zero=3"},
+        {"pp=2", "dp=1 pp=3", 3, 4, 0, WEFT_REPLAN_SHAPE, "pp=4"},
+        {"dp=2 zero=1 overlap_param_gather=0.5", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS,
+         NULL},
     };
     (void)state;
     planned_job     j;
     weft_replanner *r;
     open_job("tiny256", 8, 4, 1, NULL, &j);
-    assert_ok(weft_replanner_create(
-        &(weft_replan_job){.training = &j.training, .keeps_shape = true}, &r));
     for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
         weft_replan_answer a   = {0};
         weft_plan         *was = make_plan(&j, rows[i].was);
         weft_text          t   = {0};
+        weft_strategy      shape;
+        assert_ok(
+            weft_strategy_parse(rows[i].shape ? rows[i].shape : rows[i].was, &shape));
+        assert_ok(weft_replanner_create(
+            &(weft_replan_job){.training = &j.training, .shape = &shape}, &r));
         assert_ok(weft_replanner_decide(
             r, &(weft_replan_request){.was = was, .n_rank = rows[i].n_rank}, &a));
         check_answer(&j, was, &a, rows[i].n_rank);
@@ -104,8 +112,8 @@ static void keeps_the_shape(void **state)
         weft_text_fini(&t);
         weft_plan_destroy(was);
         weft_replan_answer_fini(&a);
+        weft_replanner_destroy(r);
     }
-    weft_replanner_destroy(r);
     close_job(&j);
 }
 

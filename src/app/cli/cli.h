@@ -24,7 +24,13 @@ typedef enum weft_cli_kind {
     WEFT_CLI_INT,  /* int64_t * */
     WEFT_CLI_REAL, /* double *, from 0 to 1000000 */
     WEFT_CLI_TEXT, /* const char ** */
+    WEFT_CLI_SPAN, /* weft_cli_span *: "N" or "MIN:MAX" */
 } weft_cli_kind;
+
+typedef struct weft_cli_span {
+    int64_t min, max;
+    bool    is_one; /* N */
+} weft_cli_span;
 
 typedef struct weft_cli_option {
     const char   *name;   /* "micro-batch" */
@@ -75,9 +81,12 @@ extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
     weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_trace,
     weft_cli_cluster_discover, weft_cli_cluster_calibrate, weft_cli_estimate,
-    weft_cli_check, weft_cli_plan, weft_cli_token, weft_cli_status, weft_cli_events;
+    weft_cli_check, weft_cli_plan, weft_cli_token, weft_cli_status, weft_cli_events,
+    weft_cli_scale;
 
 /* status.c: does the job whose output folder this is still run, as far as can be seen from here? */
 bool weft_cli_job_is_running(const char *dir);
+/* The agent of the job that runs with this output folder. */
+weft_status weft_cli_find_agent(const char *dir, int64_t *pid);
 
 #endif

@@ -84,6 +84,23 @@ static int unknown(const weft_cli_command *c, const weft_cli_option *o, int n,
     return weft_cli_usage(c, "unknown option --%s", bare);
 }
 
+/* "4", "2:4" */
+static bool read_span(const char *text, weft_cli_span *out)
+{
+    char *end;
+    errno     = 0;
+    out->min  = strtoll(text, &end, 10);
+    bool good = end > text && *text != '-';
+    if (!(out->is_one = *end != ':')) {
+        const char *second = end + 1;
+        out->max           = strtoll(second, &end, 10);
+        good               = good && end > second && *second != '-';
+    } else {
+        out->max = out->min;
+    }
+    return good && !*end && !errno;
+}
+
 static int store(const weft_cli_command *c, const weft_cli_option *o, const char *value)
 {
     char  *end;
@@ -100,6 +117,11 @@ static int store(const weft_cli_command *c, const weft_cli_option *o, const char
         *(int64_t *)o->out = x;
         return -1;
     }
+    case WEFT_CLI_SPAN:
+        if (!read_span(value, o->out))
+            return weft_cli_usage(c, "--%s: '%s' is not a whole number from 0", o->name,
+                                  value);
+        return -1;
     case WEFT_CLI_REAL:
         if (!weft_text_read_double(value, &real) || !(real >= 0 && real <= MOST_REAL))
             return weft_cli_usage(c, "--%s: '%s' is not a number from 0 to %d", o->name,

@@ -182,7 +182,8 @@ weft_session_options weft_cli_session_options(const weft_launch_request *q)
                                   .allow        = q->allow,
                                   .command      = q->command,
                                   .trace        = q->trace,
-                                  .io_timeout_s = q->io_timeout_s};
+                                  .io_timeout_s = q->io_timeout_s,
+                                  .min_rank     = (int)q->min_rank};
 }
 
 int weft_cli_print_plan(const weft_cli_command *c, const weft_launch_request *q,

@@ -60,6 +60,7 @@ const weft_cli_command weft_cli_run = {
 
 typedef struct run_options {
     weft_launch_request     request;
+    weft_cli_span           ranks; /* of this host */
     int64_t                 n_rank, n_node, node, port;
     bool                    print_plan;
     double                  grace_s; /* after a signal; 0: no limit */
@@ -288,6 +289,21 @@ static weft_detect_on_stop find_on_stop(const run_options *o)
                                             : WEFT_DETECT_STOP_WAIT;
 }
 
+/* MIN:MAX begins with MAX ranks. */
+static int take_ranks(run_options *o)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    const weft_cli_span    *r = &o->ranks;
+    o->n_rank                 = r->max;
+    if (r->is_one) return -1;
+    o->request.min_rank = (double)r->min;
+    if (r->min < 1 || r->min > r->max)
+        return weft_cli_usage(c, "--nproc-per-node %lld:%lld: MIN is from 1 to MAX",
+                              (long long)r->min, (long long)r->max);
+    if (o->n_node > 1) return weft_cli_usage(c, "--nproc-per-node MIN:MAX: for one host");
+    return -1;
+}
+
 static int check_numbers(const run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
@@ -298,6 +314,18 @@ static int check_numbers(const run_options *o)
     if (o->node >= o->n_node)
         return weft_cli_usage(c, "--node-rank: from 0 to --nnodes less 1");
     return -1;
+}
+
+/* Ranks whose number may change, of a job that does not recover, or that cannot be read. */
+static int refuse_span(const run_options *o)
+{
+    const weft_cli_command *c   = &weft_cli_run;
+    weft_job               *job = NULL;
+    weft_status             st  = weft_cli_load_job(&o->request, &job);
+    weft_job_destroy(job);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    return weft_cli_usage(
+        c, "--nproc-per-node MIN:MAX needs a job with recover=on, on CPUs");
 }
 
 static int start(const run_options *o)
@@ -314,23 +342,25 @@ static int start(const run_options *o)
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
     char                output[1024];
-    weft_launch_options l  = {.on_rank_exit      = find_policy(o, output, sizeof output),
-                              .output            = output,
-                              .metrics           = o->metrics,
-                              .metrics_file      = o->metrics_file,
-                              .on_incident       = o->on_incident,
-                              .log_json          = o->log != NULL,
-                              .request           = &o->request,
-                              .log_dir           = o->log_dir,
-                              .timeout_s         = o->request.timeout_s,
-                              .stop_s            = o->grace_s,
-                              .failure_timeout_s = o->failure_timeout_s,
-                              .on_stop           = find_on_stop(o),
-                              .n_node            = (int)o->n_node,
-                              .node              = o->node < 0 ? 0 : (int)o->node,
-                              .rdzv              = *at ? at : NULL,
-                              .token             = o->token};
-    weft_status         st = weft_launch((int)o->n_rank, o->argv, &l, &code);
+    weft_launch_options l = {.on_rank_exit      = find_policy(o, output, sizeof output),
+                             .output            = output,
+                             .metrics           = o->metrics,
+                             .metrics_file      = o->metrics_file,
+                             .on_incident       = o->on_incident,
+                             .log_json          = o->log != NULL,
+                             .request           = &o->request,
+                             .log_dir           = o->log_dir,
+                             .timeout_s         = o->request.timeout_s,
+                             .stop_s            = o->grace_s,
+                             .failure_timeout_s = o->failure_timeout_s,
+                             .on_stop           = find_on_stop(o),
+                             .n_node            = (int)o->n_node,
+                             .node              = o->node < 0 ? 0 : (int)o->node,
+                             .rdzv              = *at ? at : NULL,
+                             .token             = o->token};
+    if (!o->ranks.is_one && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
+    if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
+    weft_status st = weft_launch((int)o->n_rank, o->argv, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 
@@ -384,7 +414,8 @@ int weft_cli_start_ranks(int n, const weft_launch_request *q, weft_arena *a)
     for (int i = 0; i < q->n_assign; i++) word[k++] = (char *)(uintptr_t)q->assign[i];
     char **argv = make_argv(k, word, a);
     if (!argv) return weft_cli_fail(&weft_cli_run, weft_arena_status(a));
-    return start(&(run_options){.request = *q, .n_rank = n, .n_node = 1, .argv = argv});
+    return start(&(run_options){
+        .request = *q, .ranks = {n, n, true}, .n_rank = n, .n_node = 1, .argv = argv});
 }
 
 static int check_options(const run_options *o)
@@ -455,6 +486,7 @@ static run_options default_options(void)
     return (run_options){.request           = {.timeout_s    = WEFT_CLI_TIMEOUT_S,
                                                .io_timeout_s = WEFT_CLI_IO_TIMEOUT_S},
                          .failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S,
+                         .ranks             = {-1, -1, true},
                          .n_rank            = -1,
                          .n_node            = 1,
                          .node              = -1,
@@ -468,7 +500,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     weft_launch_request    *q        = &o.request;
     int                     n_word   = 0;
     const weft_cli_option   option[] = {
-          {"nproc-per-node", 0, WEFT_CLI_INT, &o.n_rank, "N", "ranks to start here"},
+          {"nproc-per-node", 0, WEFT_CLI_SPAN, &o.ranks, "N|MIN:MAX",
+           "ranks to start here; with recover: on, weft scale changes their number"},
           {"nnodes", 0, WEFT_CLI_INT, &o.n_node, "N", "hosts (1)"},
           {"node-rank", 0, WEFT_CLI_INT, &o.node, "R", "which of them this is, from 0"},
           {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "where they meet: node 0"},
@@ -523,6 +556,7 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     weft_cli_put_command("run", argc, argv, &command);
     q->command = command.s;
     int code   = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code < 0) code = take_ranks(&o);
     if (code < 0) code = check_options(&o);
     if (code < 0 && o.program) code = check_program(&o, n_word, argv);
     if (code < 0 && o.program) code = supervise(&o);

@@ -35,6 +35,7 @@ typedef struct job_status {
     const char *state, *host, *plan, *reason;
     double      time, loss, step_s, predicted_s, tokens_per_s;
     int64_t     pid, pid_start, step, steps, ranks;
+    int64_t     agent; /* 0: there is none */
     double      age_s;
     /* of the newest whole checkpoint; step -1: there is none */
     int64_t checkpoint_step;
@@ -95,6 +96,8 @@ static weft_status read_status(const weft_doc *d, job_status *j)
     WEFT_TRY(weft_doc_get_int(d, root, "step", &j->step));
     WEFT_TRY(weft_doc_get_int(d, root, "steps", &j->steps));
     WEFT_TRY(weft_doc_get_int(d, root, "ranks", &j->ranks));
+    if (weft_node_get(root, "agent"))
+        WEFT_TRY(weft_doc_get_int(d, root, "agent", &j->agent));
     WEFT_TRY(get_real(d, "time", &j->time));
     WEFT_TRY(get_real(d, "loss", &j->loss));
     WEFT_TRY(get_real(d, "step_s", &j->step_s));
@@ -217,21 +220,46 @@ static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
         weft_text_add(t, "null, \"checkpoint_age_s\": null}");
 }
 
-static weft_status describe_job(const char *dir, bool json, weft_text *t)
+/* Texts of *j are the document's. */
+static weft_status load_status(const char *dir, weft_doc **d, job_status *j)
 {
-    char        path[4352], *text = NULL;
-    size_t      n;
-    weft_doc   *d  = NULL;
-    job_status  j  = {0};
-    weft_status st = WEFT_OK;
+    char   path[4352], *text = NULL;
+    size_t n;
     snprintf(path, sizeof path, "%s/status.json", dir);
     if (!weft_io_exists(path))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: no job has run there (DIR is the output folder of a job)",
                          path);
     WEFT_TRY(weft_io_read_file(path, &text, &n));
-    WEFT_GO(weft_doc_parse_json(path, text, n, &d));
-    WEFT_GO(read_status(d, &j));
+    weft_status st = weft_doc_parse_json(path, text, n, d);
+    if (st == WEFT_OK) st = read_status(*d, j);
+    free(text);
+    return st;
+}
+
+weft_status weft_cli_find_agent(const char *dir, int64_t *pid)
+{
+    weft_doc   *d  = NULL;
+    job_status  j  = {0};
+    weft_status st = load_status(dir, &d, &j);
+    if (st == WEFT_OK && strcmp(j.state, "running") != 0)
+        st = WEFT_FAIL(WEFT_ERR_ARG, "%s: the job does not run: it is %s", dir, j.state);
+    if (st == WEFT_OK && !j.agent)
+        st = WEFT_FAIL(WEFT_ERR_ARG,
+                       "%s: the job's ranks are not replaced: start it by weft run with "
+                       "recover=on",
+                       dir);
+    *pid = j.agent;
+    weft_doc_destroy(d);
+    return st;
+}
+
+static weft_status describe_job(const char *dir, bool json, weft_text *t)
+{
+    weft_doc   *d  = NULL;
+    job_status  j  = {0};
+    weft_status st = WEFT_OK;
+    WEFT_GO(load_status(dir, &d, &j));
     find_checkpoint(dir, &j);
     if (json)
         print_json(d, &j, t);
@@ -240,7 +268,6 @@ static weft_status describe_job(const char *dir, bool json, weft_text *t)
     st = weft_text_status(t);
 out:
     weft_doc_destroy(d);
-    free(text);
     return st;
 }
 

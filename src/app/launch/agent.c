@@ -26,10 +26,13 @@ struct weft_launch__agent {
     bool          *failed; /* of each slot: its process reported an error of its own */
     bool          *begun;  /* of each slot: it had a process before */
     uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
-    bool           reported_end; /* by a rank, in incidents.jsonl */
-    int64_t        n_oom; /* processes that the kernel has killed for want of memory */
-    char           folder[1024]; /* the job's output, once a rank has said so */
-    int            n_cause;
+    int     scale_to;      /* ranks that were asked for and are not there yet; 0: none */
+    int     scale_from;    /* ranks before; 0: the view is not decided yet */
+    double  asked_s;       /* when that was */
+    bool    reported_end;  /* by a rank, in incidents.jsonl */
+    int64_t n_oom;         /* processes that the kernel has killed for want of memory */
+    char    folder[1024];  /* the job's output, once a rank has said so */
+    int     n_cause;
     weft_exporter_cause   cause[MAX_CAUSE];
     char                  cause_name[MAX_CAUSE][16];
     int                   n_incident;
@@ -63,9 +66,12 @@ static void publish(weft_launch__run *l, const weft_incident *i,
 static void write_incidents(weft_launch__run *l, const char *decided, const char *why)
 {
     weft_launch__agent *a = l->agent;
-    a->outcome.decided    = decided;
     a->outcome.why        = why;
-    for (int k = 0; k < a->n_incident; k++) publish(l, &a->incident[k], &a->outcome);
+    for (int k = 0; k < a->n_incident; k++) {
+        bool resized       = a->incident[k].rank < 0 && !*why;
+        a->outcome.decided = resized ? "resize" : decided;
+        publish(l, &a->incident[k], &a->outcome);
+    }
     a->n_incident = 0;
 }
 
@@ -76,7 +82,8 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
     weft_text                 t = {0};
     weft_text_add(
         &t, "{\"time\": %.3f, \"epoch\": %u, \"ranks\": %d, \"first_step\": %lld}\n",
-        weft_clock_wall_s(), weft_member_epoch(a->member), l->n, (long long)first_step);
+        weft_clock_wall_s(), weft_member_epoch(a->member), weft_member_count(a->member),
+        (long long)first_step);
     if (*a->folder) weft_incident_append(a->folder, "views.jsonl", &t);
     weft_text_fini(&t);
 }
@@ -126,6 +133,88 @@ static const char *find_exit_cause(weft_launch__agent *a, const weft_launch__chi
     return weft_incident_find_cause(WIFSIGNALED(how) ? WTERMSIG(how) : 0, oom);
 }
 
+/* ---- more or fewer ranks ---- */
+
+int weft_launch__agent_count(const weft_launch__run *l)
+{
+    return l->agent && l->agent->member ? weft_member_count(l->agent->member) : l->n;
+}
+
+bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size)
+{
+    weft_launch__agent *a = l->agent;
+    *why                  = 0;
+    if (!l->o->min_rank)
+        snprintf(why, size,
+                 "the job has a fixed number of ranks; start it with --nproc-per-node "
+                 "MIN:MAX");
+    else if (n < l->o->min_rank || n > l->n)
+        snprintf(why, size, "%d rank%s: the job may have %d to %d", n, n == 1 ? "" : "s",
+                 l->o->min_rank, l->n);
+    else if (a->scale_to)
+        snprintf(why, size, "the job is on its way to %d ranks", a->scale_to);
+    else if (l->stopped_by || a->over || a->done)
+        snprintf(why, size, "the job is about to end");
+    else if (n == weft_launch__agent_count(l))
+        snprintf(why, size, "the job has %d ranks", n);
+    if (*why) return false;
+    a->scale_to   = n;
+    a->scale_from = 0;
+    a->asked_s    = weft_clock_s();
+    return true;
+}
+
+/* As soon as a view may be decided: all ranks stop after the step under way. */
+static void begin_scale(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    char                what[64];
+    if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
+    a->scale_from = weft_launch__agent_count(l);
+    snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
+    weft_incident i = make_incident(a, -1, "scale", what, "weft scale");
+    i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    add_incident(a, &i);
+    weft_launch__say(l, -1, "info", "%s", what);
+    weft_member_resize(a->member, a->scale_to);
+}
+
+/* A step was committed in a view that was decided after it. */
+static void end_scale(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    char                text[200];
+    int                 n = weft_launch__agent_count(l);
+    if (!a->scale_from) return;
+    snprintf(text, sizeof text, "%d rank%s from step %lld on, after %.3g s%s", n,
+             n == 1 ? "" : "s", (long long)a->outcome.step,
+             a->outcome.committed_s - a->asked_s,
+             n == a->scale_to ? ""
+             : a->scale_to < a->scale_from || n > a->scale_from
+                 ? "; more are of no use"
+                 : "; a new rank failed, so it is as before");
+    weft_launch__control_answer(l, n == a->scale_to || n != a->scale_from, text);
+    a->scale_to = a->scale_from = 0;
+}
+
+static void kill_slot(weft_launch__run *l, int r)
+{
+    if (!l->c[r].pid || l->c[r].killed_s > 0) return;
+    l->c[r].killed_s = weft_clock_s();
+    kill(l->c[r].pid, SIGKILL);
+}
+
+/* All ranks of the view have their state: what others have held is not needed any more. */
+static void release_slots(weft_launch__run *l)
+{
+    for (int r = weft_launch__agent_count(l); r < l->n; r++) {
+        if (!l->agent->begun[r]) continue;
+        kill_slot(l, r); /* it has nothing left to do */
+        weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
+        weft_comm_shm_clear_slab(l->shm, r);
+    }
+}
+
 /* ---- what ranks say ---- */
 
 static void note_phases(weft_launch__agent *a, const weft_line_message *m)
@@ -150,13 +239,16 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         weft_member_tell(a->member, &e);
         if (current) note_phases(a, m);
         if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
+        if (current && weft_member_is_ready(a->member)) release_slots(l);
         break;
+    case WEFT_LINE_WANTS: weft_member_release(a->member, m->epoch, m->world); break;
     case WEFT_LINE_COMMITTED:
         if (!current || a->outcome.committed_s > 0) break;
         a->outcome.committed_s = e.now_s;
         a->outcome.step        = m->step;
         write_incidents(l, "replace", "");
         write_view(l, m->step);
+        end_scale(l);
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
     case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
@@ -196,6 +288,19 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
     return is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
+/* The process of a slot that is not in the view: nobody misses it. */
+static bool end_released(weft_launch__run *l, int r, weft_member_cause cause,
+                         int64_t step)
+{
+    l->c[r].killed_s = 0;
+    weft_member_tell(l->agent->member, &(weft_member_event){.kind  = WEFT_MEMBER_ENDED,
+                                                            .slot  = r,
+                                                            .cause = cause,
+                                                            .step  = step,
+                                                            .now_s = weft_clock_s()});
+    return true;
+}
+
 bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
 {
     weft_launch__agent       *a = l->agent;
@@ -212,6 +317,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         snprintf(what, sizeof what, "%s", c->what);
     else
         weft_launch__describe_exit(how, what, sizeof what);
+    if (r >= weft_launch__agent_count(l)) return end_released(l, r, cause, step);
     if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
         weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
@@ -234,6 +340,12 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
                                                      .cause = cause,
                                                      .step  = step,
                                                      .now_s = weft_clock_s()});
+    if (r >= weft_launch__agent_count(l)) {
+        weft_launch__say(l, -1, "warn",
+                         "rank %d: %s before it has started; back to %d ranks", r, what,
+                         weft_launch__agent_count(l));
+        return true;
+    }
     if (kept && !weft_member_is_over(a->member))
         weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; it is replaced", r,
                          what, (long long)step);
@@ -266,24 +378,19 @@ static weft_status start_slot(weft_launch__run *l, int r)
 static weft_status send_view(weft_launch__run *l, uint32_t epoch)
 {
     weft_launch__agent *a = l->agent;
-    weft_line_message   m = {.kind = WEFT_LINE_VIEW, .epoch = epoch, .world = l->n};
+    int                 n = weft_launch__agent_count(l);
+    weft_line_message   m = {.kind = WEFT_LINE_VIEW, .epoch = epoch, .world = n};
     weft_comm_shm_destroy(a->epoch);
     a->epoch = NULL;
     WEFT_TRY(weft_comm_shm_create(l->n, &a->epoch));
     weft_comm_shm_set_epoch(a->epoch, epoch);
+    weft_comm_shm_set_ranks(a->epoch, n);
     a->outcome = (weft_incident_outcome){.epoch = epoch, .decided_s = weft_clock_s()};
     for (int r = 0; r < l->n;
          r++) /* a send that fails: the rank has ended, or is lost soon */
         if (l->c[r].line >= 0)
             (void)weft_line_put(l->c[r].line, &m, weft_comm_shm_fd(a->epoch));
     return WEFT_OK;
-}
-
-static void kill_slot(weft_launch__run *l, int r)
-{
-    if (!l->c[r].pid || l->c[r].killed_s > 0) return;
-    l->c[r].killed_s = weft_clock_s();
-    kill(l->c[r].pid, SIGKILL);
 }
 
 static void end_job(weft_launch__run *l, const char *why)
@@ -302,6 +409,7 @@ static void end_job(weft_launch__run *l, const char *why)
 weft_status weft_launch__agent_act(weft_launch__run *l)
 {
     weft_member_action x;
+    if (l->agent) begin_scale(l);
     while (l->agent && weft_member_next(l->agent->member, &x)) {
         switch (x.kind) {
         case WEFT_MEMBER_START: WEFT_TRY(start_slot(l, x.slot)); break;

@@ -29,10 +29,10 @@ static void print_page(void *arg, weft_text *t)
                                    .host   = x->host,
                                    .folder = folder,
                                    .now_s  = weft_clock_wall_s(),
-                                   .n_rank = l->n,
+                                   .n_rank = weft_launch__agent_count(l),
                                    .first  = l->first,
                                    .rank   = x->rank};
-    for (int r = 0; r < l->n; r++)
+    for (int r = 0; r < weft_launch__agent_count(l); r++)
         x->rank[r] = (weft_exporter_rank){
             .alive = l->c[r].pid && l->c[r].killed_s <= 0,
             .step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step)};

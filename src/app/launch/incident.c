@@ -108,8 +108,9 @@ static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
 void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
                          weft_text *t)
 {
-    weft_text_add(t, "{\"time\": %.3f, \"rank\": %d, \"pid\": %d, \"epoch\": %u, ",
-                  i->wall_s, i->rank, i->pid, i->epoch);
+    weft_text_add(t, "{\"time\": %.3f, ", i->wall_s);
+    if (i->rank >= 0) weft_text_add(t, "\"rank\": %d, \"pid\": %d, ", i->rank, i->pid);
+    weft_text_add(t, "\"epoch\": %u, ", i->epoch);
     if (i->step >= 0) weft_text_add(t, "\"step\": %lld, ", (long long)i->step);
     weft_text_add(t, "\"host\": ");
     weft_text_put_quoted(t, i->host);

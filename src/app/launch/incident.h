@@ -10,7 +10,7 @@
 #include "launch/line.h"
 
 typedef struct weft_incident {
-    int      rank;
+    int      rank; /* -1: of the job, whose number of ranks was changed */
     int      pid;
     uint32_t epoch; /* in which it was lost */
     int64_t  step;  /* the last that was committed before; -1: not known */

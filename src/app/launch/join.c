@@ -10,6 +10,7 @@
 #include "comm/net.h"
 #include "comm/rdzv.h"
 #include "comm/shm.h"
+#include "launch/launch.h"
 #include "launch/line.h"
 
 struct weft_launch_member {
@@ -22,6 +23,7 @@ struct weft_launch_member {
     /* Where an agent replaces ranks; NULL: it does not. */
     weft_line *line;
     uint32_t   epoch;     /* of the newest membership that was given */
+    int        n_rank;    /* in it; 0: none was given */
     int64_t    committed; /* a step of that epoch: the agent knows; -1: it does not */
     double     at_s[WEFT_N_LINE_PHASE];
     weft_membership_source source;
@@ -120,14 +122,21 @@ static weft_status await_view(void *arg, weft_membership *out, weft_comm **liste
     m->at_s[WEFT_LINE_AT_VIEW] = weft_clock_s();
     m->epoch                   = v.epoch;
     m->committed               = -1;
-    *out                       = (weft_membership){.epoch       = v.epoch,
-                                                   .rank        = m->e.rank,
-                                                   .world       = v.world,
-                                                   .local_rank  = m->e.local_rank,
-                                                   .local_world = v.world,
-                                                   .shm_fd      = v.shm_fd,
-                                                   .has_kept    = m->e.shm_fd >= 0,
-                                                   .kept_fd     = m->e.shm_fd};
+    if (m->e.rank >= v.world) {
+        *out = (weft_membership){.epoch = v.epoch};
+        return WEFT_OK;
+    }
+    if (m->n_rank && v.world != m->n_rank)
+        weft_launch_pin(m->e.local_rank, v.world, getppid());
+    m->n_rank = v.world;
+    *out      = (weft_membership){.epoch       = v.epoch,
+                                  .rank        = m->e.rank,
+                                  .world       = v.world,
+                                  .local_rank  = m->e.local_rank,
+                                  .local_world = v.world,
+                                  .shm_fd      = v.shm_fd,
+                                  .has_kept    = m->e.shm_fd >= 0,
+                                  .kept_fd     = m->e.shm_fd};
     return WEFT_OK;
 }
 
@@ -154,6 +163,13 @@ static void tell_step(weft_launch_member *m, int64_t step)
     m->committed = step;
 }
 
+static void send_wish(weft_launch_member *m, int n_rank)
+{
+    weft_line_send(m->line, &(weft_line_message){.kind  = WEFT_LINE_WANTS,
+                                                 .epoch = m->epoch,
+                                                 .world = n_rank});
+}
+
 static void tell_agent(void *arg, weft_membership_news news, int64_t step,
                        const char *text)
 {
@@ -171,6 +187,7 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
         send_news(m, WEFT_LINE_READY, step, text);
         break;
     case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step); break;
+    case WEFT_MEMBERSHIP_WANTS: send_wish(m, (int)step); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
     }
 }

@@ -40,15 +40,17 @@ static void set_number(const char *name, int x)
     setenv(name, s, 1);
 }
 
-/* Its share of the cores, where each rank can have one. */
-static int pin(int r, int n)
+int weft_launch_pin(int r, int n, int of)
 {
     cpu_set_t all, own;
     int       cpu[CPU_SETSIZE], n_cpu = 0;
-    if (sched_getaffinity(0, sizeof all, &all)) return 1;
+    if (sched_getaffinity(of, sizeof all, &all)) return 1;
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET((size_t)i, &all)) cpu[n_cpu++] = i;
-    if (n > n_cpu) return 1;
+    if (n > n_cpu) { /* they share all of them */
+        sched_setaffinity(0, sizeof all, &all);
+        return 1;
+    }
     CPU_ZERO(&own);
     int lo = r * n_cpu / n, hi = (r + 1) * n_cpu / n;
     for (int i = lo; i < hi; i++) CPU_SET((size_t)cpu[i], &own);
@@ -100,14 +102,14 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, int out, int
     fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
     int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
     set_number("WEFT_RANK", l->first + r);
-    set_number("WEFT_WORLD_SIZE", l->n * n_node);
+    set_number("WEFT_WORLD_SIZE", weft_launch__agent_count(l) * n_node);
     set_number("WEFT_LOCAL_RANK", r);
-    set_number("WEFT_LOCAL_WORLD_SIZE", l->n);
+    set_number("WEFT_LOCAL_WORLD_SIZE", weft_launch__agent_count(l));
     set_number("WEFT_NODE_RANK", l->o->node);
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     pass_request(l->request);
     pass_line(line);
-    set_number("OMP_NUM_THREADS", pin(r, l->n));
+    set_number("OMP_NUM_THREADS", weft_launch_pin(r, weft_launch__agent_count(l), 0));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
     execv("/proc/self/exe", l->argv);
@@ -508,9 +510,9 @@ static bool any_open(const weft_launch__run *l)
 
 static weft_status attend(weft_launch__run *l)
 {
-    nfds_t         n  = (nfds_t)(2 + 3 * l->n);
-    struct pollfd *p  = calloc(n, sizeof *p);
-    weft_status    st = WEFT_OK;
+    int            n_fd = 4 + 3 * l->n;
+    struct pollfd *p    = calloc((size_t)n_fd, sizeof *p);
+    weft_status    st   = WEFT_OK;
     if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     while (st == WEFT_OK && (l->n_running || any_open(l))) {
         p[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
@@ -519,14 +521,16 @@ static weft_status attend(weft_launch__run *l)
             p[2 + 3 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
             p[3 + 3 * r] = (struct pollfd){.fd = l->c[r].line, .events = POLLIN};
         }
-        p[n - 1] = (struct pollfd){.fd = weft_launch__export_fd(l), .events = POLLIN};
-        if (poll(p, n, time_left_ms(l)) < 0 && errno != EINTR) break;
+        weft_launch__control_poll(l, p + n_fd - 3);
+        p[n_fd - 1] = (struct pollfd){.fd = weft_launch__export_fd(l), .events = POLLIN};
+        if (poll(p, (nfds_t)n_fd, time_left_ms(l)) < 0 && errno != EINTR) break;
         for (int r = 0; r < l->n; r++) {
             for (int w = 0; w < 2; w++)
                 if (p[1 + 3 * r + w].revents) listen_to(l, r, w);
             if (p[3 + 3 * r].revents) weft_launch__agent_hear(l, r);
         }
         on_signal(l);
+        weft_launch__control_hear(l, p + n_fd - 3);
         weft_launch__watch_tick(l);
         weft_launch__agent_tick(l);
         st = weft_launch__agent_act(l);
@@ -628,6 +632,7 @@ static int report(weft_launch__run *l)
 
 static void fini(weft_launch__run *l)
 {
+    weft_launch__control_close(l);
     for (int r = 0; l->c && r < l->n; r++)
         if (l->c[r].pid) kill_now(l, l->c[r].pid);
     for (int r = 0; l->c && r < l->n; r++) {
@@ -654,7 +659,8 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
 {
     weft_launch__run l = {
         .n = n, .first = o->node * n, .o = o, .argv = argv, .request = -1, .signals = -1};
-    weft_status st = WEFT_OK;
+    l.control = l.client = -1;
+    weft_status st       = WEFT_OK;
     sigset_t    mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
@@ -679,6 +685,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
         WEFT_GO(weft_launch__watch_open(&l));
     else
         for (int r = 0; r < n; r++) WEFT_GO(weft_launch__start(&l, r));
+    weft_launch__control_open(&l);
     WEFT_GO(attend(&l));
     *code = report(&l);
 out:

@@ -73,6 +73,8 @@ typedef struct weft_launch_options {
     const char *on_incident;
     bool log_json;       /* lines on standard error are objects; WEFT_LOG=json in ranks */
     const char *log_dir; /* a file rank<r>.log for each, or NULL */
+    /* REPLACE: the number of ranks may be set to min_rank up to n while they run; 0: it stays */
+    int min_rank;
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
@@ -99,6 +101,10 @@ enum {
     WEFT_LAUNCH_PEER = 76, /* the exit code of a rank that ended because of another one */
     WEFT_LAUNCH_FAILURE_TIMEOUT_S = 10
 };
+
+/* Gives this process the share of rank r of n of the cores that process `of` may use (0: this one),
+ * where each rank can have one, else all of them; how many. */
+int weft_launch_pin(int r, int n, int of);
 
 /* argv: the arguments that a rank shows, argv[0] being the name.  *code: the exit code. */
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o,

@@ -48,17 +48,18 @@ typedef struct weft_launch__run {
     weft_launch__watch        *watch; /* of the agent; NULL as well */
     weft_launch__export *export;      /* metrics; NULL: not asked for */
     weft_comm_shm *shm;
-    int            request; /* descriptor of what ranks are to do, or -1 */
-    int            signals; /* signalfd */
-    sigset_t       old_mask;
-    int            stopped_by; /* signal that we passed on */
-    double         signal_s;   /* when it came */
-    bool           early;      /* it was SIGUSR1: one of the others may follow */
-    bool           late;       /* what ranks have after a signal is over */
-    double         kill_at_s;  /* 0: not yet */
-    bool           at_once;    /* a second signal: nobody is spared */
-    double         looked_s;   /* when ranks were last looked at */
-    double         moved_s;    /* of the last progress of one of them */
+    int            request;   /* descriptor of what ranks are to do, or -1 */
+    int      control, client; /* where requests come in, and who has sent one; or -1 */
+    int      signals;         /* signalfd */
+    sigset_t old_mask;
+    int      stopped_by; /* signal that we passed on */
+    double   signal_s;   /* when it came */
+    bool     early;      /* it was SIGUSR1: one of the others may follow */
+    bool     late;       /* what ranks have after a signal is over */
+    double   kill_at_s;  /* 0: not yet */
+    bool     at_once;    /* a second signal: nobody is spared */
+    double   looked_s;   /* when ranks were last looked at */
+    double   moved_s;    /* of the last progress of one of them */
 } weft_launch__run;
 
 /* ---- launch.c ---- */
@@ -116,8 +117,23 @@ void weft_launch__agent_keep(weft_launch__run *l, int r, double now_s);
 void weft_launch__agent_hold(weft_launch__run *l, bool on);
 /* Epoch, causes, folder. */
 void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j);
+/* Ranks of the newest view; all that there may be where there is no agent. */
+int weft_launch__agent_count(const weft_launch__run *l);
+/* The job is to go on with n ranks: weft_launch__control_answer() says what became of it.  false:
+ * it cannot be, and why. */
+bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size);
 /* Why the job was ended; NULL: it was not, by the agent. */
 const char *weft_launch__agent_reason(const weft_launch__run *l);
+
+/* ---- control.c: as those ---- */
+
+void weft_launch__control_open(weft_launch__run *l);
+void weft_launch__control_close(weft_launch__run *l);
+/* Two places of a list of descriptors to wait for, and what is to be done after it. */
+void weft_launch__control_poll(weft_launch__run *l, struct pollfd p[2]);
+void weft_launch__control_hear(weft_launch__run *l, const struct pollfd p[2]);
+/* To whoever has sent the request. */
+void weft_launch__control_answer(weft_launch__run *l, bool done, const char *text);
 
 /* ---- watch.c: as those ---- */
 

@@ -25,6 +25,7 @@ typedef enum weft_line_kind {
     WEFT_LINE_COMMITTED, /* rank: the first step of an epoch */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
+    WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
     WEFT_N_LINE_KIND
 } weft_line_kind;
 

@@ -26,7 +26,9 @@ typedef struct member_slot {
 } member_slot;
 
 struct weft_member {
-    int                  n_slot;
+    int n_slot;    /* of the newest view */
+    int n_room;    /* that there may be */
+    int n_settled; /* of the last view in which all were ready; 0: none yet */
     weft_member_limits   limits;
     weft_member_register views;
     member_slot         *slot;
@@ -66,6 +68,11 @@ bool weft_member_is_ready(const weft_member *m)
     for (int k = 0; k < m->n_slot; k++)
         if (m->slot[k].state != RUNNING) return false;
     return true;
+}
+
+int weft_member_count(const weft_member *m)
+{
+    return m->n_slot;
 }
 
 double weft_member_deadline_s(const weft_member *m)
@@ -129,17 +136,19 @@ static void decide_view(weft_member *m)
 weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
                                weft_member **out)
 {
-    if (n_slot < 1 || n_slot > WEFT_MEMBER_MAX_SLOT)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%d slots: 1 to %d are possible", n_slot,
+    int n_room = limits->max_slot > n_slot ? limits->max_slot : n_slot;
+    if (n_slot < 1 || n_room > WEFT_MEMBER_MAX_SLOT)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d slots: 1 to %d are possible", n_room,
                          WEFT_MEMBER_MAX_SLOT);
     weft_member *m = calloc(1, sizeof *m);
-    if (m) m->slot = calloc((size_t)n_slot, sizeof *m->slot);
+    if (m) m->slot = calloc((size_t)n_room, sizeof *m->slot);
     if (m) m->action = calloc(MAX_ACTION, sizeof *m->action);
     if (!m || !m->slot || !m->action) {
         weft_member_destroy(m);
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     }
     m->n_slot     = n_slot;
+    m->n_room     = n_room;
     m->limits     = *limits;
     m->crash_slot = -1;
     decide_view(m);
@@ -198,18 +207,36 @@ static void lose_slot(weft_member *m, int k, weft_member_cause cause)
     }
 }
 
+/* It was to join those of the last view in which all were ready. */
+static bool is_newcomer(const weft_member *m, int k)
+{
+    return m->n_settled > 0 && m->n_slot > m->n_settled && k >= m->n_settled;
+}
+
+/* Rank 0 has ended while others wait for it in a later view: for them nothing is left to do. */
+static void check_done(weft_member *m)
+{
+    for (int k = 1; m->slot[0].done && !m->over && k < m->n_slot; k++)
+        if (m->slot[k].state == INVITED && !weft_member_is_ready(m)) end_job(m, "");
+}
+
 static void end_slot(weft_member *m, const weft_member_event *e)
 {
     member_slot *s = &m->slot[e->slot];
     if (s->state == ABSENT) return;
     s->state = ABSENT;
     note_step(m, e->step);
-    if (m->over) return;
+    if (m->over || e->slot >= m->n_slot) return;
     s->done = e->cause == WEFT_MEMBER_DONE;
-    if (e->cause == WEFT_MEMBER_FAILED)
+    if (is_newcomer(m, e->slot) && !s->done && !m->stopping && !m->slot[0].done) {
+        m->n_slot = m->n_settled;
+        decide_view(m);
+    } else if (e->cause == WEFT_MEMBER_FAILED)
         end_job(m, "a rank failed");
     else if (!s->done)
         lose_slot(m, e->slot, e->cause);
+    else if (e->slot == 0)
+        check_done(m);
 }
 
 /* ---- leaving ---- */
@@ -250,15 +277,42 @@ static void kill_late(weft_member *m, double now_s)
             add_action(m, WEFT_MEMBER_KILL)->slot = k;
 }
 
+/* ---- more or fewer ---- */
+
+bool weft_member_may_resize(const weft_member *m)
+{
+    for (int k = m->n_slot; k < m->n_room; k++)
+        if (m->slot[k].state != ABSENT) return false;
+    return !m->over && !m->stopping && !m->slot[0].done && weft_member_is_ready(m);
+}
+
+void weft_member_resize(weft_member *m, int n)
+{
+    if (n < 1 || n > m->n_room || n == m->n_slot || !weft_member_may_resize(m)) return;
+    m->n_slot = n;
+    m->n_view = 0; /* nothing was lost */
+    decide_view(m);
+}
+
+void weft_member_release(weft_member *m, uint32_t epoch, int n)
+{
+    if (m->over || m->stopping || epoch != weft_member_epoch(m) || n < 1 ||
+        n >= m->n_slot)
+        return;
+    m->n_slot = n;
+    decide_view(m);
+}
+
 void weft_member_tell(weft_member *m, const weft_member_event *e)
 {
-    if (e->slot < 0 || e->slot >= m->n_slot) return;
+    if (e->slot < 0 || e->slot >= m->n_room) return;
     member_slot *s = &m->slot[e->slot];
     switch (e->kind) {
     case WEFT_MEMBER_ENDED: end_slot(m, e); break;
     case WEFT_MEMBER_LEFT: leave_epoch(m, e); break;
     case WEFT_MEMBER_READY:
         if (e->epoch == weft_member_epoch(m) && s->state == INVITED) s->state = RUNNING;
+        if (weft_member_is_ready(m)) m->n_settled = m->n_slot;
         break;
     case WEFT_MEMBER_ALIVE:
         if (m->late_s > 0 && s->state != ABSENT && s->state != WAITING)

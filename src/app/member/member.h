@@ -14,6 +14,10 @@
  *     slot   ABSENT -START-> INVITED -ready-> RUNNING -left-> WAITING -VIEW-> INVITED
  *            any of them -ended-> ABSENT
  *
+ * The number of slots in a view may change (weft_member_resize): the first n are in it, and a
+ * process of a slot beyond them has nothing left to do: that it ends is no loss.  Where a slot that
+ * is new in a view is lost before all are ready, the next view has those that were there before.
+ *
  * (1) One view for each epoch, decided once by a write-once register; epochs rise by one.
  * (2) Every slot of a view has a process when the view is decided.
  * (3) It comes to an end: a slot that is lost too often, a step that crashes two slots and views
@@ -33,6 +37,7 @@ typedef struct weft_member_limits {
     int64_t within_step; /* ... in so many steps: it is not replaced any more */
     int     max_view;    /* one after another without a committed step */
     double  late_s;      /* for the others to leave an epoch that one rank has left */
+    int     max_slot;    /* that a view may have; 0: as many as the first */
 } weft_member_limits;
 
 /* 3 losses in 10 steps, 16 views, 5 s. */
@@ -90,6 +95,14 @@ uint32_t weft_member_epoch(const weft_member *m);                /* of the newes
 bool     weft_member_is_running(const weft_member *m, int slot); /* in it */
 bool     weft_member_is_ready(const weft_member *m);             /* all slots run in it */
 bool     weft_member_is_over(const weft_member *m);              /* END was decided */
+int      weft_member_count(const weft_member *m); /* slots of the newest view */
+/* All are ready, nobody is to end, and no process of a slot beyond the view is left. */
+bool weft_member_may_resize(const weft_member *m);
+/* The next view has n slots, from 1 to max_slot; nothing happens where that may not be. */
+void weft_member_resize(weft_member *m, int n);
+/* The ranks of the newest view found that fewer of them are of use: the next one has the first n.
+ * Also before they are ready. */
+void weft_member_release(weft_member *m, uint32_t epoch, int n);
 /* When a TICK is due; 0: never. */
 double weft_member_deadline_s(const weft_member *m);
 

@@ -43,6 +43,12 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
     return weft_probe_divided(world / local, local, n_core, out);
 }
 
+weft_status weft_session__find_machines(const weft_job *j, int n, int n_core,
+                                        weft_cluster **out)
+{
+    return find_machines(j, n, n, n_core, out);
+}
+
 /* ---- the plan ---- */
 
 static bool runs_on_cpus(const weft_job *j)

@@ -59,7 +59,8 @@ weft_status weft_session__compare_jobs(weft_session *s)
     weft_text t = {0};
     if (!s->now->group) return WEFT_OK;
     weft_text_add(&t, "weft is %s\n", WEFT_VERSION);
-    weft_job_print_common(&s->job, &t);
+    /* as it came: a new rank has not decided what others have */
+    weft_job_print_common(weft_session__has_agent(s) ? s->asked : &s->job, &t);
     weft_text_add(&t, "--fresh is %s\n", s->o->fresh ? "given" : "left out");
     weft_text_add(&t, "--allow is %s\n", s->o->allow ? s->o->allow : "left out");
     weft_text_add(&t, "--trace is %s\n", s->o->trace ? "given" : "left out");

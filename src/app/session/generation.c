@@ -44,6 +44,9 @@ static weft_status connect_ranks(weft_session *s)
     if (source) {
         s->over = true; /* if nothing comes */
         WEFT_TRY(source->await(source->arg, &m, &listener));
+        s->released = m.world == 0;
+        if (s->released)
+            return WEFT_FAIL(WEFT_ERR_PEER, "the others go on without this rank");
         s->over = false;
     }
     g->n_rank      = m.world;
@@ -66,6 +69,19 @@ static weft_status connect_ranks(weft_session *s)
 
 /* ---- decide and compile ---- */
 
+/* A job whose ranks may become more or fewer is decided for all of them, so that it is the same one
+ * however many there are. */
+static weft_status decide_for_all(weft_session *s)
+{
+    weft_generation *g = s->now;
+    int              n = g->n_rank, most = weft_session__count_slots(s);
+    if (most == n) return weft_session__decide(s);
+    g->n_rank = g->local = most;
+    weft_status st       = weft_session__decide(s);
+    g->n_rank = g->local = n;
+    return st == WEFT_OK ? weft_session__resize_plan(s) : st;
+}
+
 static weft_status decide(weft_session *s)
 {
     if (s->now->continues) {
@@ -79,7 +95,7 @@ static weft_status decide(weft_session *s)
     }
     weft_session__resolve_reduction(s);
     WEFT_TRY(weft_session__compare_kernels(s));
-    WEFT_TRY(weft_session__decide(s));
+    WEFT_TRY(decide_for_all(s));
     return s->started ? WEFT_OK : weft_session__take_place(s);
 }
 
@@ -96,6 +112,7 @@ static weft_status make_program(weft_session *s)
                                                  : s->job.strategy.offload,
                                     s->device));
     if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
+        weft_session__forget_replans(s); /* they are of the other one */
         weft_training_fini(&s->training);
         WEFT_TRY(weft_compile_training(&spec, &s->training));
     }

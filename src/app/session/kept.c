@@ -103,6 +103,12 @@ bool weft_kept_adopt(weft_comm *comm, const weft_kept_need *need, weft_kept **ou
     return true;
 }
 
+void weft_kept_forget(weft_comm *comm)
+{
+    weft_comm *end = weft_comm_shared_end(comm);
+    atomic_store(&weft_comm_shm_kept_slot(end)->record_bytes, 0);
+}
+
 weft_status weft_kept_create(weft_comm *comm, const weft_kept_need *need, weft_kept **out)
 {
     weft_comm *end = weft_comm_shared_end(comm);

@@ -46,6 +46,8 @@ typedef struct weft_kept_need {
 /* The one that is there, where it is as large as that needs, and before anything is allocated in
  * the rank's slab; false: there is none. */
 bool weft_kept_adopt(weft_comm *comm, const weft_kept_need *need, weft_kept **out);
+/* What is there is not used: its memory serves other things from now on. */
+void weft_kept_forget(weft_comm *comm);
 /* A new one; the slot is told when it is described. */
 weft_status weft_kept_create(weft_comm *comm, const weft_kept_need *need,
                              weft_kept **out);

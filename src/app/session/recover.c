@@ -17,10 +17,6 @@
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
-enum {
-    MAX_PLAN = 64 << 20
-};
-
 /* How far a rank is, by the words of its slot. */
 typedef struct progress_words {
     int64_t  state_step; /* all of its state is after that; -1: it is not whole */
@@ -158,14 +154,25 @@ static weft_status describe_need(weft_session *s)
     return st;
 }
 
+static bool is_plan_of(const weft_kept *left, const weft_kept_need *need)
+{
+    int64_t     n;
+    const char *text = weft_kept_plan(left, &n);
+    return n == need->plan_bytes && (!n || !memcmp(text, need->plan, (size_t)n));
+}
+
 weft_status weft_session__adopt_kept(weft_session *s)
 {
     weft_generation *g = s->now;
     if (!agent_of(s) || !slot_of(s) || !s->device->host_access) return WEFT_OK;
     WEFT_TRY(describe_need(s));
+    const weft_kept *left = weft_kept_find(g->comm);
+    bool             same = left && is_plan_of(left, &g->need);
     if (!g->continues || !weft_kept_adopt(g->comm, &g->need, &g->kept) ||
         !weft_kept_slabs(g->kept, g->made.program))
-        g->resumes = false;
+        same = false;
+    if (!same) g->resumes = false; /* updates are of another program */
+    if (!g->kept) weft_kept_forget(g->comm);
     return WEFT_OK;
 }
 
@@ -364,75 +371,6 @@ weft_status weft_session__catch_up(weft_session *s)
     compare_own(s, words);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_CONNECTED);
     return WEFT_OK;
-}
-
-/* ---- the plan ---- */
-
-/* All ranks, the leader first: it is the root of broadcasts. */
-static weft_status open_leader_group(weft_session *s, weft_comm_group **out)
-{
-    int32_t rank[WEFT_SESSION__MAX_RANK];
-    int     n = s->now->comm->world;
-    for (int r = 0; r < n; r++) rank[r] = (s->now->leader + r) % n;
-    return weft_comm_open_group(s->now->comm, n, rank, WEFT_SESSION__TAG_LEADER, out);
-}
-
-static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_text *t)
-{
-    weft_comm *comm = s->now->comm;
-    int64_t    n    = (int64_t)t->n;
-    WEFT_TRY(weft_comm_broadcast_bytes(comm, group, &n, sizeof n));
-    if (n < 1 || n > MAX_PLAN)
-        return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sends a plan of %lld bytes",
-                         s->now->leader, (long long)n);
-    char *text = malloc((size_t)n + 1);
-    if (!text) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
-    if (comm->rank == s->now->leader) memcpy(text, t->s, (size_t)n);
-    weft_status st = weft_comm_broadcast_bytes(comm, group, text, n);
-    t->n           = 0;
-    if (st == WEFT_OK) weft_text_put(t, text, (size_t)n);
-    free(text);
-    return st == WEFT_OK ? weft_text_status(t) : st;
-}
-
-static weft_status read_plan(weft_session *s, const weft_text *t)
-{
-    weft_generation *g = s->now;
-    if (s->kept.plan) {
-        g->plan      = s->kept.plan;
-        s->kept.plan = NULL;
-        return WEFT_OK;
-    }
-    WEFT_TRY(weft_plan_parse("the plan of this job", t->s, t->n, &g->plan));
-    return weft_session__take_cut(&s->job, g->plan);
-}
-
-/* The leader's: as it has it, or as the process before it has left it. */
-static weft_status print_plan(const weft_session *s, weft_text *t)
-{
-    const weft_kept *kept = weft_kept_find(s->now->comm);
-    int64_t          n    = 0;
-    const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
-    if (s->kept.plan) return weft_plan_print(s->kept.plan, t);
-    weft_text_put(t, text, (size_t)n);
-    return weft_text_status(t);
-}
-
-weft_status weft_session__take_plan(weft_session *s)
-{
-    weft_generation *g     = s->now;
-    weft_comm_group *group = NULL;
-    weft_text        t     = {0};
-    weft_status      st    = WEFT_OK;
-    WEFT_TRY(weft_session__find_seq(&s->job));
-    WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
-    if (g->comm->rank == g->leader) WEFT_GO(print_plan(s, &t));
-    WEFT_GO(open_leader_group(s, &group));
-    WEFT_GO(broadcast_plan(s, group, &t));
-    WEFT_GO(weft_session__outcome(s, read_plan(s, &t)));
-out:
-    weft_text_fini(&t);
-    return st;
 }
 
 /* ---- the state ---- */
@@ -672,7 +610,7 @@ weft_status weft_session__continue(weft_session *s)
     return weft_session__lead(s, take_over_outputs);
 }
 
-/* ---- after a lost rank ---- */
+/* ---- before the next view ---- */
 
 /* What was begun on the way to the first step begins anew. */
 static void forget_start(weft_session *s)
@@ -696,12 +634,17 @@ static void forget_start(weft_session *s)
     if (s->device && !strcmp(s->job.device, "auto")) s->job.device = s->device->kernels;
 }
 
+weft_status weft_session__leave(weft_session *s)
+{
+    WEFT_TRY(weft_session__meet(s));
+    weft_session__drop_save(s);
+    weft_say_info(&s->say, "after step %lld: another number of ranks",
+                  (long long)s->r.steps);
+    return weft_session__keep_for_next(s);
+}
+
 weft_status weft_session__keep_for_next(weft_session *s)
 {
-    weft_generation *g = s->now;
-    if (g->comm && weft_error_text()[0])
-        weft_say_info(&s->say, "after step %lld: %s; waiting for the next view",
-                      (long long)s->r.steps, weft_error_text());
     weft_ckpt_close(s->resume); /* of a restore that was broken off */
     s->resume = NULL;
     if (!s->started) {

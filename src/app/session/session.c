@@ -102,10 +102,15 @@ static weft_status react(weft_session *s, weft_status st, weft_ending ran, bool 
 {
     if (st == WEFT_OK) st = finish(s, &reactions[ran]);
     if (st == WEFT_OK) st = weft_session__settle_save(s);
-    if (st == WEFT_OK && reactions[ran].next) st = weft_generation_keep_state(s);
+    if (st == WEFT_OK && reactions[ran].next)
+        st = weft_session__has_agent(s) ? weft_session__leave(s)
+                                        : weft_generation_keep_state(s);
     weft_ending ending = find_ending(s, st, ran);
     if (ending == WEFT_ENDING_LOST_REPLACED) {
         weft_session__drop_save(s); /* it reads the state */
+        if (s->now->comm && weft_error_text()[0])
+            weft_say_info(&s->say, "after step %lld: %s; waiting for the next view",
+                          (long long)s->r.steps, weft_error_text());
         st = weft_session__keep_for_next(s);
     }
     if (st != WEFT_OK) ending = find_ending(s, st, ran);
@@ -124,7 +129,7 @@ static weft_status run_generation(weft_session *s, bool *next)
     st = react(s, st, ran, next);
     weft_generation_close(s, &g);
     if (*next) weft_session__tell_agent(s, WEFT_MEMBERSHIP_LEFT);
-    return st;
+    return s->released ? WEFT_OK : st;
 }
 
 weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
@@ -150,6 +155,7 @@ weft_status weft_session__close(weft_session *s)
     weft_ckpt_findings_fini(&s->out.found);
     weft_state_destroy(s->state);
     weft_session__forget_program(s);
+    weft_session__forget_replans(s);
     weft_training_fini(&s->training);
     weft_model_source_destroy(s->model_source);
     weft_store_dir_close(s->source);

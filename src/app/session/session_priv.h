@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/state.h"
+#include "cluster/cluster.h"
 #include "comm/comm.h"
 #include "comm/membership.h"
 #include "data/data.h"
@@ -126,6 +127,12 @@ typedef struct weft_session__kept {
     weft_compiled made;
 } weft_session__kept;
 
+/* What makes the next plan, for each number of ranks that there was. */
+typedef struct weft_session__replans {
+    int                             n;
+    struct weft_session__replan_of *of;
+} weft_session__replans;
+
 /* What status.json says that stays for a generation. */
 typedef struct weft_session__status {
     bool      writes; /* this rank does, and the folder is there */
@@ -199,15 +206,17 @@ typedef struct weft_session {
     weft_model_source *model_source; /* read once; job.source */
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
-    weft_session__kept   kept;
-    weft_session__times  times;
-    weft_session__status status;
-    weft_metrics_row     row; /* of the last step; step 0: there is none in this run */
-    weft_metrics_row     running;   /* of the step that runs, so far */
-    double               running_s; /* when it began */
+    weft_session__kept    kept;
+    weft_session__replans replans;
+    weft_session__times   times;
+    weft_session__status  status;
+    weft_metrics_row      row; /* of the last step; step 0: there is none in this run */
+    weft_metrics_row      running;   /* of the step that runs, so far */
+    double                running_s; /* when it began */
     float              *load; /* of each layer with experts, for the row; NULL: not yet */
     bool                row_written; /* by this rank */
     bool                over;        /* there is no further membership */
+    bool                released;    /* the others go on without this rank */
     weft_session__trial trial;       /* the newest one */
     weft_ending ending;    /* after it: done (where none is left), stop, membership */
     weft_session_result r; /* with the step it has got to */
@@ -247,6 +256,10 @@ void        weft_session__keep_card(weft_session *s); /* of the last step */
 /* Ends updates that were broken off, gathers what ranks did not; then all ranks find the state
  * where it is whole. */
 weft_status weft_session__end_updates(weft_session *s);
+/* Ranks that there may be: those that the agent has slots for; those that there are. */
+int weft_session__count_slots(const weft_session *s);
+/* The plan that was decided for another number of ranks, for those that there are. */
+weft_status weft_session__resize_plan(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
 /* The program's state in the memory of an agent, after what slots have was looked at. */
 weft_status weft_session__open_kept(weft_session *s, weft_state **out);
@@ -263,8 +276,10 @@ void weft_session__report(const weft_session *s, const char *cause, const char *
                           const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Of an error: "disk", "numeric", "differs", "error". */
 const char *weft_session__find_cause(const weft_session *s, weft_status st);
-/* Before a generation is closed that has lost a rank. */
+/* Before a generation is closed that has lost a rank, or that another one follows. */
 weft_status weft_session__keep_for_next(weft_session *s);
+/* All ranks have updated their state: those that are not in the next membership may end. */
+weft_status weft_session__leave(weft_session *s);
 void        weft_session__keep_program(weft_session *s);
 void        weft_session__forget_program(weft_session *s);
 
@@ -391,6 +406,14 @@ typedef struct weft_session__choice {
 weft_status weft_session__plan_choose(const weft_job *j, int world, int local, int n_core,
                                       weft_session__choice *out);
 void        weft_session__choice_fini(weft_session__choice *x); /* a zeroed one is fine */
+/* replans.c: the plan that follows `was` (NULL: one rank without a plan) where there are n ranks
+ * now, of which it may use fewer; *seconds: of a step, predicted, 0: nothing was. */
+weft_status weft_session__replan(weft_session *s, const weft_plan *was, int n,
+                                 weft_plan **out, double *seconds);
+void        weft_session__forget_replans(weft_session *s);
+/* choose.c: the machines that n ranks of one host run on. */
+weft_status weft_session__find_machines(const weft_job *j, int n, int n_core,
+                                        weft_cluster **out);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
 /* A plan file against the job's cluster, where it names one. */

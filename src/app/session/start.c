@@ -92,6 +92,24 @@ static void say_device(weft_session *s)
     if (*f.warning) weft_say_warn(&s->say, "%s: %s", s->device->name, f.warning);
 }
 
+/* What the lanes of the most ranks cost the fewest: sums of gradients that a rank holds at once,
+ * one for each level of the tree over its lanes (base/lanes.h). */
+static void say_elastic(weft_session *s)
+{
+    int     pp = s->now->plan ? s->now->plan->strategy.pp : 1, most = s->now->n_rank;
+    int     dp = s->o->min_rank / pp > 1 ? s->o->min_rank / pp : 1, level = 0;
+    int64_t each = (s->job.lanes + dp - 1) / dp;
+    double  sum  = 4 * (double)weft_model_weights(s->now->made.model);
+    if (!s->o->min_rank) return;
+    while (INT64_C(1) << (level + 1) <= each) level++;
+    weft_say_info(&s->say,
+                  "%d to %d ranks: %lld lanes keep every bit; with %d a rank has %lld of "
+                  "them, and holds up to %d sums of gradients more (%.3g MB)",
+                  s->o->min_rank, most, (long long)s->job.lanes, s->o->min_rank,
+                  (long long)each, level,
+                  1e-6 * sum * level / (s->o->min_rank < pp ? s->o->min_rank : pp));
+}
+
 void weft_session__log_start(weft_session *s)
 {
     const weft_program *p = s->now->made.program;
@@ -103,6 +121,7 @@ void weft_session__log_start(weft_session *s)
         (long long)s->job.batch, (long long)s->job.seq, (long long)s->job.micro_batch,
         (long long)s->job.lanes, weft_pool_threads(s->pool));
     say_device(s);
+    say_elastic(s);
     weft_session__say_gpu_comm(s);
     weft_session__say_reduction(s);
     weft_say_info(

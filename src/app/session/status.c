@@ -135,6 +135,8 @@ static void print_status(const weft_session *s, const char *state, const char *r
     weft_text_put_quoted(t, host);
     weft_text_add(t, ", \"pid\": %lld, \"pid_start\": %lld", (long long)getpid(),
                   find_start());
+    if (weft_session__has_agent(s))
+        weft_text_add(t, ", \"agent\": %lld", (long long)getppid());
     weft_text_add(t, ", \"step\": %lld, \"steps\": %lld", (long long)s->r.steps,
                   (long long)s->job.steps);
     put(t, "loss", s->r.loss);

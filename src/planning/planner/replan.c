@@ -144,6 +144,7 @@ typedef struct replan_search {
     weft_replanner            *r;
     const weft_replan_request *q;
     weft_strategy              was;
+    weft_strategy              base; /* what other sizes are given to */
     int                        n_lane;
     int                        width;  /* ranks of a stage of one replica: tp, cp, ep */
     int                        n_unit; /* so many of these there are ranks for */
@@ -175,7 +176,7 @@ static int most_lanes(const replan_search *s, int dp)
 /* The running strategy with other sizes. */
 static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int zero)
 {
-    weft_strategy y = s->was;
+    weft_strategy y = s->base;
     bool          axis =
         dp > 1 || y.dp > 0 || (y.tp < 2 && y.cp < 2 && y.ep < 2); /* lanes need one */
     y.dp            = axis ? dp : 0;
@@ -184,7 +185,7 @@ static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int
     y.zero          = dp > 1 ? zero : 0;
     if (!y.zero || y.zero > 2) y.overlap_param_gather = 0;
     if (pp == 1) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
-    if (y.chunks > 1 && pp != s->was.pp) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
+    if (y.chunks > 1 && pp != s->base.pp) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
     return y;
 }
 
@@ -313,10 +314,10 @@ static weft_status price_all(replan_search *s, bool open_zero)
  * even as many ranks. */
 static void take_replicas(replan_search *s)
 {
-    int pp = s->was.pp, dp = s->n_unit / pp;
+    int pp = s->base.pp, dp = s->n_unit / pp;
     if (!dp) dp = 1, pp = s->n_unit;
     if (dp > s->n_lane) dp = s->n_lane;
-    s->best = (candidate){.strategy   = resize_strategy(s, dp, pp, s->was.zero),
+    s->best = (candidate){.strategy   = resize_strategy(s, dp, pp, s->base.zero),
                           .most_lanes = most_lanes(s, dp)};
     weigh_move(s, &s->best);
 }
@@ -374,7 +375,7 @@ static weft_status check_request(const replan_search *s)
 
 static weft_status find_plan(replan_search *s)
 {
-    bool priced = s->r->workspace && !s->r->job.keeps_shape && size_of(s->was.ep) == 1 &&
+    bool priced = s->r->workspace && !s->r->job.shape && size_of(s->was.ep) == 1 &&
                   !s->was.n_tp_exclude;
     if (priced) WEFT_TRY(price_all(s, false));
     if (priced && !s->n_priced) WEFT_TRY(price_all(s, true));
@@ -393,6 +394,7 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
                          .was    = q->was ? q->was->strategy : weft_strategy_default(),
                          .n_lane = (int)r->job.training->spec.lanes};
     uint64_t      key = hash_request(q);
+    s.base            = r->job.shape ? *r->job.shape : s.was;
     r->n_asked++;
     for (int k = 0; k < MAX_KEPT; k++) {
         kept_answer *x = &r->kept[k];

@@ -30,9 +30,9 @@ typedef struct weft_replan_job {
     /* What ranks run on; NULL: nothing is priced, and the number of replicas alone changes. */
     const weft_cluster *cluster;
     bool                on_cpus;
-    /* the job's keys say how ranks share the work: only dp changes, and pp where ranks are fewer
-     * than stages */
-    bool keeps_shape;
+    /* What the job's keys say about how ranks share the work: only dp changes, and pp where ranks
+     * are fewer than stages.  NULL: they say nothing. */
+    const weft_strategy *shape;
 } weft_replan_job;
 
 typedef struct weft_replan_request {

@@ -36,6 +36,7 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_BUILT,     /* its program and its memory are there */
     WEFT_MEMBERSHIP_READY,     /* it has its state: steps follow */
     WEFT_MEMBERSHIP_COMMITTED, /* a step is done */
+    WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
     WEFT_N_MEMBERSHIP_NEWS
 } weft_membership_news;
 
@@ -50,7 +51,8 @@ typedef struct weft_membership_incident {
  * an agent another one each time that a rank was lost. */
 typedef struct weft_membership_source {
     /* Waits for the next membership.  *out borrows from the source until the next call; *listener
-     * is for weft_comm_create(), which the caller calls.  WEFT_ERR_PEER: there is no other. */
+     * is for weft_comm_create(), which the caller calls.  world 0: the others go on without this
+     * rank.  WEFT_ERR_PEER: there is no other. */
     weft_status (*await)(void *arg, weft_membership *out, weft_comm **listener);
     /* Asked between steps: is there a newer one?  NULL: never. */
     bool (*changed)(void *arg);

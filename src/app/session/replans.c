@@ -1,0 +1,211 @@
+/* The plan of a generation that goes on: the one that ranks had, or where there are more or fewer
+ * of them the next one (planner/replan.h), from a rank that knows to all.
+ * A planner for each number of ranks, as the cores of a host are shared by them, is kept with its
+ * answers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hosts.h"
+#include "comm/membership.h"
+#include "comm/shm.h"
+#include "planner/replan.h"
+#include "session/session_priv.h"
+
+enum {
+    MAX_PLAN = 64 << 20
+};
+
+typedef struct weft_session__replan_of {
+    int             n_rank;
+    weft_cluster   *machines; /* NULL: nothing is priced */
+    weft_replanner *planner;
+} replan_of;
+
+/* A job that names its plan keeps its shape, and nothing is priced for it. */
+static weft_status open_planner(weft_session *s, int n, replan_of *out)
+{
+    bool            open = weft_job_is_open(&s->job);
+    weft_replan_job job  = {.training = &s->training, .on_cpus = true};
+    if (!open && !s->job.plan_file) job.shape = &s->job.strategy;
+    *out = (replan_of){.n_rank = n};
+    if (open && weft_session__find_machines(&s->job, n, s->now->n_core, &out->machines) ==
+                    WEFT_OK) {
+        job.cluster = out->machines;
+        if (weft_replanner_create(&job, &out->planner) == WEFT_OK) return WEFT_OK;
+        job.cluster = NULL; /* a model that cannot be priced */
+    }
+    return weft_replanner_create(&job, &out->planner);
+}
+
+static weft_status find_planner(weft_session *s, int n, weft_replanner **out)
+{
+    weft_session__replans *all = &s->replans;
+    for (int k = 0; k < all->n; k++)
+        if (all->of[k].n_rank == n) {
+            *out = all->of[k].planner;
+            return WEFT_OK;
+        }
+    replan_of *more = realloc(all->of, sizeof *more * (size_t)(all->n + 1));
+    if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    all->of        = more;
+    weft_status st = open_planner(s, n, &more[all->n]);
+    if (st != WEFT_OK) {
+        weft_cluster_destroy(more[all->n].machines);
+        return st;
+    }
+    *out = more[all->n++].planner;
+    return WEFT_OK;
+}
+
+weft_status weft_session__replan(weft_session *s, const weft_plan *was, int n,
+                                 weft_plan **out, double *seconds)
+{
+    weft_compile_spec  spec    = weft_job_spec(&s->job);
+    weft_replanner    *planner = NULL;
+    weft_replan_answer a       = {0};
+    if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
+        weft_session__forget_replans(s); /* they are of the other one */
+        weft_training_fini(&s->training);
+        WEFT_TRY(weft_compile_training(&spec, &s->training));
+    }
+    WEFT_TRY(find_planner(s, n, &planner));
+    WEFT_TRY(weft_replanner_decide(planner,
+                                   &(weft_replan_request){.was = was, .n_rank = n}, &a));
+    *out     = a.plan;
+    *seconds = a.step_s;
+    return WEFT_OK;
+}
+
+void weft_session__forget_replans(weft_session *s)
+{
+    for (int k = 0; k < s->replans.n; k++) {
+        weft_replanner_destroy(s->replans.of[k].planner);
+        weft_cluster_destroy(s->replans.of[k].machines);
+    }
+    free(s->replans.of);
+    s->replans = (weft_session__replans){0};
+}
+
+/* ---- from the leader to all ---- */
+
+/* All ranks, the leader first: it is the root of broadcasts. */
+static weft_status open_leader_group(weft_session *s, weft_comm_group **out)
+{
+    int32_t rank[WEFT_SESSION__MAX_RANK];
+    int     n = s->now->comm->world;
+    for (int r = 0; r < n; r++) rank[r] = (s->now->leader + r) % n;
+    return weft_comm_open_group(s->now->comm, n, rank, WEFT_SESSION__TAG_LEADER, out);
+}
+
+static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_text *t)
+{
+    weft_comm *comm = s->now->comm;
+    int64_t    n    = (int64_t)t->n;
+    WEFT_TRY(weft_comm_broadcast_bytes(comm, group, &n, sizeof n));
+    if (n < 1 || n > MAX_PLAN)
+        return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sends a plan of %lld bytes",
+                         s->now->leader, (long long)n);
+    char *text = malloc((size_t)n + 1);
+    if (!text) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
+    if (comm->rank == s->now->leader) memcpy(text, t->s, (size_t)n);
+    weft_status st = weft_comm_broadcast_bytes(comm, group, text, n);
+    t->n           = 0;
+    if (st == WEFT_OK) weft_text_put(t, text, (size_t)n);
+    free(text);
+    return st == WEFT_OK ? weft_text_status(t) : st;
+}
+
+/* The leader's plan: as it has it, or as the process before it has left it, for the ranks that
+ * there are now. */
+static weft_status find_plan(weft_session *s, weft_text *t)
+{
+    weft_generation *g    = s->now;
+    const weft_kept *kept = weft_kept_find(g->comm);
+    weft_plan       *left = NULL, *p = NULL;
+    int64_t          n    = 0;
+    const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
+    double           seconds;
+    weft_status      st = WEFT_OK;
+    if (!s->kept.plan && n)
+        WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
+    const weft_plan *was = s->kept.plan ? s->kept.plan : left;
+    if (!was || weft_plan_world(was) != g->comm->world) {
+        WEFT_GO(weft_session__replan(s, was, g->comm->world, &p, &seconds));
+        was = p;
+    }
+    st = weft_plan_print(was, t);
+out:
+    weft_plan_destroy(left);
+    weft_plan_destroy(p);
+    return st;
+}
+
+/* Whose plan is still the same keeps its program, too. */
+static weft_status read_plan(weft_session *s, const weft_text *t)
+{
+    weft_generation *g    = s->now;
+    weft_text        kept = {0};
+    if (s->kept.plan) WEFT_TRY(weft_plan_print(s->kept.plan, &kept));
+    bool same = s->kept.plan && kept.n == t->n && !memcmp(kept.s, t->s, t->n);
+    weft_text_fini(&kept);
+    if (same) {
+        g->plan      = s->kept.plan;
+        s->kept.plan = NULL;
+        return WEFT_OK;
+    }
+    weft_session__forget_program(s);
+    WEFT_TRY(weft_plan_parse("the plan of this job", t->s, t->n, &g->plan));
+    return weft_session__take_cut(&s->job, g->plan);
+}
+
+/* Ranks that the plan has no use for: the agent decides another view, without them. */
+static weft_status check_ranks(weft_session *s)
+{
+    weft_generation *g = s->now;
+    int              n = weft_plan_world(g->plan);
+    if (n == g->comm->world) return WEFT_OK;
+    if (g->comm->rank == g->leader && weft_session__has_agent(s))
+        s->o->member->tell(s->o->member->arg, WEFT_MEMBERSHIP_WANTS, n, NULL);
+    return WEFT_FAIL(WEFT_ERR_PEER, "%d of %d ranks are of use", n, g->comm->world);
+}
+
+static weft_status share_plan(weft_session *s)
+{
+    weft_generation *g     = s->now;
+    weft_comm_group *group = NULL;
+    weft_text        t     = {0};
+    weft_status      st    = WEFT_OK;
+    if (g->comm->rank == g->leader) WEFT_GO(find_plan(s, &t));
+    WEFT_GO(open_leader_group(s, &group));
+    WEFT_GO(broadcast_plan(s, group, &t));
+    WEFT_GO(weft_session__outcome(s, read_plan(s, &t)));
+    WEFT_GO(check_ranks(s));
+out:
+    weft_text_fini(&t);
+    return st;
+}
+
+weft_status weft_session__take_plan(weft_session *s)
+{
+    WEFT_TRY(weft_session__find_seq(&s->job));
+    WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
+    return share_plan(s);
+}
+
+int weft_session__count_slots(const weft_session *s)
+{
+    weft_comm *end = s->now->comm ? weft_comm_shared_end(s->now->comm) : NULL;
+    int        n   = 0;
+    while (end && weft_comm_shm_kept_slot_of(end, n)) n++;
+    return n > s->now->n_rank ? n : s->now->n_rank;
+}
+
+weft_status weft_session__resize_plan(weft_session *s)
+{
+    weft_generation *g = s->now;
+    weft_session__forget_program(s);
+    s->kept.plan = g->plan;
+    g->plan      = NULL;
+    g->leader    = 0;
+    return share_plan(s);
+}

@@ -1,0 +1,223 @@
+"""`weft scale` changes the number of ranks of a running job: every loss and the hash of the weights are those of a run
+that nobody disturbed, bit by bit, for data, pipeline and sharded plans, with kills in between.
+
+    WEFT_SCALE_SECONDS  how long to go on with random resizes and kills (0: the fixed cases alone)
+    WEFT_SCALE_SEED     what they are drawn from (drawn)
+    WEFT_SCALE_TABLE    a file for the resizes by phase, as CSV"""
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from eco import WEFT, Scratch, check, end, same
+from eco_views import BASE, EVAL, Job, bits, children, incidents, rank_of
+
+SECONDS = float(os.environ.get("WEFT_SCALE_SECONDS", "0"))
+SEED = int(os.environ.get("WEFT_SCALE_SEED", str(random.SystemRandom().randrange(1 << 30))))
+MAX = 4
+PLANS = {
+    "dp": dict(dp=4),
+    "zero1": dict(dp=4, zero=1),
+    "zero3": dict(dp=4, zero=3),
+    "pp": dict(pp=4),
+    "dp2-pp2": dict(dp=2, pp=2),
+    "dp2-pp2-zero1": dict(dp=2, pp=2, zero=1),
+    "late": dict(dp=4, zero=1, overlap_param_gather=0.5),
+    "full": dict(dp=4, recompute="full"),
+}
+
+
+def scale(job, n, wait=True):
+    p = subprocess.Popen([WEFT, "scale", str(n), job.output], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if not wait:
+        return p
+    out, err = p.communicate(timeout=120)
+    return p.returncode, (out + err).decode().strip()
+
+
+def start(scratch, name, keys, **more):
+    job = dict(BASE, **keys, **more)
+    return Job("1:%d" % MAX, dict(job, recover="on"), scratch.path(name))
+
+
+def run_plain(scratch, name, **more):
+    """The reference: one rank, without an agent.  All plans have the bits of it."""
+    job = Job(1, dict(BASE, **more), scratch.path("ref-" + name))
+    result, text = job.end()
+    check(result is not None, "undisturbed: " + text[-2000:])
+    return result, bits(job.output)
+
+
+def same_as(name, job, reference):
+    result, text = job.end()
+    if not check(result is not None, "%s: ended with %r: %s" % (name, job.p.returncode, text[-2000:])):
+        return []
+    same(result["weights_xxh64"], reference[0]["weights_xxh64"], name + ": weights")
+    same(bits(job.output), reference[1], name + ": losses")
+    return incidents(job.output)
+
+
+def ranks_now(job):
+    return sorted(r for r in map(rank_of, children(job.p.pid)) if r is not None)
+
+
+# ---- fixed cases ----
+
+def resized(scratch, reference, name):
+    """2, 4, 3, 1, 2 ranks; each answer says so, and each resize is an incident with its phases."""
+    job = start(scratch, name, PLANS[name], **EVAL, **{"checkpoint.every": 7})
+    job.await_step(2)
+    for n in (2, 4, 3, 1, 2):
+        code, text = scale(job, n)
+        if not check(code == 0 and text.startswith("%d rank" % n), "%s: scale %d: %d %s" % (name, n, code, text)):
+            break
+        same(ranks_now(job), list(range(n)), "%s: processes after scale %d" % (name, n))
+    found = same_as(name, job, reference)
+    same([i["what"] for i in found if i["decided"] == "resize"],
+         ["from %d to %d ranks" % x for x in ((4, 2), (2, 4), (4, 3), (3, 1), (1, 2))], name + ": incidents")
+    check(all(i["ms"]["total"] > 0 and "rank" not in i for i in found), "%s: phases: %r" % (name, found))
+    return found
+
+
+def idle(scratch, reference):
+    """Three ranks of two stages: one is of no use."""
+    job = start(scratch, "idle", dict(dp=2, pp=2), **EVAL)
+    job.await_step(2)
+    code, text = scale(job, 3)
+    check(code == 0 and text.startswith("2 ranks") and "of no use" in text, "idle: %d %s" % (code, text))
+    same_as("idle", job, reference)
+
+
+def failed_growth(scratch, reference):
+    """A new rank dies in its start: the job goes on as it was, and may grow later."""
+    job = start(scratch, "growth", PLANS["zero1"], **EVAL)
+    job.await_step(2)
+    scale(job, 2)
+    old = {rank_of(p): p for p in children(job.p.pid)}
+    os.kill(old[0], signal.SIGSTOP)  # no view is ready without it
+    asked = scale(job, 4, wait=False)
+    limit = time.monotonic() + 30
+    while ranks_now(job) != [0, 1, 2, 3] and time.monotonic() < limit:
+        time.sleep(0.002)
+    killed = job.kill(3)
+    os.kill(old[0], signal.SIGCONT)
+    out, err = asked.communicate(timeout=60)
+    text = (out + err).decode()
+    check(killed and asked.returncode == 2 and "as before" in text, "growth: %r %s" % (asked.returncode, text))
+    code, text = scale(job, 3)
+    check(code == 0 and text.startswith("3 ranks"), "growth: later: %d %s" % (code, text))
+    found = same_as("growth", job, reference)
+    check(any(i.get("rank") == 3 for i in found), "growth: incidents %r" % found)
+
+
+def planned(scratch):
+    """A job that leaves plan, micro_batch and lanes to us; at last its only rank is killed."""
+    keys = {k: v for k, v in BASE.items() if k not in ("plan", "micro_batch", "lanes")}
+    plain = Job(MAX, keys, scratch.path("ref-planned"))
+    result, text = plain.end()
+    if not check(result is not None, "planned, undisturbed: " + text[-1000:]):
+        return
+    job = Job("1:%d" % MAX, dict(keys, recover="on", **{"checkpoint.every": 2}), scratch.path("planned"))
+    job.await_step(2)
+    for n in (2, 3, 1):
+        code, text = scale(job, n)
+        check(code == 0, "planned: scale %d: %d %s" % (n, code, text))
+    check(job.kill(0), "planned: the only rank")
+    same_as("planned", job, (result, bits(plain.output)))
+
+
+def refused(scratch):
+    """One line each, and the job goes on."""
+    job = start(scratch, "refused", PLANS["dp"], steps=100000)
+    job.await_step(1)
+    for n, why in ((5, "5 ranks: the job may have 1 to 4"), (4, "the job has 4 ranks"),
+                   ("0", "'0' is not a number of ranks from 1 to 1024")):
+        code, text = scale(job, n)
+        check(code == 2 and text.count("\n") == 0 and why in text, "scale %s: %d %s" % (n, code, text))
+    job.p.send_signal(signal.SIGTERM)
+    _, text = job.end()
+    same(job.p.returncode, 143, "refused: " + text[-500:])
+    code, text = scale(job, 2)
+    check(code == 2 and "the job does not run: it is stopped" in text, "scale of a job that has ended: " + text)
+    fixed = Job(2, dict(BASE, dp=2, steps=100000, recover="on"), scratch.path("fixed"))
+    fixed.await_step(1)
+    code, text = scale(fixed, 1)
+    check(code == 2 and "start it with --nproc-per-node MIN:MAX" in text, "scale of a fixed job: " + text)
+    fixed.p.send_signal(signal.SIGTERM)
+    fixed.end()
+
+
+# ---- the campaign ----
+
+def disturb(scratch, name, reference, draw, k):
+    """One run with two to five resizes and, in half of the runs, a kill at any moment of one."""
+    job = start(scratch, "%s-%d" % (name, k), PLANS[name], **EVAL,
+                **{"checkpoint.every": draw.choice((1, 6, 100))})
+    job.await_step(draw.randint(1, 4))
+    n_kill = 0
+    for n in [draw.randint(1, MAX) for _ in range(draw.randint(2, 5))]:
+        asked = scale(job, n, wait=False)
+        if draw.random() < 0.25 and n_kill < 2:
+            time.sleep(draw.random() * 0.15)
+            n_kill += job.kill(draw.choice(ranks_now(job) or [0]))
+        out, err = asked.communicate(timeout=120)
+        time.sleep(draw.random() * 0.05)
+        if job.p.poll() is not None:
+            break
+    return same_as("%s %d (seed %d)" % (name, k, SEED), job, reference)
+
+
+def write_table(found, n_run):
+    path = os.environ.get("WEFT_SCALE_TABLE")
+    if not path:
+        return
+    resizes = [i for i in found if i["decided"] == "resize"]
+    with open(path, "w") as f:
+        f.write("# tests/eco/eco_scale.py, seed %d: %d runs, %d resizes, %d ranks killed, all bits equal: %s\n" %
+                (SEED, n_run, len(resizes), len(found) - len(resizes), "yes" if not failures() else "no"))
+        f.write("phase,n,median_ms,p99_ms,max_ms\n")
+        for p in ("decide", "leave", "start", "connect", "build", "move", "step", "total"):
+            x = sorted(i["ms"].get(p, 0) for i in resizes) or [0]
+            f.write("%s,%d,%.2f,%.2f,%.2f\n" % (p, len(x), x[len(x) // 2], x[min(len(x) - 1, len(x) * 99 // 100)], x[-1]))
+
+
+def failures():
+    import eco
+    return eco.failed
+
+
+def main():
+    with Scratch("scale", memory=True) as scratch:
+        run_all(scratch)
+
+
+def run_all(scratch):
+    draw = random.Random(SEED)
+    reference = run_plain(scratch, "all", **EVAL)
+    found, k = [], 0
+    if not SECONDS:
+        found += resized(scratch, reference, "zero1")
+        idle(scratch, reference)
+        failed_growth(scratch, reference)
+        planned(scratch)
+        refused(scratch)
+    else:
+        print("seed %d" % SEED, flush=True)
+        for name in PLANS:  # three ranks are no whole number of replicas of two stages
+            if "pp2" not in name:
+                found += resized(scratch, reference, name)
+    until = time.monotonic() + SECONDS
+    names = sys.argv[1:] or list(PLANS)
+    while SECONDS and time.monotonic() < until:
+        found += disturb(scratch, names[k % len(names)], reference, draw, k)
+        k += 1
+    if SECONDS:
+        print("%d runs, %d incidents" % (k, len(found)))
+    write_table(found, k)
+    end()
+
+
+if __name__ == "__main__":
+    main()
