@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""How long a resize pauses a job: weft scale 2, 4, 3, 1, 2 on this machine's CPUs.
+
+    bench/real/scale.py WEFT [--sizes tiny,large] [--rounds N] [--csv FILE] [KEY=VALUE ...]
+
+    tiny     tiny256 (3.8 MB of weights), batch 8, seq 16
+    large    gpt2 124M, batch 4, seq 64: 1.5 GB of state a rank under dp, so 4 ranks take 12 GB
+
+The pause is from the request to the next committed step, less one undisturbed step of the ranks after it (the median
+of the steps in between).  Phases are those of incidents.jsonl: leave (the step under way ends), connect, build (plan
+and program), move (memory and state), step.  What the machine did beside it is not measured: run it alone."""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SIZES = {
+    "tiny": dict(model="tiny256", seq=16, batch=8, micro_batch=1, lanes=4),
+    "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4),
+}
+PHASES = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
+TARGETS = (2, 4, 3, 1, 2)
+
+
+def make_tokens(path):
+    with open(path, "wb") as f:
+        for i in range(1 << 16):
+            f.write(((i * 2654435761) % 256).to_bytes(2, "little"))
+
+
+def rows(output):
+    try:
+        with open(os.path.join(output, "metrics.jsonl")) as f:
+            return [json.loads(line) for line in f if line.endswith("\n")]
+    except OSError:
+        return []
+
+
+def await_steps(p, output, n):
+    """n more steps; their milliseconds."""
+    begin = len(rows(output))
+    while p.poll() is None and len(rows(output)) < begin + n:
+        time.sleep(0.01)
+    return [r["step_ms"] for r in rows(output)[begin:]]
+
+
+def run(o, size, folder):
+    """(target, pause in ms, phases) of each resize."""
+    output = os.path.join(folder, "out")
+    tokens = os.path.join(folder, "tokens.bin")
+    shutil.rmtree(output, ignore_errors=True)
+    make_tokens(tokens)
+    keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant",
+                recover="on", output=output, threads=1, **{"checkpoint.every": 10000000})
+    if not o.keys:
+        keys.update(plan="off", dp=4)
+    p = subprocess.Popen([o.weft, "run", "--nproc-per-node", "1:4", "-q", *("%s=%s" % x for x in keys.items()), *o.keys],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    found = []
+    try:
+        await_steps(p, output, 2)
+        for n in TARGETS:
+            got = subprocess.run([o.weft, "scale", str(n), output], capture_output=True, text=True)
+            if got.returncode:
+                sys.exit("scale %d: %s" % (n, got.stderr))
+            step_ms = statistics.median(await_steps(p, output, 4))
+            with open(os.path.join(output, "incidents.jsonl")) as f:
+                ms = [json.loads(line) for line in f][-1]["ms"]
+            found.append((n, max(0.0, ms["total"] - step_ms), step_ms, ms))
+    finally:
+        p.terminate()
+        p.wait()
+    return found
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    a.add_argument("weft")
+    a.add_argument("--sizes", default="tiny,large")
+    a.add_argument("--rounds", type=int, default=5)
+    a.add_argument("--csv")
+    a.add_argument("keys", nargs="*")
+    o = a.parse_args()
+    o.weft = os.path.abspath(o.weft)
+    lines = ["size,to,n,pause_ms_median,pause_ms_max,step_ms," + ",".join(p + "_ms" for p in PHASES)]
+    for size in o.sizes.split(","):
+        all_found = []
+        for _ in range(o.rounds):
+            with tempfile.TemporaryDirectory(prefix="weft-scale-") as folder:
+                all_found.append(run(o, size, folder))
+        for k, n in enumerate(TARGETS):
+            of = [f[k] for f in all_found]
+            pause = [x[1] for x in of]
+            phases = ["%.1f" % statistics.median(x[3].get(p, 0) for x in of) for p in PHASES]
+            lines.append("%s,%d,%d,%.1f,%.1f,%.1f,%s" % (size, n, len(of), statistics.median(pause), max(pause),
+                                                        statistics.median(x[2] for x in of), ",".join(phases)))
+            print(lines[-1], flush=True)
+    if o.csv:
+        with open(o.csv, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
