@@ -679,8 +679,7 @@ static void sums_of_two_ranks(void **state)
     munmap(speeds, sizeof *speeds * SPEED_SIZES);
 }
 
-/* With the argument `speed`: how fast, on a GPU. */
-/* [BACKEND] [speed] */
+/* [BACKEND] [speed | PATTERN]: speed: how fast, on a GPU; PATTERN: tests of such names. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest speed[] = {cmocka_unit_test(sums_of_two_ranks)};
@@ -695,6 +694,7 @@ int main(int argc, char **argv)
     };
     static const char *const backends[] = {"peer", "nccl", "staged"};
     int                      failed     = 0;
+    if (argc > 2 && strcmp(argv[2], "speed") != 0) cmocka_set_test_filter(argv[2]);
     for (size_t k = 0; k < WEFT_COUNT(backends); k++) {
         backend_name = backends[k];
         if (argc > 1 && strcmp(argv[1], "speed") != 0 &&
