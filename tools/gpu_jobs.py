@@ -19,6 +19,7 @@ import os
 import random
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -153,6 +154,9 @@ def wall_weft(keys, steps):
     step_ms = 1e3 * (last - first) / (steps - 1)
     print("weft: %.1f ms a step over %d steps with a checkpoint after step %d, %.2f s to the first, %.2f s in all" %
           (step_ms, steps, steps // 2, first - begun, time.time() - begun))
+    inside = [x["step_ms"] for x in rows(out)[1:]]
+    print("      inside steps %.1f ms, median %.1f; between two steps %.3f ms on average, checkpoint's start and log lines included" %
+          (sum(inside) / len(inside), statistics.median(inside), step_ms - sum(inside) / len(inside)))
     print("      host: %.2f cores from the first step to the last, %.2f from start to end, the last checkpoint included" %
           (used / (last - first), cpu / (time.time() - begun)))
     with open(out + ".log") as f:
