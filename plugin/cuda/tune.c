@@ -19,7 +19,7 @@
 enum {
     MOST_RUNS      = 32,
     ROUNDS         = 2,
-    ROUND_MS       = 6, /* a round of a matmul that takes long has fewer runs */
+    ROUND_MS       = 4, /* a round of a matmul that takes long has fewer runs */
     NOISE_BYTES    = 8 << 20,
     MOST_CANDIDATE = 256,
     N_BASE         = 2, /* of which there are variants */
@@ -37,7 +37,8 @@ enum {
 #define NEAR_BEST   1.08f /* finalists, by bursts */
 #define LEAST_HELD  0.1f  /* ms: shorter ones do not come to the limit */
 #define WORTH_IT    0.99f /* of the first offer's time: less, and that one stays */
-#define LOOKED_INTO 1.25f /* of the best so far: more, and one run was enough */
+#define LOOKED_INTO 1.12f /* of the best so far: more, and one run was enough */
+#define RECORD_MS   0.01f /* what records add to one run, at most */
 
 typedef struct candidate {
     weft_cuda_blas_algo algo;
@@ -136,7 +137,8 @@ static float time_burst(const weft_cuda_trial *t, const weft_cuda_blas_algo *alg
 {
     if (time_runs(t, algo, 1) < 0) return -1;
     float best = time_runs(t, algo, 1);
-    if (best <= 0 || (best_ms > 0 && best > LOOKED_INTO * best_ms)) return best;
+    if (best <= 0 || (best_ms > 0 && best > LOOKED_INTO * best_ms + RECORD_MS))
+        return best;
     int n = count_runs(ROUND_MS, best);
     for (int r = 0; r < ROUNDS; r++) {
         float ms = time_runs(t, algo, n > MOST_RUNS ? MOST_RUNS : n);
