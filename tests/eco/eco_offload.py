@@ -56,6 +56,7 @@ def check_guard(base, out):
     check_same(base, out, "bf16", dtype="bf16", eval=dict(data=base["data"], every=2, batches=2))
     check_same(base, out, "full", dtype="bf16", recompute="full", micro_batch=1)
     two = dict(batch=8, lanes=4, dtype="bf16")
+    check_same(dict(base, **two), out, "dp", 2, dp=2)  # the next step begins beside updates, in both ranks
     for zero in (1, 2, 3):
         check_same(dict(base, **two), out, "zero%d" % zero, 2, dp=2, zero=zero)
     check_same(dict(base, **two), out, "pp", 2, pp=2)
@@ -71,8 +72,10 @@ def check_cuda(base, llama, out):
         if not plain or not first:
             return
         near(first["loss"], plain["loss"], tolerance, dtype + ": loss")
-        for name, env in (("again", {}), ("sync", dict(WEFT_CUDA_SYNC="1"))):
-            r = run(dict(job, offload="optimizer", output=out(name + dtype)), env=dict(STUB, **env))
+        # saved: every second step's updates are over when the next one begins
+        for name, env, keys in (("again", {}, {}), ("sync", dict(WEFT_CUDA_SYNC="1"), {}),
+                                ("saved", {}, dict(checkpoint=dict(every=2)))):
+            r = run(dict(job, offload="optimizer", output=out(name + dtype), **keys), env=dict(STUB, **env))
             if r:
                 same(r["weights_xxh64"], first["weights_xxh64"], dtype + ": " + name)
     for dtype, tolerance in (("fp32", 1e-5), ("bf16", 1e-2)):  # q, k and v are one matmul, their weights one buffer
