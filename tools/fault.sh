@@ -3,7 +3,7 @@
 #   files   every call that changes a file is killed before and failed at, kills fall at random moments, disks of
 #           many sizes run full; on the disk that TMPDIR lies on, not in memory
 #   ranks   one of four ranks is killed at random moments, or stopped: in loops of collectives, in a training job
-#   views   ranks of jobs with recover: on are killed at random moments, and replaced
+#   views   ranks of jobs with recover: on are killed at random moments, and replaced; one job has 2,000 views
 #   scale   jobs get more and fewer ranks at random moments, some are killed on the way
 #   gpu     each call of the driver, cublasLt and cuDNN fails in a small job, once and from then on (tests/cuda/stub)
 set -eu
@@ -29,6 +29,7 @@ views)
     eco="views"
     unit="test_member"
     export WEFT_VIEWS_SECONDS="${WEFT_VIEWS_SECONDS:-600}" WEFT_VIEWS_SEED="$WEFT_FAULT_SEED"
+    export WEFT_VIEWS_MANY="${WEFT_VIEWS_MANY:-2000}"
     export WEFT_VIEWS_TABLE="${results%.txt}-pause.csv"
     what="random kills for $WEFT_VIEWS_SECONDS s (seed $WEFT_FAULT_SEED), $(nproc) processors"
     ;;

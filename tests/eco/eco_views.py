@@ -3,10 +3,12 @@ place, and every loss and the hash of the weights are those of the undisturbed r
 
     WEFT_VIEWS_SECONDS  how long to go on with random kills (10, sanitized 3)
     WEFT_VIEWS_SEED     what they are drawn from (drawn)
-    WEFT_VIEWS_TABLE    a file for the pauses by phase, as CSV"""
+    WEFT_VIEWS_MANY     views of one job after which its agent is as after 20 of them (30)
+    WEFT_VIEWS_TABLE    a file for kills by plan and pauses by phase, as CSV"""
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 
 SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "3" if SANITIZED else "10"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
+MANY = int(os.environ.get("WEFT_VIEWS_MANY", "30"))
 LIMIT_S = 120  # for a run that does not end
 
 BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,
@@ -28,6 +31,10 @@ PLANS = {
     "zero1": (2, dict(dp=2, zero=1)),
     "zero3": (3, dict(dp=3, zero=3)),
     "zero1-late": (2, dict(dp=2, zero=1, overlap_param_gather=0.5)),
+    "zero2": (2, dict(dp=2, zero=2, dtype="bf16")),
+    "tp2": (2, dict(tp=2)),
+    "pp2-lamb": (2, {"pp": 2, "optimizer.name": "lamb"}),
+    "dp2-pp2-zero1": (4, dict(dp=2, pp=2, zero=1)),
 }
 EVAL = {"eval.data": os.path.join(ROOT, "examples"), "eval.every": 5, "eval.batches": 2}
 
@@ -77,14 +84,21 @@ class Job:
     def __init__(self, n, keys, output, *options, env=None):
         self.output = output
         self.log = open(output + ".log", "wb+")
+        self.text = ""
+        self.seen = [0, 0]  # bytes and lines of metrics.jsonl
         self.p = subprocess.Popen([WEFT, "run", "--nproc-per-node", str(n), "--json", *options,
                                    *words(dict(keys, output=output))], stdout=subprocess.PIPE, stderr=self.log,
-                                  env=dict(os.environ, **env) if env else None)
+                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **(env or {})))
 
     def steps(self):
         try:
             with open(os.path.join(self.output, "metrics.jsonl"), "rb") as f:
-                return f.read().count(b"\n")
+                if os.fstat(f.fileno()).st_size < self.seen[0]:
+                    self.seen = [0, 0]  # a new rank 0 has cut it off
+                f.seek(self.seen[0])
+                more = f.read()
+                self.seen = [self.seen[0] + len(more), self.seen[1] + more.count(b"\n")]
+                return self.seen[1]
         except OSError:
             return 0
 
@@ -114,6 +128,7 @@ class Job:
         self.log.seek(0)
         text = self.log.read().decode()
         self.log.close()
+        self.text = text
         return (json.loads(out) if self.p.returncode == 0 and out.strip() else None), text
 
 
@@ -145,20 +160,32 @@ def run_plain(scratch, name):
     return result, bits(job.output)
 
 
+def step_s(folder):
+    """Of the last step."""
+    try:
+        return rows(folder)[-1]["step_ms"] / 1e3
+    except (OSError, IndexError, ValueError):
+        return 0.03
+
+
 def disturb(scratch, name, reference, draw, k):
-    """One run with one to three random kills."""
+    """One run with one to three random kills, one time in six of all ranks at once."""
     n, keys = PLANS[name]
     every = draw.choice((1, 6, 100))
     job = Job(n, dict(BASE, **keys, **EVAL, **{"checkpoint.every": every, "recover": "on"}),
               scratch.path("%s-%d" % (name, k)))
     kills, n_kill = draw.sample(list(range(n)) * 2, draw.randint(1, 3)), 0  # a third one of a rank could be the end
+    if draw.randrange(6) == 0:
+        kills = [-1]
     for step, rank in zip(sorted(draw.randint(0, BASE["steps"]) for _ in kills), kills):
         job.await_step(step)
-        time.sleep(draw.random() * 0.03)
-        n_kill += job.kill(rank)
+        time.sleep(draw.random() * 1.2 * step_s(job.output))
+        n_kill += sum(job.kill(r) for r in (range(n) if rank < 0 else [rank]))
     found = same_as("%s %d (every %d)" % (name, k, every), job, reference, n_kill)
-    check(not went_back(found), "%s: the agent's memory holds the state: %r" % (name, found))
-    return found
+    check(not went_back(found) and "back to step" not in job.text,
+          "%s: the agent's memory holds the state: %r" % (name, found))
+    ended = len(re.findall(r"the updates of \d+ of \d+ ranks are ended", job.text))
+    return found, n_kill, ended
 
 
 # ---- cases that chance does not bring ----
@@ -239,6 +266,21 @@ def signalled(scratch):
     same([r["step"] for r in done], list(range(1, len(done) + 1)), "SIGTERM: rows")
 
 
+def signalled_in_recovery(scratch, draw):
+    """SIGTERM while a lost rank is replaced: a checkpoint, and 143."""
+    for k in range(3):
+        job = start(scratch, "recovery%d" % k, ("dp2", "pp2")[k % 2], steps=100000)
+        job.await_step(3)
+        for rank in ((0,), (1,), (0, 1))[k]:
+            job.kill(rank)
+        time.sleep(draw.random() ** 2 * 0.03)
+        job.p.send_signal(signal.SIGTERM)
+        _, text = job.end()
+        same(job.p.returncode, 143, "SIGTERM in recovery: exit code: " + text[-500:])
+        saved = [f for f in os.listdir(os.path.join(job.output, "checkpoints")) if "tmp" not in f]
+        check(saved, "SIGTERM in recovery: a checkpoint is there: " + text[-1000:])
+
+
 def many_views(scratch):
     """Views leave nothing behind: the agent's descriptors and memory are those of the beginning."""
     def size(pid):
@@ -247,26 +289,30 @@ def many_views(scratch):
 
     job = start(scratch, "many", "dp2", steps=100000, seq=8, batch=4, **{"checkpoint.every": 1000000})
     sizes = []
-    for k in range(16):
+    for k in range(MANY):
         job.await_step(12 * (k // 2) + 6 * (k % 2) + 1)
-        if k in (4, 15):
+        if k in (20, MANY - 1):
             sizes.append(size(job.p.pid))
         check(job.kill(k % 2), "views: kill %d" % k)
-    job.await_step(120)
+    job.await_step(6 * MANY + 10)
     job.p.send_signal(signal.SIGTERM)
     _, text = job.end()
     same(job.p.returncode, 143, "views: exit code: " + text[-500:])
-    check(len(incidents(job.output)) == 16, "views: %d incidents" % len(incidents(job.output)))
+    check(len(incidents(job.output)) == MANY, "views: %d incidents" % len(incidents(job.output)))
     check(len(sizes) == 2 and sizes[1][0] <= sizes[0][0] and sizes[1][1] <= sizes[0][1] + 300, "views: %r" % sizes)
 
 
-def write_table(found):
+def write_table(found, by_plan):
     path = os.environ.get("WEFT_VIEWS_TABLE")
     if not path or not found:
         return
     phases = ["decide", "leave", "start", "connect", "build", "move", "step", "total"]
     with open(path, "w") as f:
-        f.write("phase,n,median_ms,p99_ms,max_ms\n")
+        f.write("# eco_views.py, seed %d: losses and weights bit by bit, all copies compared after each loss\n" % SEED)
+        f.write("plan,jobs,kills,updates_ended,back_to_checkpoint\n")
+        for name, row in sorted(by_plan.items()):
+            f.write("%s,%d,%d,%d,%d\n" % ((name,) + tuple(row)))
+        f.write("\nphase,n,median_ms,p99_ms,max_ms\n")
         for p in phases:
             x = sorted(i["ms"].get(p, 0) for i in found)
             f.write("%s,%d,%.2f,%.2f,%.2f\n" % (p, len(x), x[len(x) // 2], x[min(len(x) - 1, len(x) * 99 // 100)], x[-1]))
@@ -287,19 +333,24 @@ def run_all(scratch):
         all_lost(scratch, pp2)
         agent_killed(scratch)
         signalled(scratch)
+        signalled_in_recovery(scratch, draw)
         many_views(scratch)
     until = time.monotonic() + SECONDS
     names = sys.argv[1:] or list(PLANS)
     draw.shuffle(names)
-    reference, found, k = {}, [], 0
+    reference, found, by_plan, k = {}, [], {}, 0
     while time.monotonic() < until or k < 2:
         name = names[k % len(names)]
         if name not in reference:
             reference[name] = run_plain(scratch, name)
-        found += disturb(scratch, name, reference[name], draw, k)
+        more, n_kill, ended = disturb(scratch, name, reference[name], draw, k)
+        row = by_plan.setdefault(name, [0, 0, 0, 0])
+        for i, x in enumerate((1, n_kill, ended, len(went_back(more)))):
+            row[i] += x
+        found += more
         k += 1
     print("%d runs, %d incidents, %d of them with committed steps run again" % (k, len(found), len(went_back(found))))
-    write_table(found)
+    write_table(found, by_plan)
     end()
 
 

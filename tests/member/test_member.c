@@ -167,7 +167,17 @@ static void errors_and_signals_end_the_job(void **state)
     weft_member_destroy(m);
     m = make_running(2);
     tell(m, WEFT_MEMBER_STOP, 0, 0);
-    end_slot(m, 1, WEFT_MEMBER_LOST, 7);
+    end_slot(m, 1, WEFT_MEMBER_LOST, 7); /* the state is not saved yet */
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    end_slot(m, 0, WEFT_MEMBER_DONE,
+             8); /* it has saved and left, and nothing is left to do */
+    expect_end(m, "");
+    weft_member_destroy(m);
+    m = make_running(3);
+    tell(m, WEFT_MEMBER_STOP, 0, 0);
+    end_slot(m, 1, WEFT_MEMBER_DONE, 7);
+    end_slot(m, 2, WEFT_MEMBER_LOST, 7);
     expect_nothing(m);
     tell(m, WEFT_MEMBER_LEFT, 0, 1);
     assert_true(weft_member_next(m, &a));

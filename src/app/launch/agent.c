@@ -285,6 +285,7 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
 {
     if (l->agent->failed[r]) return WEFT_MEMBER_FAILED;
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return WEFT_MEMBER_DONE;
+    if (l->stopped_by && weft_launch__is_ended_by_request(how)) return WEFT_MEMBER_DONE;
     return is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
@@ -328,7 +329,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         write_incidents(l, "replace", "");
     }
     bool lost = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
-    bool kept = lost && !l->stopped_by && !a->over && !a->done;
+    bool kept = lost && !a->over && !a->done && weft_member_replaces(a->member);
     if (kept) {
         weft_incident i = make_incident(a, r, find_exit_cause(a, c, how), what, noticed);
         i.pid           = pid;

@@ -87,13 +87,26 @@ static void pass_line(int fd)
     set_number("WEFT_LINE_FD", fd);
 }
 
+/* As the launcher's were.  Where ranks are replaced a new one may get a signal before it can take
+ * it: it lets them in when it can (cli/request.c). */
+static void set_signals(const weft_launch__run *l)
+{
+    sigset_t mask = l->old_mask;
+    if (l->agent) {
+        sigaddset(&mask, SIGTERM);
+        sigaddset(&mask, SIGINT);
+        sigaddset(&mask, SIGUSR1);
+    }
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+}
+
 static void be_rank(const weft_launch__run *l, int r, pid_t parent, int out, int err,
                     int line)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); /* it was gone before we asked */
     setpgid(0, 0);                     /* Ctrl-C reaches us through the launcher only */
-    sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+    set_signals(l);
     int null = open("/dev/null", O_RDONLY);
     if (null >= 0) dup2(null, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
@@ -134,6 +147,12 @@ static weft_status open_pipes(const weft_launch__run *l, int out[2], int err[2],
     return WEFT_FAIL(WEFT_ERR_IO, "pipe: %s", strerror(why));
 }
 
+/* The signal that ranks get for one of the launcher: a lost terminal means an orderly end. */
+static int passed_on(int sig)
+{
+    return sig == SIGHUP || sig == SIGUSR1 ? SIGTERM : sig;
+}
+
 weft_status weft_launch__start(weft_launch__run *l, int r)
 {
     int                 out[2], err[2], line[2];
@@ -152,6 +171,8 @@ weft_status weft_launch__start(weft_launch__run *l, int r)
         return WEFT_FAIL(WEFT_ERR_MEM, "fork: %s", strerror(errno));
     }
     l->n_running++;
+    if (l->stopped_by)
+        kill(c->pid, passed_on(l->stopped_by)); /* it came after the signal */
     return WEFT_OK;
 }
 
@@ -258,7 +279,7 @@ static void set_kill(weft_launch__run *l, double s)
 }
 
 /* As a rank does that was sent a signal, has saved and has left. */
-static bool ended_by_request(int how)
+bool weft_launch__is_ended_by_request(int how)
 {
     return WIFEXITED(how) &&
            (WEXITSTATUS(how) == 128 + SIGTERM || WEXITSTATUS(how) == 128 + SIGINT);
@@ -297,7 +318,8 @@ static void note_failure(weft_launch__run *l, int r, int how)
     if (WIFSIGNALED(how))
         weft_text_add(&c->error, "rank %d: error: %s\n", l->first + r, why);
     if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT) return;
-    if (!l->stopped_by || !ended_by_request(how)) weft_launch__end_all(l, l->o->grace_s);
+    if (!l->stopped_by || !weft_launch__is_ended_by_request(how))
+        weft_launch__end_all(l, l->o->grace_s);
 }
 
 void weft_launch__end_all(weft_launch__run *l, double grace_s)
@@ -334,12 +356,6 @@ static void reap(weft_launch__run *l)
             else
                 note_end(l, r, how);
         }
-}
-
-/* The signal that ranks get for one of the launcher: a lost terminal means an orderly end. */
-static int passed_on(int sig)
-{
-    return sig == SIGHUP || sig == SIGUSR1 ? SIGTERM : sig;
 }
 
 /* A second signal means now.  SIGUSR1 is a warning of a SIGTERM to come, and never a second one. */

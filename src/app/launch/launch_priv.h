@@ -71,6 +71,8 @@ void weft_launch__close_pipes(weft_launch__run *l, int r);
 /* CPU time and state of a process, which stay as they are where it is gone. */
 void weft_launch__read_stat(pid_t pid, double *cpu_s, char *state);
 /* Why a process ended, as text. */
+/* After a signal, with all saved? */
+bool weft_launch__is_ended_by_request(int how);
 void weft_launch__describe_exit(int how, char *why, size_t n);
 /* Those that are left are killed after grace_s. */
 void weft_launch__end_all(weft_launch__run *l, double grace_s);

@@ -188,12 +188,19 @@ static void note_step(weft_member *m, int64_t step)
     m->n_view = 0;
 }
 
+bool weft_member_replaces(const weft_member *m)
+{
+    bool left = false;
+    for (int k = 0; k < m->n_slot; k++) left = left || m->slot[k].done;
+    return !m->over && !m->slot[0].done && !(m->stopping && left);
+}
+
 static void lose_slot(weft_member *m, int k, weft_member_cause cause)
 {
     member_slot *s = &m->slot[k];
     char         why[200];
     s->lost[s->n_loss++ % MAX_LOSS] = m->step;
-    if (m->stopping || m->slot[0].done) return;
+    if (!weft_member_replaces(m)) return;
     if (cause == WEFT_MEMBER_CRASHED && has_crashed_elsewhere(m, k)) {
         snprintf(why, sizeof why, "step %lld crashes whoever runs it: now rank %d",
                  (long long)m->step + 1, k);
@@ -252,7 +259,7 @@ static void check_waiting(weft_member *m, double now_s)
     if (!waiting || m->over) return;
     if (m->slot[0].done)
         end_job(m, "");
-    else if (m->stopping)
+    else if (!weft_member_replaces(m))
         end_job(m, "a rank was lost while the job was to end");
     else if (!busy)
         decide_view(m);

@@ -94,8 +94,11 @@ bool weft_member_next(weft_member *m, weft_member_action *out);
 uint32_t weft_member_epoch(const weft_member *m);                /* of the newest view */
 bool     weft_member_is_running(const weft_member *m, int slot); /* in it */
 bool     weft_member_is_ready(const weft_member *m);             /* all slots run in it */
-bool     weft_member_is_over(const weft_member *m);              /* END was decided */
-int      weft_member_count(const weft_member *m); /* slots of the newest view */
+/* Does a rank that is lost now get another process?  Not when one has ended with its work done:
+ * rank 0, or after a signal any. */
+bool weft_member_replaces(const weft_member *m);
+bool weft_member_is_over(const weft_member *m); /* END was decided */
+int  weft_member_count(const weft_member *m);   /* slots of the newest view */
 /* All are ready, nobody is to end, and no process of a slot beyond the view is left. */
 bool weft_member_may_resize(const weft_member *m);
 /* The next view has n slots, from 1 to max_slot; nothing happens where that may not be. */

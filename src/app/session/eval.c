@@ -119,10 +119,10 @@ static weft_status count_batches(weft_session *s)
 
 weft_status weft_session__eval_open_data(weft_session *s)
 {
-    bool first = !s->eval.data;
     if (!s->job.eval.data) return WEFT_OK;
     WEFT_TRY(weft_session__open_data(s, s->job.eval.data, false, &s->eval.data));
-    return first ? count_batches(s) : WEFT_OK;
+    /* once; a peer that was lost before may have come between */
+    return s->eval.n_batch ? WEFT_OK : count_batches(s);
 }
 
 /* Every parameter from where the training program has it to where this one has it. */

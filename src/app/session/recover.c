@@ -606,6 +606,7 @@ weft_status weft_session__continue(weft_session *s)
         WEFT_TRY(restore(s));
     else if (is_new)
         WEFT_TRY(weft_session__open_source(s));
+    WEFT_TRY(weft_session__compare_copies(s));
     s->started = true;
     return weft_session__lead(s, take_over_outputs);
 }

@@ -26,6 +26,7 @@
 enum {
     CHUNK    = 1 << 13, /* elements; with its undo it fits in a second-level cache */
     MAX_UNDO = 3,       /* results of an update */
+    MAX_OUT  = 6,       /* with those of casts that are part of it */
     MAX_IN   = 16,
     LINE     = 64,
     MAGIC    = 0x314a4657 /* "WFJ1" */
@@ -69,12 +70,21 @@ static int64_t count_operand(const weft_operand *o)
     return weft_shape_count(&o->type.shape);
 }
 
+/* Element by element, with its casts. */
+static bool is_elementwise(const weft_instr *i)
+{
+    if (i->kind != WEFT_INSTR_COMPUTE || !(weft_op_get(i->op)->flags & WEFT_OP_UPDATE))
+        return false;
+    for (int k = 0; k < i->n_post; k++)
+        if (i->post[k].op != WEFT_OP_CAST) return false;
+    return true;
+}
+
 static bool is_chunkable(const weft_instr *i)
 {
     int64_t n = i->n_out ? count_operand(&i->out[0]) : 0;
-    if (i->kind != WEFT_INSTR_COMPUTE || !(weft_op_get(i->op)->flags & WEFT_OP_UPDATE) ||
-        n < 1 || i->n_post || i->add || i->into || i->n_out > MAX_UNDO ||
-        i->n_in > MAX_IN)
+    if (!is_elementwise(i) || n < 1 || i->add || i->into || i->n_own_out > MAX_UNDO ||
+        i->n_out > MAX_OUT || i->n_in > MAX_IN)
         return false;
     for (int k = 0; k < i->n_out; k++)
         if (count_operand(&i->out[k]) != n || !weft_operand_contiguous(&i->out[k]) ||
@@ -257,7 +267,7 @@ typedef struct chunk_job {
 static unsigned find_undo(const weft_kernel_call *c)
 {
     unsigned undo = 0;
-    for (int k = 0; k < c->n_out; k++)
+    for (int k = 0; k < c->n_own_out; k++)
         for (int i = 0; i < c->n_in; i++)
             if (c->out[k].p == c->in[i].p) undo |= 1u << k;
     return undo;
@@ -300,7 +310,7 @@ static weft_status run_part(const chunk_job *c, int64_t chunk)
 {
     weft_kernel_call call = c->x->call;
     weft_kernel_ctx  ctx  = c->x->s->ctx;
-    weft_view        in[MAX_IN], out[MAX_UNDO];
+    weft_view        in[MAX_IN], out[MAX_OUT];
     for (int k = 0; k < call.n_in; k++)
         in[k] = cut_view(&call.in[k], chunk * CHUNK, chunk_size(c, chunk), c->n);
     for (int k = 0; k < call.n_out; k++)
@@ -314,7 +324,7 @@ static weft_status run_part(const chunk_job *c, int64_t chunk)
 static void keep_old(const chunk_job *c, int64_t chunk, undo_slot *u)
 {
     atomic_store(&u->tag, 0); /* before its old content goes */
-    for (int k = 0; k < c->x->call.n_out; k++) {
+    for (int k = 0; k < c->x->call.n_own_out; k++) {
         size_t      bytes;
         const char *p = chunk_of(c, k, chunk, &bytes);
         if (c->undo >> k & 1) memcpy(u->old[k], p, bytes);
@@ -357,7 +367,7 @@ static void restore_chunks(const weft_exec__instr *x)
         if (atomic_load(&u->tag) != c.tag || chunk < 0 || chunk >= count_chunks(x->i) ||
             atomic_load(&c.j->done[chunk]) == c.tag)
             continue;
-        for (int k = 0; k < x->call.n_out; k++) {
+        for (int k = 0; k < x->call.n_own_out; k++) {
             size_t bytes;
             char  *p = chunk_of(&c, k, chunk, &bytes);
             if (c.undo >> k & 1) memcpy(p, u->old[k], bytes);
