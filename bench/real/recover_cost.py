@@ -1,0 +1,98 @@
+"""What `recover: on` costs while nothing fails: gpt2 124M, batch 4, seq 64, pp=2 on this machine's CPUs.
+
+    bench/real/recover_cost.py WEFT [--rounds N] [--steps N] [--journal BENCH_JOURNAL]
+
+Runs with `recover: on` and `off` in turns.  Of each: processor milliseconds that both ranks took for a step, and its
+wall time, of the steps after the third.  Then differences of pairs, the median with the second least and second most of
+them (the least and most of fewer than five).  BENCH_JOURNAL (build/bench_journal) times the journal alone: of all
+parameters, so that each of two stages has about half of it."""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+FIRST = 3  # steps that do not count
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid):
+    with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+        return [int(x) for x in f.read().split()]
+
+
+def cpu_s(pid):
+    with open("/proc/%d/stat" % pid) as f:
+        x = f.read().rsplit(")", 1)[1].split()
+    return (int(x[11]) + int(x[12])) * TICK_S
+
+
+def count_rows(output):
+    try:
+        with open(os.path.join(output, "metrics.jsonl")) as f:
+            return f.read().count("\n")
+    except OSError:
+        return 0
+
+
+def run(o, mode):
+    """Processor and wall milliseconds of a step; a run lasts one step longer than is measured."""
+    output = os.path.join(o.tmp, mode)
+    shutil.rmtree(output, ignore_errors=True)
+    p = subprocess.Popen([o.weft, "run", "--nproc-per-node", "2", "model=gpt2", "init=random", "tokenizer=bytes",
+                          "data=" + o.data, "seq=64", "batch=4", "micro_batch=1", "lanes=1", "pp=2", "plan=off",
+                          "threads=1", "steps=%d" % (o.steps + FIRST + 40), "checkpoint.every=1000000", "recover=" + mode,
+                          "output=" + output], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    seen = {}
+    for at in (FIRST, FIRST + o.steps):
+        while p.poll() is None and count_rows(output) < at:
+            time.sleep(0.005)
+        if p.poll() is not None:
+            sys.exit(p.stderr.read())
+        seen[at] = sum(cpu_s(c) for c in children(p.pid))
+    p.kill()
+    p.communicate()
+    with open(os.path.join(output, "metrics.jsonl")) as f:
+        ms = [json.loads(line)["step_ms"] for line in f][FIRST:FIRST + o.steps]
+    shutil.rmtree(output, ignore_errors=True)
+    return 1e3 * (seen[FIRST + o.steps] - seen[FIRST]) / o.steps, statistics.median(ms)
+
+
+def interval(x):
+    x = sorted(x)
+    k = 1 if len(x) >= 5 else 0
+    return statistics.median(x), x[k], x[-1 - k]
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("weft")
+    a.add_argument("--rounds", type=int, default=9)
+    a.add_argument("--steps", type=int, default=8)
+    a.add_argument("--data", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../include"))
+    a.add_argument("--journal")
+    o = a.parse_args()
+    with tempfile.TemporaryDirectory() as o.tmp:
+        rows = []
+        for k in range(o.rounds):
+            got = {}
+            for mode in ("on", "off") if k % 2 else ("off", "on"):
+                got[mode] = run(o, mode)
+            rows.append(got)
+            print("round %d: processor ms a step off %.1f, on %.1f; step ms off %.1f, on %.1f"
+                  % (k, got["off"][0], got["on"][0], got["off"][1], got["on"][1]), flush=True)
+    for i, what in enumerate(("processor ms of both ranks", "step ms")):
+        off = statistics.median(r["off"][i] for r in rows)
+        more = interval([100 * (r["on"][i] / r["off"][i] - 1) for r in rows])
+        print("%s: off %.1f, on %.1f; difference of pairs %+.2f %% (%+.2f to %+.2f)"
+              % (what, off, statistics.median(r["on"][i] for r in rows), *more))
+    if o.journal:
+        print(subprocess.run([o.journal], stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
+
+
+if __name__ == "__main__":
+    main()
