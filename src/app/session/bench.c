@@ -163,7 +163,9 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     weft_bench_result b       = {.threads = threads ? threads : weft_runner_cores()};
     b.step_ms                 = calloc((size_t)steps + 1, sizeof *ms);
     if (!ms || !b.step_ms) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    WEFT_GO(weft_pool_create(b.threads, b.threads <= weft_runner_cores(), &pool));
+    /* the executor's threads run where this one may: updates on the host need all cores */
+    bool pins = b.threads <= weft_runner_cores() && !s->offload;
+    WEFT_GO(weft_pool_create(b.threads, pins, &pool));
     WEFT_GO(weft_session_open_device(
         &(weft_session_device){.where = "weft bench", .list = o->device}, &device));
     if (!strcmp(device->kernels, "cuda")) weft_compile_for_cuda(&spec);
