@@ -73,6 +73,42 @@ CU_KERNEL(loss, weft_cuda_loss_args, 256)
     }
 }
 
+/* ---- what stays in L2 ---- */
+
+/* 16 bytes that are read again by this kernel leave L2 last; those that are not, first. */
+template <bool AGAIN> CU_FN uint4 read_unit(const uint4 *p)
+{
+#ifdef __CUDACC__
+    uint4 v;
+    if (AGAIN) {
+        uint64_t policy;
+        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(p), "l"(policy));
+    } else {
+        asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(p));
+    }
+    return v;
+#else
+    return *p;
+#endif
+}
+
+CU_FN void put_unit(uint4 *p, const uint4 &v)
+{
+#ifdef __CUDACC__
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+#else
+    *p = v;
+#endif
+}
+
 /* ---- bf16, rows one after another: 16 bytes a thread, read once ----
  * A row need not begin at a multiple of 16 bytes: its first and last unit may hold elements of its
  * neighbours, which count as -inf and are not written. */
@@ -180,37 +216,60 @@ CU_FN running join_block(running r, float *room)
     return r;
 }
 
+enum unit_use {
+    USE_ONCE, /* no gradient follows */
+    USE_KEPT, /* goes to shared memory */
+    USE_AGAIN /* is read again: stays in L2, where all else makes room first */
+};
+
+/* The thread's units of [from, until); several are under way. */
+template <unit_use USE>
+CU_FN void read_units(const unit_row &u, int from, int until, uint4 *kept, running &r)
+{
+    enum {
+        AHEAD = USE == USE_AGAIN ? 3 : 4
+    };
+    int   step = (int)blockDim.x;
+    uint4 v[AHEAD];
+    float x[UNIT];
+    for (int i0 = from; i0 < until; i0 += AHEAD * step) {
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++) {
+            int i = i0 + k * step;
+            if (i < until) v[k] = read_unit<USE == USE_AGAIN>(u.x + i);
+        }
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++) {
+            int i = i0 + k * step;
+            if (i >= until) break;
+            if (USE == USE_KEPT) kept[i - HELD * step] = v[k];
+            unit_floats(u, i, v[k], x);
+            add_unit(r, x);
+        }
+    }
+}
+
 /* Reads the row and keeps it: a thread's first HELD units in registers, a.kept of the others in shared memory.  Each
  * thread reads back what it kept itself. */
 CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 held[HELD],
                        uint4 *kept)
 {
-    enum {
-        AHEAD = 4
-    };
     running r    = {-INFINITY, 0};
-    int     step = (int)blockDim.x, n_kept = (int)a.kept;
-    uint4   v[AHEAD];
+    int     step = (int)blockDim.x, first = HELD * step, n_kept = (int)a.kept;
+    int     from = first + (int)threadIdx.x;
     float   x[UNIT];
     CU_UNROLL
     for (int k = 0; k < HELD; k++) {
         int i = (int)threadIdx.x + k * step;
-        if (i < u.n) held[k] = u.x[i];
+        if (i < u.n) held[k] = read_unit<false>(u.x + i);
     }
-    for (int i0 = (int)threadIdx.x; i0 < u.n - HELD * step; i0 += AHEAD * step) {
-        CU_UNROLL
-        for (int k = 0; k < AHEAD; k++) {
-            int i = i0 + (HELD + k) * step;
-            if (i < u.n) v[k] = u.x[i];
-        }
-        CU_UNROLL
-        for (int k = 0; k < AHEAD; k++) {
-            int i = i0 + (HELD + k) * step;
-            if (i >= u.n) break;
-            if (i0 + k * step < n_kept) kept[i0 + k * step] = v[k];
-            unit_floats(u, i, v[k], x);
-            add_unit(r, x);
-        }
+    if (!a.dlogits.p) {
+        read_units<USE_ONCE>(u, from, u.n, NULL, r);
+    } else {
+        int until = first + n_kept < u.n ? first + n_kept : u.n;
+        read_units<USE_KEPT>(u, from, until, kept, r);
+        if (from < until) from += (until - from + step - 1) / step * step;
+        read_units<USE_AGAIN>(u, from, u.n, NULL, r);
     }
     CU_UNROLL
     for (int k = 0; k < HELD; k++) {
@@ -227,7 +286,7 @@ CU_FN void write_unit(const unit_row &u, int i, const float y[UNIT])
     if (i * UNIT >= u.begin && (i + 1) * UNIT <= u.end) {
         uint4 v = {cu_pack(y[0], y[1]), cu_pack(y[2], y[3]), cu_pack(y[4], y[5]),
                    cu_pack(y[6], y[7])};
-        u.y[i]  = v;
+        put_unit(u.y + i, v);
         return;
     }
     CU_UNROLL
@@ -274,7 +333,7 @@ CU_FN void write_row(const unit_row &u, const row_gradient &g, int first,
         if (i - first < n_kept)
             v = kept[i - first];
         else
-            v = u.x[i];
+            v = read_unit<false>(u.x + i);
         write_gradient(u, g, i, v);
     }
 }
