@@ -41,6 +41,7 @@ endforeach()
 if(support_src)
     add_library(weft_test STATIC ${support_src})
     target_include_directories(weft_test PRIVATE tests)
+    target_compile_definitions(weft_test PRIVATE WEFT_TEST_SANITIZED=${sanitized})
     target_link_libraries(weft_test weft_static PkgConfig::CMOCKA)
 endif()
 

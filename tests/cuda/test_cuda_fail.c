@@ -1,6 +1,6 @@
 /* The n-th call of the driver, cublasLt or cuDNN fails, in whole jobs on libraries of ours that
- * compute (tests/cuda/stub): every n up to the end of the first step, and 50 drawn from those after
- * it; WEFT_TEST_FAILS=all: all of them (make fault), =NAME: all of one table alone.
+ * compute (tests/cuda/stub): every third n up to the end of the first step, and 17 drawn from those
+ * after it; WEFT_TEST_FAILS=all: all of them (make fault), =NAME: all of one table alone.
  *
  * A job ends with one line, or with the result of the undisturbed run; what it held is given back;
  * the same job then goes on from its last checkpoint to the same bits. */
@@ -37,11 +37,11 @@ typedef struct fail_case {
 } fail_case;
 
 static const fail_case cases[] = {
-    {"own kernels", "none", "dtype: fp32, lanes: 1, steps: 3", 0, 1, 1},
+    {"own kernels", "none", "dtype: fp32, lanes: 1, steps: 3", 0, 3, 1},
     /* after its first step updates go on while the second one begins */
     {"offload", "none", "dtype: bf16, lanes: 1, steps: 3, offload: optimizer", 0, 24, 2},
     /* the last one: libraries stay open */
-    {"libraries", "only:" WEFT_TEST_CUDA_STUB, "dtype: bf16, steps: 2", 2e-2, 1, 1},
+    {"libraries", "only:" WEFT_TEST_CUDA_STUB, "dtype: bf16, steps: 2", 2e-2, 3, 1},
 };
 
 /* What an undisturbed run does. */

@@ -1,5 +1,5 @@
 /* Plans on real processes train like one: every row is `weft run --nproc-per-node N` for 20 steps
- * (4 under sanitizers).
+ * (3 under sanitizers, which take every fourth row).
  *
  *   bitwise   loss and gradient norm of every step and weights_xxh64 are those of one process
  *   close     where sums are cut differently (tp, sp, cp, ep): within the tolerances of the issue
@@ -101,7 +101,7 @@ static void plans_train_like_one(void **state)
         const test_plan_row *r = &test_plan_table[i];
         char                 dir[32];
         if (!matrix && r->when != QUICK) continue;
-        if (WEFT_TEST_SANITIZED && i % 2) continue;
+        if (WEFT_TEST_SANITIZED && i % 4) continue;
         if (strcmp(model, r->model)) {
             model = r->model;
             snprintf(dir, sizeof dir, "one-%zu", i);
@@ -207,7 +207,7 @@ static void plans_may_change(void **state)
          {"dp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=20000", "dp=3 zero=2"}},
     };
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(change); i++) {
+    for (size_t i = 0; i < WEFT_COUNT(change); i += TEST_STRIDE(2)) {
         char   dir[32], words[200];
         double loss, norm;
         snprintf(dir, sizeof dir, "one-%zu", i);

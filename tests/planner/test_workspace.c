@@ -49,7 +49,7 @@ static const struct {
     const char *model, *cluster;
     int         batch, seq, n_best;
 } cases[] = {{"tiny256", FEW, 8, 16, 3}, /* sanitized: this one alone */
-             {"gpt2", "2 x (4 x a100-80g)", 64, 256, 0},
+             {"gpt2", "2 x (4 x a100-80g)", 64, 256, 3},
              {"gpt2", "1 x (2 x a100-80g) + 1 x (2 x t4)", 16, 256, 3},
              {"gpt2-large", "1 x (4 x t4)", 8, 512, 3}};
 

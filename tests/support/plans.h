@@ -55,7 +55,8 @@ void test_plan_same_bits(const test_job *j, const test_result *one, test_plan x,
 /* Loss within 1e-5 of one rank's, norm within how's. */
 void test_plan_nearly(const test_job *j, const test_result *one, test_plan x,
                       const test_plan_how *how);
-/* One after the other against one rank of as many lanes; how may be NULL. */
+/* One after the other against one rank of as many lanes; how may be NULL.  Under sanitizers every
+ * third of them, each call from another one on. */
 void test_plan_each(const char *model, test_job_options o, const test_plan *x, size_t n,
                     const test_plan_how *how, test_plan_check check);
 
