@@ -127,7 +127,7 @@ CU_FN void sum_tree(const weft_cuda_tree_args &a)
         for (int64_t s = warp; s < next; s += n_warp) {
             double mine = 0;
             CU_ROLLED
-            for (int k0 = 0; k0 < TREE / CU_WARP; k0 += AHEAD) {
+            for (int k0 = 0; k0 < TREE / CU_WARP && s * TREE + k0 * CU_WARP < n; k0 += AHEAD) {
                 double x[AHEAD];
                 read_leaves(from, n, n_piece, s * TREE + k0 * CU_WARP + lane, x);
                 CU_UNROLL
