@@ -9,6 +9,7 @@
 #   make model      the shared-memory barrier and the vote, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
+#   make soak       no false alarm on an overloaded machine, SOAK_SECONDS (1800): bench/results/soak-detect.txt
 #   make matrix     125 plans over 1 to 8 processes against one: bench/results/matrix.csv
 #   make random-plans   PLANS (1000) random plans, seed SEED (1), each against one process: bench/results/random-plans.txt
 #   make plan-only  compiler and planner with nothing but $(CC): build/plan/weft-plan
@@ -31,7 +32,7 @@ CTEST = ctest --output-on-failure -j $(shell expr 4 '*' $(JOBS) + 3)
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
 .PHONY: all build configured configured-asan configured-fuzz deps demo test unit check layers lines mirror headers names installed format \
-        format-check build-asan asan tsan build-fuzz fuzz model fault slurm-test gcc clang plan-only install clean matrix random-plans
+        format-check build-asan asan tsan build-fuzz fuzz model fault soak slurm-test gcc clang plan-only install clean matrix random-plans
 all: build
 
 build: configured
@@ -92,11 +93,15 @@ build-fuzz: configured-fuzz
 fuzz: build-fuzz
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
 
+soak: build
+	@python3 tools/soak.py $(BUILD)/weft --seconds $(or $(SOAK_SECONDS),1800) --out bench/results/soak-detect.txt
+
 fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault.txt files
 	@tools/fault.sh $(BUILD) bench/results/fault-ranks.txt ranks
 	@tools/fault.sh $(BUILD) bench/results/fault-views.txt views
 	@tools/fault.sh $(BUILD) bench/results/fault-scale.txt scale
+	@tools/fault.sh $(BUILD) bench/results/fault-detect.txt detect
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build

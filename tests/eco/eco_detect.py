@@ -3,6 +3,8 @@ no failure, and that losses and weights are those of the undisturbed run, bit by
 
     WEFT_DETECT_SECONDS  how long to go on with random stops (0)
     WEFT_DETECT_SEED     what they are drawn from (drawn)"""
+import glob
+import json
 import os
 import random
 import re
@@ -10,7 +12,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from eco import SANITIZED, WEFT, Scratch, check, end, same
+from eco import SANITIZED, WEFT, Scratch, check, end, same, weft
 from eco_views import BASE, PLANS, Job, bits, children, incidents
 
 SECONDS = float(os.environ.get("WEFT_DETECT_SECONDS", "0"))
@@ -102,6 +104,26 @@ def hangs(scratch, reference):
     check([i["noticed"] for i in found] == ["hang"], "hang: %r" % found)
     check(found and re.match(r"hangs in instruction '.*' for [1-9][.0-9]* s; the longest before took 0?\.?[-0-9.e]+ s$",
                              found[0]["what"]), "hang: %r" % found)
+    folder = os.path.join(job.output, "dumps")
+    limit = time.monotonic() + 30
+    while not (glob.glob(folder + "/*/rank1.json") and weft("doctor", folder).code == 1) and time.monotonic() < limit:
+        time.sleep(0.02)
+    r = weft("doctor", folder)
+    lost = found[0]["rank"] if found else -1
+    check(r.code == 1 and r.out.startswith("first mismatch: ") and "missing: rank %d\n" % lost in r.out
+          and re.search(r"^rank %d: .* runs for [0-9.]+ s$" % lost, r.out, re.M), "doctor: %s" % r)
+
+
+def slow(scratch, _):
+    """A rank that takes longer than the other one for the same work is named, and nothing else happens."""
+    library = os.path.join(os.path.dirname(WEFT), "libhang_kernel.so")
+    job = Job(2, dict(KEYS, steps=45), scratch.path("slow"), env=dict(LD_PRELOAD=library, SLOW_RANK="1"))
+    result, text = job.end()
+    found = incidents(job.output)
+    check(result is not None and found, "slow: %s" % text[-1000:])
+    same({(i["cause"], i["decided"]) for i in found}, {("slow", "continue")}, "slow")
+    check(found and found[0]["what"].startswith("rank 1 is busy "), "slow: %r" % found)
+    check(json.loads(weft("status", job.output, "--json").out)["slow_ranks"] == [1], "slow: weft status")
 
 
 def causes(scratch, reference):
@@ -160,7 +182,7 @@ def main():
         reference = run_plain(scratch)
         cases = [(causes,), (reported,), (stopped_alone,), (replaced_at_once,), (waited_for,), (stop_all, "tstp"), (stop_all, "stop")]
         if not SANITIZED:  # a library cannot come before theirs
-            cases.insert(0, (hangs,))
+            cases = [(hangs,), (slow,)] + cases
         with ThreadPoolExecutor(len(cases)) as pool:  # they wait most of their time
             for done in [pool.submit(f, scratch, reference, *more) for f, *more in cases]:
                 done.result()

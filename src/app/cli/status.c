@@ -181,6 +181,16 @@ static void print_member(const weft_doc *d, const weft_node *m, weft_text *t)
                   (long long)pid, host, 1e-6 * (double)bytes);
 }
 
+static void print_slow(const weft_node *slow, weft_text *t)
+{
+    if (!slow || slow->kind != WEFT_NODE_LIST || !slow->u.list.n) return;
+    weft_text_add(t, "slow        rank%s", slow->u.list.n > 1 ? "s" : "");
+    for (int i = 0; i < slow->u.list.n; i++)
+        if (slow->u.list.node[i]->kind == WEFT_NODE_INT)
+            weft_text_add(t, " %lld", (long long)slow->u.list.node[i]->u.i);
+    weft_text_add(t, ": busy for longer than ranks with the same work\n");
+}
+
 static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
 {
     const weft_node *m = weft_node_get(weft_doc_root(d), "members");
@@ -197,6 +207,7 @@ static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
                   j->ranks == 1 ? "" : "s");
     for (int i = 0; m && m->kind == WEFT_NODE_LIST && i < m->u.list.n; i++)
         print_member(d, m->u.list.node[i], t);
+    print_slow(weft_node_get(weft_doc_root(d), "slow_ranks"), t);
 }
 
 /* What the job wrote, with what can be seen from here at the end; state is what it is now. */

@@ -335,6 +335,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         i.pid           = pid;
         i.step          = step;
         add_incident(a, &i);
+        weft_launch__recorder_dump(l, a->folder, i.epoch);
     }
     weft_member_tell(a->member, &(weft_member_event){.kind  = WEFT_MEMBER_ENDED,
                                                      .slot  = r,

@@ -193,6 +193,8 @@ static weft_status read_dialect(const dialect *d, weft_launch_environment *p)
         WEFT_TRY(number("WEFT_SHM_FD", 0, 1 << 24, &p->shm_fd));
     if (!strcmp(d->by, "weft run") && getenv("WEFT_LINE_FD"))
         WEFT_TRY(number("WEFT_LINE_FD", 0, 1 << 24, &p->line_fd));
+    if (getenv("WEFT_FLIGHT_FD"))
+        WEFT_TRY(number("WEFT_FLIGHT_FD", 0, 1 << 24, &p->flight_fd));
     p->by = d->by;
     make_key(d, p);
     if (p->local_world != p->world) find_rdzv(d, p);
@@ -201,8 +203,12 @@ static weft_status read_dialect(const dialect *d, weft_launch_environment *p)
 
 weft_status weft_launch_detect(weft_launch_environment *out)
 {
-    *out = (weft_launch_environment){
-        .world = 1, .local_world = 1, .shm_fd = -1, .line_fd = -1, .by = "alone"};
+    *out = (weft_launch_environment){.world       = 1,
+                                     .local_world = 1,
+                                     .shm_fd      = -1,
+                                     .line_fd     = -1,
+                                     .flight_fd   = -1,
+                                     .by          = "alone"};
     for (size_t i = 0; i < WEFT_COUNT(table); i++) {
         bool rank = getenv(table[i].rank), world = getenv(table[i].world);
         if (rank && world) return read_dialect(&table[i], out);

@@ -15,7 +15,7 @@ typedef struct weft_incident {
     uint32_t epoch; /* in which it was lost */
     int64_t  step;  /* the last that was committed before; -1: not known */
     /* "kill", "oom", "exit", "crash", "bus", "stop", "silence", "hang", "late"; what ranks report:
-     * "disk", "numeric", "differs", "error" */
+     * "disk", "numeric", "differs", "slow", "error" */
     char        cause[16];
     char        host[64];
     char        what[400]; /* "killed by signal 9 (SIGKILL)" */

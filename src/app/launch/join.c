@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/flight.h"
 #include "base/progress.h"
 #include "comm/net.h"
 #include "comm/rdzv.h"
@@ -108,6 +109,10 @@ static void share_progress(weft_launch_member *m)
     if (!m->slot && m->e.shm_fd >= 0 &&
         weft_comm_shm_map_slot(m->e.shm_fd, m->e.local_rank, &m->slot) == WEFT_OK)
         weft_progress_share(&m->slot->progress);
+    weft_flight_ring *ring;
+    if (!weft_flight_is_on() && m->e.flight_fd >= 0 &&
+        weft_flight_map(m->e.flight_fd, m->e.local_rank, &ring) == WEFT_OK)
+        weft_flight_share(ring, m->e.rank);
 }
 
 /* ---- with an agent ---- */
@@ -122,6 +127,7 @@ static weft_status await_view(void *arg, weft_membership *out, weft_comm **liste
     m->at_s[WEFT_LINE_AT_VIEW] = weft_clock_s();
     m->epoch                   = v.epoch;
     m->committed               = -1;
+    weft_flight_begin_view(v.epoch, v.world);
     if (m->e.rank >= v.world) {
         *out = (weft_membership){.epoch = v.epoch};
         return WEFT_OK;
@@ -220,14 +226,15 @@ static weft_status await_membership(void *arg, weft_membership *out, weft_comm *
     share_progress(m);
     WEFT_TRY(e->local_world < e->world ? meet_hosts(m, listener) : find_memory(m));
     m->given = true;
-    *out     = (weft_membership){.rank          = e->rank,
-                                 .world         = e->world,
-                                 .local_rank    = e->local_rank,
-                                 .local_world   = e->local_world,
-                                 .shm_fd        = m->shm_fd,
-                                 .key           = m->table.membership,
-                                 .address       = m->table.part,
-                                 .address_bytes = m->table.bytes};
+    weft_flight_begin_view(0, e->world);
+    *out = (weft_membership){.rank          = e->rank,
+                             .world         = e->world,
+                             .local_rank    = e->local_rank,
+                             .local_world   = e->local_world,
+                             .shm_fd        = m->shm_fd,
+                             .key           = m->table.membership,
+                             .address       = m->table.part,
+                             .address_bytes = m->table.bytes};
     return WEFT_OK;
 }
 

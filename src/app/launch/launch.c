@@ -87,6 +87,14 @@ static void pass_line(int fd)
     set_number("WEFT_LINE_FD", fd);
 }
 
+static void pass_recorder(int fd)
+{
+    unsetenv("WEFT_FLIGHT_FD");
+    if (fd < 0) return;
+    fcntl(fd, F_SETFD, 0);
+    set_number("WEFT_FLIGHT_FD", fd);
+}
+
 /* As the launcher's were.  Where ranks are replaced a new one may get a signal before it can take
  * it: it lets them in when it can (cli/request.c). */
 static void set_signals(const weft_launch__run *l)
@@ -122,6 +130,7 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, int out, int
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     pass_request(l->request);
     pass_line(line);
+    pass_recorder(weft_launch__recorder_fd(l));
     set_number("OMP_NUM_THREADS", weft_launch_pin(r, weft_launch__agent_count(l), 0));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
@@ -315,6 +324,8 @@ static void note_failure(weft_launch__run *l, int r, int how)
     weft_comm_shm_report(l->shm, r, why);
     if (WIFSIGNALED(how) && c->killed_s > 0) return; /* our own doing */
     c->order = ++l->n_failed;
+    if (l->n_failed == 1 && !l->agent && !l->stopped_by)
+        weft_launch__recorder_dump(l, l->o->output, 0);
     if (WIFSIGNALED(how))
         weft_text_add(&c->error, "rank %d: error: %s\n", l->first + r, why);
     if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT) return;
@@ -662,6 +673,7 @@ static void fini(weft_launch__run *l)
         weft_text_fini(&c->error);
     }
     weft_launch__export_close(l);
+    weft_launch__recorder_close(l);
     weft_launch__watch_close(l);
     weft_launch__agent_close(l);
     free(l->c);
@@ -694,6 +706,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     WEFT_GO(open_logs(&l));
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
     WEFT_GO(weft_launch__export_open(&l));
+    if (!o->program) WEFT_GO(weft_launch__recorder_open(&l));
     if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);
     if (o->on_rank_exit == WEFT_LAUNCH_REPLACE) WEFT_GO(weft_launch__agent_open(&l));

@@ -12,9 +12,10 @@
 #include "launch/exporter.h"
 #include "launch/launch.h"
 
-typedef struct weft_launch__agent  weft_launch__agent;
-typedef struct weft_launch__watch  weft_launch__watch;
-typedef struct weft_launch__export weft_launch__export;
+typedef struct weft_launch__agent    weft_launch__agent;
+typedef struct weft_launch__watch    weft_launch__watch;
+typedef struct weft_launch__export   weft_launch__export;
+typedef struct weft_launch__recorder weft_launch__recorder;
 
 typedef struct weft_launch__child {
     pid_t     pid;        /* 0: ended */
@@ -47,6 +48,7 @@ typedef struct weft_launch__run {
     weft_launch__agent        *agent; /* NULL: a rank that ends is not replaced */
     weft_launch__watch        *watch; /* of the agent; NULL as well */
     weft_launch__export *export;      /* metrics; NULL: not asked for */
+    weft_launch__recorder *recorder;
     weft_comm_shm *shm;
     int            request;   /* descriptor of what ranks are to do, or -1 */
     int      control, client; /* where requests come in, and who has sent one; or -1 */
@@ -88,6 +90,14 @@ _Noreturn void weft_launch__be_program(const weft_launch__run *l, int r);
 void weft_launch__say(const weft_launch__run *l, int rank, const char *level,
                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void weft_launch__say_line(const weft_launch__run *l, int rank, const char *s, size_t n);
+
+/* ---- recorder.c: what ranks did last ---- */
+
+weft_status weft_launch__recorder_open(weft_launch__run *l);
+void        weft_launch__recorder_close(weft_launch__run *l);
+int         weft_launch__recorder_fd(const weft_launch__run *l); /* -1: none */
+/* Of all ranks, into the job's folder, where it is there; returns before it is written. */
+void weft_launch__recorder_dump(weft_launch__run *l, const char *output, uint32_t epoch);
 
 /* ---- export.c: nothing happens where no metrics are asked for ---- */
 

@@ -71,8 +71,7 @@ static uint64_t sum_due(const weft_session *s, int64_t step)
 
 static void note_busy(weft_session *s, const weft_vote_sum *v)
 {
-    for (int k = 0; k < v->n_busy && v->first_busy + k < WEFT_SESSION__MAX_RANK; k++)
-        s->times.busy_s[v->first_busy + k] = v->busy_s[k];
+    weft_slow_add(&s->times.slow, v->first_busy, v->n_busy, v->busy_s);
 }
 
 static void note_outcome(weft_session *s, const weft_vote_sum *v, int own)

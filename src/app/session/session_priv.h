@@ -17,6 +17,7 @@
 #include "session/metrics.h"
 #include "session/runner.h"
 #include "session/say.h"
+#include "session/slow.h"
 #include "session/vote.h"
 #include "session/weights.h"
 #include "weft/session.h"
@@ -145,12 +146,11 @@ typedef struct weft_session__status {
 
 /* How long the steps of this run took. */
 typedef struct weft_session__times {
-    double *step_s; /* of the last steps, a ring */
-    int64_t n_step;
-    double  total_s;
-    double  peak_gflops; /* 0: not measured */
-    /* of each rank: in a step, as it last said at a commit point; 0: not known */
-    float busy_s[WEFT_SESSION__MAX_RANK];
+    double   *step_s; /* of the last steps, a ring */
+    int64_t   n_step;
+    double    total_s;
+    double    peak_gflops; /* 0: not measured */
+    weft_slow slow;        /* how long each rank was busy, as it said at commit points */
 } weft_session__times;
 
 /* How the steps of a generation ended; session.c has a row of reactions for each. */
@@ -494,7 +494,9 @@ const char *weft_session__kernel_set(const weft_job *j);
  * which keeps the error's text. */
 weft_status weft_session__open_status(weft_session *s);
 void        weft_session__write_status(weft_session *s, bool at_once);
-void        weft_session__end_status(weft_session *s, weft_status st);
+/* After a step: ranks that have become slow are named. */
+void weft_session__name_slow(weft_session *s);
+void weft_session__end_status(weft_session *s, weft_status st);
 
 /* trace.c: the timelines of all ranks as one file. */
 weft_status weft_session__trace(weft_session *s);

@@ -24,6 +24,7 @@ static const double EVERY_S = 1;
 typedef struct member {
     char    host[64];
     int64_t pid, memory_bytes;
+    double  work; /* floating-point operations of a step */
 } member;
 
 static double wall_clock_s(void)
@@ -60,10 +61,62 @@ static void print_members(const member *all, int n, weft_text *t)
     weft_text_add(t, "]");
 }
 
+static double count_work(const weft_session *s)
+{
+    const weft_program *p    = s->now->made.program;
+    double              work = 0;
+    for (int k = 0; p && k < p->n_stream; k++)
+        for (int i = 0; i < p->stream[k].n_firing; i++) {
+            const weft_actor *a = &p->actor[p->stream[k].firing[i].actor];
+            for (int n = 0; n < a->n_instr; n++) work += weft_instr_flops(&a->instr[n]);
+        }
+    return work;
+}
+
+/* Those with equal work are compared. */
+static weft_status begin_slow(weft_session *s, const member *all, int n)
+{
+    double *work = calloc((size_t)n, sizeof *work);
+    if (!work) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (int r = 0; r < n; r++) work[r] = all[r].work;
+    weft_status st = weft_slow_begin(&s->times.slow, n, work);
+    free(work);
+    return st;
+}
+
+/* A rank that takes longer than others with the same work, once it does. */
+void weft_session__name_slow(weft_session *s)
+{
+    int rank;
+    while (weft_session__writes(s) && weft_slow_next(&s->times.slow, &rank)) {
+        const weft_slow_rank *x = &s->times.slow.rank[rank];
+        weft_say_warn(&s->say,
+                      "rank %d is slow: busy %.3g ms of a step, ranks with the same work "
+                      "%.3g ms",
+                      rank, 1e3 * (double)x->median_s, 1e3 * (double)x->other_s);
+        weft_session__report(
+            s, "slow", "continue",
+            "rank %d is busy %.3g ms of a step, ranks with the same work "
+            "%.3g ms",
+            rank, 1e3 * (double)x->median_s, 1e3 * (double)x->other_s);
+    }
+}
+
+static void print_slow(const weft_session *s, weft_text *t)
+{
+    const weft_slow *x = &s->times.slow;
+    int              n = 0;
+    weft_text_add(t, ", \"slow_ranks\": [");
+    for (int r = 0; r < x->n; r++)
+        if (x->rank[r].slow) weft_text_add(t, "%s%d", n++ ? ", " : "", r);
+    weft_text_add(t, "]");
+}
+
 weft_status weft_session__open_status(weft_session *s)
 {
-    int       n    = s->now->comm ? s->now->comm->world : 1;
-    member    own  = {.pid = getpid(), .memory_bytes = s->r.mem_peak_bytes};
+    int    n   = s->now->comm ? s->now->comm->world : 1;
+    member own = {
+        .pid = getpid(), .memory_bytes = s->r.mem_peak_bytes, .work = count_work(s)};
     member   *all  = calloc((size_t)n, sizeof *all);
     weft_text plan = {0};
     if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
@@ -71,6 +124,7 @@ weft_status weft_session__open_status(weft_session *s)
     weft_status st      = weft_session__gather(s, &own, sizeof own, all);
     s->status.members.n = 0;
     if (st == WEFT_OK) print_members(all, n, &s->status.members);
+    if (st == WEFT_OK) st = begin_slow(s, all, n);
     if (s->now->plan) weft_strategy_print(&s->now->plan->strategy, &plan);
     snprintf(s->status.plan, sizeof s->status.plan, "%s", plan.s ? plan.s : "dp=1");
     s->status.n_rank      = n;
@@ -144,6 +198,7 @@ static void print_status(const weft_session *s, const char *state, const char *r
     put(t, "predicted_step_s", s->status.predicted_s > 0 ? s->status.predicted_s : NAN);
     put(t, "tokens_per_s", (double)(s->job.batch * s->job.seq) / step_s);
     print_saved(s, t);
+    print_slow(s, t);
     weft_text_add(t, ", \"ranks\": %d, \"plan\": ", s->status.n_rank);
     weft_text_put_quoted(t, s->status.plan);
     weft_text_add(t, ", \"members\": %s, \"reason\": ",

@@ -116,6 +116,7 @@ static weft_status finish_step(weft_session *s)
     WEFT_TRY(write_row(s, row));
     if (!s->row_written) say_step(s, row);
     s->row_written = true;
+    weft_session__name_slow(s);
     weft_session__write_status(s, false);
     WEFT_TRY(weft_session__poll_save(s));
     if (due(row->step, s->job.checkpoint.every, s->job.steps))

@@ -284,6 +284,8 @@ weft_status weft_exec__stage_out(const weft_exec *e, const weft_exec__instr *x);
 /* instr.c: how long instructions take, where another process watches this one. */
 weft_status weft_exec__open_watch(weft_exec *e);
 void        weft_exec__close_watch(weft_exec *e);
+/* In the flight recorder: it begins; for weft_flight_end(). */
+int64_t weft_exec__record(const weft_exec__instr *x);
 /* What the device calls. */
 weft_status weft_exec__task(void *arg);
 /* The error of an instruction, with its name in front. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/flight.h"
 #include "base/progress.h"
 #include "exec/exec_priv.h"
 
@@ -69,6 +70,47 @@ void weft_exec__close_watch(weft_exec *e)
     free(e->longest_table);
 }
 
+static const char *name_op(const weft_instr *i)
+{
+    return i->kind == WEFT_INSTR_COMPUTE      ? weft_op_get(i->op)->name
+           : i->kind == WEFT_INSTR_COLLECTIVE ? weft_collective_name(i->coll)
+                                              : weft_instr_kind_name(i->kind);
+}
+
+/* The commit point is a collective of all ranks. */
+int64_t weft_exec__record(const weft_exec__instr *x)
+{
+    const weft_program *p = x->s->e->p;
+    const weft_instr   *i = x->i;
+    int32_t             rank[WEFT_FLIGHT_RANKS];
+    if (!weft_flight_is_on()) return -1;
+    weft_flight_event e = {.kind   = WEFT_FLIGHT_TASK,
+                           .stream = x->s->number,
+                           .op     = name_op(i),
+                           .name   = i->name,
+                           .step   = x->s->job_step + 1,
+                           .bytes  = (int64_t)weft_instr_bytes(i),
+                           .tag    = i->tag,
+                           .rank   = rank};
+    if (i->kind == WEFT_INSTR_COLLECTIVE) {
+        e.kind   = WEFT_FLIGHT_COLLECTIVE;
+        e.n_rank = p->group[i->group].n_rank;
+        e.rank   = p->group[i->group].rank;
+    } else if (i->kind == WEFT_INSTR_COMMIT && p->world > 1) {
+        e.kind   = WEFT_FLIGHT_COLLECTIVE;
+        e.tag    = -1;
+        e.n_rank = p->world;
+        for (int r = 0; r < p->world && r < WEFT_FLIGHT_RANKS; r++) rank[r] = r;
+    } else if (i->kind == WEFT_INSTR_SEND || i->kind == WEFT_INSTR_RECV) {
+        bool sends = i->kind == WEFT_INSTR_SEND;
+        e.kind     = sends ? WEFT_FLIGHT_SEND : WEFT_FLIGHT_RECV;
+        e.n_rank   = 2;
+        rank[0]    = sends ? p->rank : i->peer;
+        rank[1]    = sends ? i->peer : p->rank;
+    }
+    return weft_flight_begin(&e);
+}
+
 weft_status weft_exec__task(void *arg)
 {
     const weft_exec__instr  *x = arg;
@@ -79,8 +121,10 @@ weft_status weft_exec__task(void *arg)
     int    actor   = s->firing->actor;
     float *longest = &s->e->longest[actor][x->i - s->e->p->actor[actor].instr];
     weft_progress_begin(s->number, x->i->name, (double)*longest);
-    weft_status st    = run(x);
-    float       taken = (float)weft_progress_end(s->number);
+    int64_t     record = weft_exec__record(x);
+    weft_status st     = run(x);
+    if (st == WEFT_OK) weft_flight_end(record);
+    float taken = (float)weft_progress_end(s->number);
     if (taken > *longest) *longest = taken;
     return weft_exec__blame(x, st);
 }
