@@ -31,6 +31,7 @@ static void requests_by_their_bytes(void **state)
         {"GET  HTTP/1.1\r\n\r\n", 404},
         {"POST /metrics HTTP/1.1\r\n\r\n", 405},
         {"GET /metrics\r\n\r\n", 400},
+        {"GET HTTP/1.1 and more\r\n\r\n", 400}, /* found by fuzz_http */
         {"\r\n\r\n", 400},
         {"hello\r\n\r\n", 400},
     };

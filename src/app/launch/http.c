@@ -43,10 +43,10 @@ int weft_http_read_request(const char *text, size_t n)
     if (!end) return n >= MAX_REQUEST ? 400 : 0;
     size_t length = (size_t)(line - text);
     if (length < 14 || memchr(text, 0, length)) return 400;
-    const char *version = memmem(text, length, " HTTP/1.", 8);
+    const char *path    = text + 4;
+    const char *version = memmem(path, length - 4, " HTTP/1.", 8);
     if (!version) return 400;
     if (memcmp(text, get, 4) != 0) return 405;
-    const char *path   = text + 4;
     size_t      n_path = (size_t)(version - path);
     const char *query  = memchr(path, '?', n_path);
     if (query) n_path = (size_t)(query - path);
