@@ -82,14 +82,19 @@ def main():
             except ValueError:
                 check(False, "no JSON: %r" % line)
         out, _ = follow.communicate(timeout=60)
-        lines = out.splitlines()
+        lines = [x for x in out.splitlines() if "(slow)" not in x]
         check(len(lines) == 3 and "view 1: 2 ranks, from step 1 on" in lines[0] and "rank 1: killed by signal 9" in lines[1]
               and "(kill); decided: replace" in lines[1] and "view 2: 2 ranks" in lines[2], "events -f: %r" % lines)
         r = weft("events", job.output, "--json")
-        found = [json.loads(x) for x in r.out.splitlines()]
+        found = [x for x in map(json.loads, r.out.splitlines()) if x.get("cause") != "slow"]
         same([("cause" in x) for x in found], [False, True, False], "events --json")
+        s.write("job.yaml", "model: tiny256\nseq: 8\nbatch: 4\nsteps: 5\ndata: %s\noutput: %s\n" % (os.path.join(ROOT, "include"), job.output))
+        same(weft("events", s.path("job.yaml"), "--json").out, r.out, "events of a job file")
+        same(json.loads(weft("status", s.path("job.yaml"), "--json").out)["events"],
+             [json.loads(x) for x in r.out.splitlines()][-4:], "status of a job file")
+        same(weft("status", job.output).out.splitlines()[-1], out.splitlines()[-1], "last events in weft status")
         with open(told) as f:
-            same([json.loads(x) for x in f], incidents(job.output), "--on-incident")
+            same([json.loads(x) for x in f], incidents(job.output, slow=True), "--on-incident")
         with open(page) as f:
             check(find(parse(f.read()), "weft_view_epoch") in (1, 2), "--metrics-file")
         for content in ("[1]\n", "{}\n", '{"time": "x"}\n', "{\n"):

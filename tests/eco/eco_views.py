@@ -52,12 +52,13 @@ def bits(folder):
     return [(r["step"], r["loss"], r["grad_norm"], r.get("eval_loss")) for r in rows(folder)]
 
 
-def incidents(folder):
+def incidents(folder, slow=False):
+    """Those that were reported; slow ranks are chance on a machine that is busy."""
     path = os.path.join(folder, "incidents.jsonl")
     if not os.path.exists(path):
         return []
     with open(path) as f:
-        return [json.loads(line) for line in f]
+        return [i for i in map(json.loads, f) if slow or i["cause"] != "slow"]
 
 
 def children(pid):

@@ -88,5 +88,7 @@ extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
 bool weft_cli_job_is_running(const char *dir);
 /* The agent of the job that runs with this output folder. */
 weft_status weft_cli_find_agent(const char *dir, int64_t *pid);
+/* events.c: the last events of the job, as lines or as objects with commas between. */
+void weft_cli_put_last_events(const char *dir, int most, bool json, weft_text *t);
 
 #endif

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -331,9 +332,17 @@ static void check_rdzv(findings *f, const doctor_options *o)
     freeaddrinfo(a);
 }
 
+static void check_versions(findings *f)
+{
+    struct utsname u;
+    if (uname(&u)) return;
+    note(f, "ok", "weft %s, %s %s", WEFT_VERSION, u.sysname, u.release);
+}
+
 static int examine_host(const doctor_options *o)
 {
     findings f = {0};
+    check_versions(&f);
     check_limits(&f);
     check_shared_memory(&f);
     check_cores(&f);

@@ -12,18 +12,18 @@
 #include "base/doc.h"
 #include "base/io.h"
 #include "cli/cli.h"
+#include "cli/request.h"
 
 static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_events = {
-    .name  = "events",
-    .usage = "[DIR] [options]",
-    .about = "what has happened to a job: ranks that were lost, other incidents, views",
-    .more =
-        "DIR is the output folder of the job (out).  Events are lines of incidents.jsonl "
-        "and\n"
-        "views.jsonl there, which jobs with recover: on write, in the order of their "
-        "time.",
+    .name    = "events",
+    .usage   = "[JOB|DIR] [options]",
+    .about   = "what has happened to a job: ranks that were lost, other incidents, views",
+    .more    = "DIR is the output folder of the job (out), or the JOB file names it.\n"
+               "Events are lines of incidents.jsonl and views.jsonl there, which jobs with "
+               "recover: on\n"
+               "write, in the order of their time.",
     .example = "weft events -f out",
     .run     = run,
 };
@@ -178,7 +178,8 @@ static void print_incident(const weft_doc *d, weft_text *t)
            next         = get_number(d, root, "next_step"),
            ms           = get_number(d, weft_node_get(root, "ms"), "total");
     const char *decided = get_text(d, "decided"), *why = get_text(d, "why");
-    if (rank >= 0) weft_text_add(t, "rank %.0f: ", rank);
+    if (rank >= 0 && strcmp(get_text(d, "noticed"), "report") != 0)
+        weft_text_add(t, "rank %.0f: ", rank); /* a report says itself about whom it is */
     weft_text_add(t, "%s", get_text(d, "what"));
     if (step >= 0) weft_text_add(t, " after step %.0f", step);
     if (*get_text(d, "cause")) weft_text_add(t, " (%s)", get_text(d, "cause"));
@@ -206,6 +207,25 @@ static weft_status print_events(const event_list *l, bool json, weft_text *t)
         weft_doc_destroy(d);
     }
     return weft_text_status(t);
+}
+
+void weft_cli_put_last_events(const char *dir, int most, bool json, weft_text *t)
+{
+    event_file f[N_FILE] = {{"incidents.jsonl", 0}, {"views.jsonl", 0}};
+    event_list l         = {0};
+    weft_text  lines     = {0};
+    if (read_events(dir, f, &l) == WEFT_OK && l.n) {
+        int        from = l.n > most ? l.n - most : 0;
+        event_list last = {.of = l.of + from, .n = l.n - from};
+        if (json)
+            for (int k = 0; k < last.n; k++)
+                weft_text_add(&lines, "%s%s", k ? ", " : "", last.of[k].line);
+        else
+            (void)print_events(&last, false, &lines);
+    }
+    weft_text_put(t, lines.s, lines.n);
+    weft_text_fini(&lines);
+    empty_list(&l);
 }
 
 /* ---- the command ---- */
@@ -254,8 +274,9 @@ static int run(int argc, char **argv)
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word > 1) return weft_cli_usage(c, "expected one folder");
-    const char *dir = n_word ? argv[0] : "out";
-    weft_status st  = check_folder(dir);
+    char        dir[4096];
+    weft_status st = weft_cli_find_output(n_word ? argv[0] : NULL, dir, sizeof dir);
+    if (st == WEFT_OK) st = check_folder(dir);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     for (bool more = true; more;) {
         more =

@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -76,6 +78,20 @@ void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t)
 weft_status weft_cli_load_job(const weft_launch_request *q, weft_job **out)
 {
     return weft_job_load(q->file, q->n_assign, q->assign, out);
+}
+
+weft_status weft_cli_find_output(const char *word, char *dir, size_t n)
+{
+    struct stat s;
+    weft_job   *job = NULL;
+    if (!word || stat(word, &s) || !S_ISREG(s.st_mode)) {
+        snprintf(dir, n, "%s", word ? word : "out");
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_job_load(word, 0, NULL, &job));
+    snprintf(dir, n, "%s", job->output);
+    weft_job_destroy(job);
+    return WEFT_OK;
 }
 
 /* ---- signals ---- */

@@ -21,7 +21,10 @@ int weft_cli_take_words(const weft_cli_command *c, int n_word, char **word,
 /* "weft run --nproc-per-node 2 job.yaml", quoted for a shell, without --allow and --print-plan. */
 void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t);
 
-weft_status          weft_cli_load_job(const weft_launch_request *q, weft_job **out);
+weft_status weft_cli_load_job(const weft_launch_request *q, weft_job **out);
+/* The output folder that a word means: of the job, where it is a job file; else the word.  NULL:
+ * "out". */
+weft_status          weft_cli_find_output(const char *word, char *dir, size_t n);
 weft_session_options weft_cli_session_options(const weft_launch_request *q);
 
 /* Prints the plan that the job runs with on world ranks (0: as its keys say), local of them on

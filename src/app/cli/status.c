@@ -11,23 +11,27 @@
 #include "base/io.h"
 #include "ckpt/ckpt.h"
 #include "cli/cli.h"
+#include "cli/request.h"
 
 static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_status = {
     .name  = "status",
-    .usage = "[DIR] [options]",
+    .usage = "[JOB|DIR] [options]",
     .about = "how a job is doing: step, plan, members, predicted and measured step, "
              "checkpoint",
     .more =
-        "DIR is the output folder of the job (out).  A job that has ended says how; one "
-        "that "
-        "was\n"
-        "killed is found by its process, which is gone.  On another host than the job's, "
-        "what\n"
-        "counts is when it was last heard of.",
+        "DIR is the output folder of the job (out), or the JOB file names it.\n"
+        "A job that has ended says how; one that was killed is found by its process, "
+        "which\n"
+        "is gone.  On another host than the job's, what counts is when it was last heard "
+        "of.",
     .example = "weft status out --json",
     .run     = run,
+};
+
+enum {
+    N_EVENT = 4 /* the last ones are shown */
 };
 
 /* What status.json says, and what can be seen from here. */
@@ -272,10 +276,16 @@ static weft_status describe_job(const char *dir, bool json, weft_text *t)
     weft_status st = WEFT_OK;
     WEFT_GO(load_status(dir, &d, &j));
     find_checkpoint(dir, &j);
-    if (json)
+    if (json) {
         print_json(d, &j, t);
-    else
+        t->n--; /* its end: the last events come before it */
+        weft_text_add(t, ", \"events\": [");
+        weft_cli_put_last_events(dir, N_EVENT, true, t);
+        weft_text_add(t, "]}");
+    } else {
         print_lines(d, &j, t);
+        weft_cli_put_last_events(dir, N_EVENT, false, t);
+    }
     st = weft_text_status(t);
 out:
     weft_doc_destroy(d);
@@ -310,7 +320,9 @@ static int run(int argc, char **argv)
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word > 1) return weft_cli_usage(c, "expected one folder");
-    weft_status st = describe_job(n_word ? argv[0] : "out", json, &t);
+    char        dir[4096];
+    weft_status st = weft_cli_find_output(n_word ? argv[0] : NULL, dir, sizeof dir);
+    if (st == WEFT_OK) st = describe_job(dir, json, &t);
     if (st == WEFT_OK) return weft_cli_put(c, &t, NULL);
     weft_text_fini(&t);
     return weft_cli_fail(c, st);

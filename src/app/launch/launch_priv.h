@@ -49,8 +49,8 @@ typedef struct weft_launch__run {
     weft_launch__watch        *watch; /* of the agent; NULL as well */
     weft_launch__export *export;      /* metrics; NULL: not asked for */
     weft_launch__recorder *recorder;
-    weft_comm_shm *shm;
-    int            request;   /* descriptor of what ranks are to do, or -1 */
+    weft_comm_shm         *shm;
+    int                    request; /* descriptor of what ranks are to do, or -1 */
     int      control, client; /* where requests come in, and who has sent one; or -1 */
     int      signals;         /* signalfd */
     sigset_t old_mask;

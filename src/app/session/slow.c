@@ -64,7 +64,7 @@ static float find_others(weft_slow *s, int r)
     int n = 0;
     for (int k = 0; k < s->n; k++)
         if (k != r && is_judged(&s->rank[k]) && is_same_work(&s->rank[k], &s->rank[r]))
-            s->scratch[n++] = s->rank[k].median_s;
+            s->scratch[n++] = s->rank[k].low_s;
     return n ? find_median(s->scratch, n) : 0;
 }
 
@@ -73,13 +73,15 @@ bool weft_slow_next(weft_slow *s, int *rank)
     for (int r = 0; r < s->n; r++) {
         float x[WEFT_SLOW_STEPS];
         memcpy(x, s->rank[r].busy_s, sizeof x);
-        if (is_judged(&s->rank[r])) s->rank[r].median_s = find_median(x, WEFT_SLOW_STEPS);
+        if (!is_judged(&s->rank[r])) continue;
+        qsort(x, WEFT_SLOW_STEPS, sizeof *x, by_size);
+        s->rank[r].low_s = x[1];
     }
     for (int r = 0; r < s->n; r++) {
         weft_slow_rank *x = &s->rank[r];
         if (!is_judged(x)) continue;
         x->other_s   = find_others(s, r);
-        double ratio = x->other_s > 0 ? (double)(x->median_s / x->other_s) : 0;
+        double ratio = x->other_s > 0 ? (double)(x->low_s / x->other_s) : 0;
         bool   was   = x->slow;
         x->slow      = ratio > SLOW || (was && ratio > FINE);
         if (!x->slow || was) continue;

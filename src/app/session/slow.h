@@ -4,9 +4,10 @@
  *     weft_slow_add(&x, first, n, seconds);         after a step: what ranks said of it
  *     k = weft_slow_next(&x, &rank);                those that have become slow, once each
  *
- * A rank is slow when the median of its last 20 steps is more than 1.25 times the median of
- * those of the other ranks with equal work (within 2 %), and it stays so until it is less than 1.1
- * times.  A rank whose work nobody shares is not judged. */
+ * A rank is compared by the second fastest of its last 20 steps, in CPU time: what it takes when
+ * nothing else wants its core.  It is slow when that is more than 1.25 times the median of the
+ * other ranks with equal work (within 2 %), and stays so until it is less than 1.1 times.  A rank
+ * whose work nobody shares is not judged. */
 #ifndef WEFT_SESSION_SLOW_H
 #define WEFT_SESSION_SLOW_H
 
@@ -23,8 +24,7 @@ typedef struct weft_slow_rank {
     float  busy_s[WEFT_SLOW_STEPS]; /* of the last steps, a ring */
     int    n;                       /* so far */
     bool   slow;
-    float  median_s,
-        other_s; /* when it was last judged: its own, and that of the others */
+    float  low_s, other_s; /* when it was last judged: its own, and that of the others */
 } weft_slow_rank;
 
 typedef struct weft_slow {

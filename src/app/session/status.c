@@ -90,15 +90,16 @@ void weft_session__name_slow(weft_session *s)
     int rank;
     while (weft_session__writes(s) && weft_slow_next(&s->times.slow, &rank)) {
         const weft_slow_rank *x = &s->times.slow.rank[rank];
-        weft_say_warn(&s->say,
-                      "rank %d is slow: busy %.3g ms of a step, ranks with the same work "
-                      "%.3g ms",
-                      rank, 1e3 * (double)x->median_s, 1e3 * (double)x->other_s);
+        weft_say_warn(
+            &s->say,
+            "rank %d is slow: busy at least %.3g ms of a step, ranks with the same work "
+            "%.3g ms",
+            rank, 1e3 * (double)x->low_s, 1e3 * (double)x->other_s);
         weft_session__report(
             s, "slow", "continue",
-            "rank %d is busy %.3g ms of a step, ranks with the same work "
+            "rank %d is busy at least %.3g ms of a step, ranks with the same work "
             "%.3g ms",
-            rank, 1e3 * (double)x->median_s, 1e3 * (double)x->other_s);
+            rank, 1e3 * (double)x->low_s, 1e3 * (double)x->other_s);
     }
 }
 

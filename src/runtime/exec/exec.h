@@ -209,8 +209,8 @@ typedef struct weft_exec_stats {
     /* waits of host threads on edges: between two devices, or from host work to a device that
      * works by itself */
     int64_t host_wakeups;
-    /* in which kernels ran on the stream of the commit point, until it; 0 on devices that work by
-     * themselves */
+    /* CPU seconds of kernels on the thread of the commit point's stream, until it; 0 on devices
+     * that work by themselves */
     double busy_s;
 } weft_exec_stats;
 weft_exec_stats weft_exec_get_stats(const weft_exec *e);

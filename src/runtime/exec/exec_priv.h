@@ -127,7 +127,7 @@ struct weft_exec__stream {
     int64_t            n_timed;
     const weft_firing *firing;   /* the running one */
     int64_t            job_step; /* and its step, counted from the job's start */
-    double             busy_s;   /* in launches */
+    double             busy_s;   /* CPU seconds in launches */
     int                first_call,
         n_call;    /* of a step, for numbers.c: the first, those of this step so far */
     int64_t step;  /* of this executor's, from 0: the next firing is of it, */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/flight.h"
@@ -226,6 +227,16 @@ weft_status weft_exec__find_times(weft_exec__stream *s)
     return WEFT_OK;
 }
 
+/* What this thread has used of a core: time in which it waits for one says nothing about the
+ * rank. */
+static double read_busy(const weft_exec *e)
+{
+    struct timespec t;
+    if (e->o.price) return 0;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static weft_status fire_instr(weft_exec__stream *s, const weft_exec__variant *v, int n,
                               int n_code, const weft_code *c)
 {
@@ -233,9 +244,13 @@ static weft_status fire_instr(weft_exec__stream *s, const weft_exec__variant *v,
     if (is_held(s, actor) && weft_instr_writes_state(s->e->p, v->instr[n].i))
         return WEFT_OK;
     if (c && s->timed.device) return launch_run(s, v, n_code, &c);
+    bool   computes = c && s->device->needs_thread;
+    double begun_s  = computes ? read_busy(s->e) : 0;
     WEFT_TRY(c ? s->device->launch(&s->dev, c)
                : s->device->call(&s->dev, weft_exec__host_work, &v->task[n]));
-    if (c && s->device->needs_thread) s->busy_s += s->dev.done_s - s->dev.start_s;
+    if (computes)
+        s->busy_s +=
+            s->e->o.price ? s->dev.done_s - s->dev.start_s : read_busy(s->e) - begun_s;
     weft_exec__add_slice(s, n, s->dev.start_s, s->dev.done_s);
     return WEFT_OK;
 }
