@@ -54,6 +54,8 @@ static weft_comm_shm_slot *slot_of(const weft_session *s)
 static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
 {
     weft_comm_shm_slot *slot = slot_of(s);
+    if (slot && step > atomic_load(&slot->step)) /* what the agent tells of a lost rank */
+        atomic_store(&slot->step, step);
     if (slot && step >= 0) {
         atomic_store(&slot->arrived, step);
         atomic_store(&slot->passed, step);
