@@ -213,7 +213,7 @@ static void a_killed_update_is_ended(void **state)
         int m = lose_at_pages(&b, b.journal, b.journal_bytes, 7);
         print_message("%s: killed at %d pages of state, %d of the journal\n",
                       list[i].optimizer, n, m);
-        assert_true(n >= 4 && m >= 2);
+        assert_true(n >= 4 && m >= 1); /* a thread may get no chunk, and writes no page */
         close_bench(&b);
     }
 }
