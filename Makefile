@@ -162,7 +162,7 @@ PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o \
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o) $(PLAN_DATA)
 
 # weft-plan: the subcommands that commands_plan.c names.
-PLAN_CLI   = main option commands_plan spec graph lower sim sim_say cluster trace estimate check check_own plan
+PLAN_CLI   = main option commands_plan spec graph lower sim sim_say sim_events cluster trace estimate check check_own plan
 PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/app/cli/%.c)))
 
 plan-only: build/plan/weft-plan
