@@ -40,7 +40,7 @@ weft_status weft_cuda_nccl_open_channel(weft_device_group            *g,
 static weft_status connect_locked(weft_device_group *g)
 {
     const weft_cuda_nccl *l  = weft_cuda_nccl_get();
-    void                 *at = g->stop_copy.address; /* of a channel: nobody's */
+    void                 *at = g->stop_copy.address; /* unused in a channel */
     weft_cuda_handle      on = g->branch.stream;
     size_t                n  = sizeof *g->aborted;
     WEFT_TRY(g->me

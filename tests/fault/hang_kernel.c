@@ -1,4 +1,4 @@
-/* Preloaded: once the file HANG_FILE is there, whoever next calls logf (attention does, in every
+/* Preloaded: once the file HANG_FILE is there, the next caller of logf (attention does, in every
  * step) removes it and never returns.  In rank SLOW_RANK one call in 16 takes 0.2 ms of a core. */
 #include <dlfcn.h>
 #include <stdlib.h>

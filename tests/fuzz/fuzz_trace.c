@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     if (weft_goodput_parse("fuzz", (const char *)p, n, &t) != WEFT_OK) return 0;
     /* long traces are many steps */
     if (t.event[t.n - 1].at_s < 1e9 && weft_goodput_run(&t, &s, &r) == WEFT_OK &&
-        (r.worth_s < -1 || r.worth_s > r.wall_s * (1 + 1e-9) + 1))
+        (r.effective_s < -1 || r.effective_s > r.wall_s * (1 + 1e-9) + 1))
         __builtin_trap();
     weft_goodput_trace_fini(&t);
     return 0;

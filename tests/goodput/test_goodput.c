@@ -31,7 +31,7 @@ static weft_goodput_result run(const char *text, const weft_goodput_spec *s)
     assert_ok(weft_goodput_run(&t, s, &r));
     weft_goodput_trace_fini(&t);
     double parts =
-        r.worth_s + r.idle_s + r.pause_s + r.torn_s + r.repeated_s + r.waiting_s;
+        r.effective_s + r.idle_s + r.pause_s + r.torn_s + r.repeated_s + r.waiting_s;
     assert_true(parts <= r.wall_s + 1e-6 && parts >= r.wall_s - 10); /* the last step */
     return r;
 }
@@ -50,7 +50,7 @@ static void a_lost_host_costs_detection_and_pause(void **state)
     /* steps of 2 s until 101; then 4 s of pause, steps of 2.5 s until 200 */
     weft_goodput_result r = run(FIVE "101000,remove,c\n200000,remove,a\n", &s);
     near(r.wall_s, 200);
-    near(r.worth_s, 100 + 38 * 2.5);
+    near(r.effective_s, 100 + 38 * 2.5);
     assert_int_equal(r.n_committed, 50 + 38);
     near(r.pause_s, 4);
     assert_int_equal(r.n_restart, 0);
@@ -68,7 +68,7 @@ static void neighbours_lost_together_go_back_to_the_checkpoint(void **state)
     assert_int_equal(r.n_restart, 1);
     near(r.repeated_s, 20);
     near(r.pause_s, 23);
-    near(r.worth_s, 100 + 29 * (10.0 / 3)); /* 97 s of steps of 3.33 s */
+    near(r.effective_s, 100 + 29 * (10.0 / 3)); /* 97 s of steps of 3.33 s */
     r = run(FIVE "120000,remove,b\n120000,remove,d\n240000,add,x\n", &s);
     assert_int_equal(r.n_restart, 0); /* they hold nothing in common */
     s.copies = 3;
@@ -103,7 +103,7 @@ static void joiners_prepare_while_others_train(void **state)
     assert_int_equal(r.n_view, 2); /* both at once, and the loss */
     near(r.pause_s, 1);
     assert_true(r.idle_s > 0 && r.idle_s < 5);
-    assert_true(r.worth_s / r.wall_s > 0.97);
+    assert_true(r.effective_s / r.wall_s > 0.97);
 }
 
 static void too_few_hosts_wait(void **state)

@@ -48,7 +48,7 @@ static int pass(scene *x, double seconds)
     return n;
 }
 
-static void nobody_is_accused_without_cause(void **state)
+static void no_rank_fails_without_cause(void **state)
 {
     scene x;
     (void)state;
@@ -87,7 +87,7 @@ static void silence_while_others_go_on(void **state)
     assert_int_equal(pass(&x, 0.8), 0);
     assert_int_equal(pass(&x, 0.5), 1);
     x.mute[0] = x.mute[1] =
-        true; /* nobody makes progress: the machine may be the cause */
+        true; /* no rank makes progress: the machine may be the cause */
     weft_detect_forgive(x.d);
     assert_int_equal(pass(&x, 5), 0);
     weft_detect_destroy(x.d);
@@ -113,7 +113,7 @@ static void load_and_waiting_for_a_core_excuse(void **state)
     weft_detect_destroy(x.d);
 }
 
-static void a_stalled_observer_accuses_nobody(void **state)
+static void a_stalled_observer_marks_no_rank(void **state)
 {
     scene x;
     (void)state;
@@ -215,10 +215,10 @@ static void an_instruction_that_hangs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_is_accused_without_cause),
+        cmocka_unit_test(no_rank_fails_without_cause),
         cmocka_unit_test(silence_while_others_go_on),
         cmocka_unit_test(load_and_waiting_for_a_core_excuse),
-        cmocka_unit_test(a_stalled_observer_accuses_nobody),
+        cmocka_unit_test(a_stalled_observer_marks_no_rank),
         cmocka_unit_test(a_rank_stopped_alone),
         cmocka_unit_test(all_stopped_is_no_failure),
         cmocka_unit_test(an_instruction_that_hangs),

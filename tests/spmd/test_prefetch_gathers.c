@@ -1,7 +1,5 @@
 /* spmd/prefetch_gathers.c: steps are fused with matmuls whether or not parameters are gathered. */
 #include "partition/partition.h"
-#include "shard/shard.h"
-#include "strategy/strategy.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -10,23 +8,8 @@ static weft_program *make_program(const test_job *j, const char *words, int64_t 
 {
     weft_partition_options po = {
         .n_micro = j->o.n_micro, .n_lane = 2, .shard_bucket_bytes = bucket};
-    weft_sharding *s = NULL;
-    weft_arena    *a;
-    weft_program  *p;
-    assert_ok(weft_arena_create(&a));
-    if (words) {
-        weft_strategy      h;
-        weft_shard_options o;
-        assert_ok(weft_strategy_parse(words, &h));
-        assert_ok(weft_shard_expand(&h, j->training.graph, NULL, 0, a, &o));
-        o.n_mesh = 1;
-        o.lanes  = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
-        assert_ok(weft_shard_propagate(j->training.graph, &o, &s));
-    }
-    assert_ok(weft_partition_program(j->training.graph, s, &po, &p));
+    weft_program *p = test_job_compile(j, words, true, &po);
     assert_ok(weft_program_verify(p));
-    weft_sharding_destroy(s);
-    weft_arena_destroy(a);
     return p;
 }
 

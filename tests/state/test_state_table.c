@@ -1,4 +1,4 @@
-/* A state's table next to its memory: whoever reads it has the same state; a table that is damaged
+/* A state's table next to its memory: its reader has the same state; a table that is damaged
  * anywhere is refused; states of processes that are gone are moved by copies, each byte once. */
 #include "state/cases.h"
 #include "state/table.h"

@@ -323,7 +323,7 @@ static void check_rdzv(findings *f, const doctor_options *o)
              o->rdzv);
     else if (!(why = try_connect(a)) || why == ECONNREFUSED)
         note(f, "ok", "--rdzv %s: another host, which answers%s", o->rdzv,
-             why ? "; nobody listens there yet: node 0 has to be started" : "");
+             why ? "; no process listens there yet: start node 0" : "");
     else
         note(f, "problem",
              "--rdzv %s: %s; is it node 0's address, and does a firewall let the port "

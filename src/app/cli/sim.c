@@ -33,11 +33,10 @@ const weft_cli_command weft_cli_sim = {
         "--dtype GPUs that have bf16 are simulated in it, all other devices in fp32.\n"
         "Exits with 1 where a rank does not fit its device.\n"
         "With --events a job goes through a trace of hosts that come and go instead, "
-        "planned "
-        "for\n"
-        "each number of them: how much of the time is worth committed steps, and what "
-        "takes the\n"
-        "rest.",
+        "with\n"
+        "a plan for each number of them: its goodput (committed steps over wall time), "
+        "and\n"
+        "what takes the rest.",
     .example = "weft sim gpt2 dp=2 tp=2 pp=2 zero=1 --batch 8 --seq 64 --cluster \"2 "
                "x (4 x a100-80g)\" -o timeline.json",
     .run     = run,

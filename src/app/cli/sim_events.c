@@ -26,7 +26,7 @@ void weft_cli_events_options(weft_cli_sim_events *e, weft_cli_option *row)
 {
     const weft_cli_option list[WEFT_CLI_N_EVENTS] = {
         {"events", 0, WEFT_CLI_TEXT, &e->file, "FILE",
-         "a trace of hosts (ms,add|remove,host): how much of the time steps get"},
+         "a trace of hosts (ms,add|remove,host): the goodput of the job"},
         {"incidents", 0, WEFT_CLI_TEXT, &e->incidents, "FILE",
          "incidents.jsonl of a run: its median pause instead of --pause"},
         {"failure-timeout", 0, WEFT_CLI_REAL, &e->failure_timeout_s, "S",
@@ -148,9 +148,9 @@ static void print_text(const weft_goodput_result *r, const weft_goodput_spec *s,
 {
     double wall = r->wall_s;
     weft_text_add(t,
-                  "%.1f %% of the time is worth committed steps: %lld steps in %.2f h, "
-                  "%.4g s each on %d hosts, %.4g on %d\n",
-                  100 * r->worth_s / wall, (long long)r->n_committed, wall / 3600,
+                  "goodput %.1f %%: %lld committed steps in %.2f h, %.4g s each on %d "
+                  "hosts, %.4g on %d\n",
+                  100 * r->effective_s / wall, (long long)r->n_committed, wall / 3600,
                   h->step_s[h->n_host], h->n_host, h->step_s[h->least], h->least);
     weft_text_add(t,
                   "  %d changes of the view, %d hosts lost without notice, %d times back "
@@ -164,7 +164,7 @@ static void print_text(const weft_goodput_result *r, const weft_goodput_spec *s,
         100 * r->waiting_s / wall, 100 * r->idle_s / wall);
     weft_text_add(
         t,
-        "  taken for granted: %d copies of state, %g s until a loss is noticed, "
+        "  assumed: %d copies of state, %g s until a loss is noticed, "
         "%.3g s pause, %g s to join, %g s notice, checkpoints each %g s, %g s to "
         "restart from one\n",
         s->copies, s->detect_s, s->pause_s, s->join_s, s->notice_s, s->checkpoint_s,
@@ -180,7 +180,7 @@ static void print_json(const weft_goodput_result *r, const weft_goodput_spec *s,
         "\"lost_hosts\": %d, \"restarts\": %d, \"pause_s\": %.6g, \"torn_s\": "
         "%.6g, \"repeated_s\": %.6g, \"waiting_s\": %.6g, \"joining_s\": %.6g, "
         "\"step_s\": [",
-        r->worth_s / r->wall_s, r->wall_s, (long long)r->n_committed, r->n_view,
+        r->effective_s / r->wall_s, r->wall_s, (long long)r->n_committed, r->n_view,
         r->n_lost, r->n_restart, r->pause_s, r->torn_s, r->repeated_s, r->waiting_s,
         r->idle_s);
     for (int n = 1; n <= h->n_host; n++)

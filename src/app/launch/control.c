@@ -114,7 +114,7 @@ void weft_launch__control_hear(weft_launch__run *l, const struct pollfd p[2])
     if (p[0].revents && l->client < 0) accept_client(l);
 }
 
-/* ---- whoever asks ---- */
+/* ---- clients ---- */
 
 static weft_status await_reply(int fd, double timeout_s, control_reply *r)
 {

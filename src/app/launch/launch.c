@@ -274,7 +274,7 @@ static void signal_all(weft_launch__run *l, int sig)
         if (l->c[r].pid) kill(l->c[r].pid, sig);
 }
 
-/* A program of another engine has started processes that nobody else knows. */
+/* A program of another engine has started processes that only it knows. */
 static void kill_now(const weft_launch__run *l, pid_t pid)
 {
     if (l->o->program) kill(-pid, SIGKILL);
@@ -305,14 +305,15 @@ void weft_launch__describe_exit(int how, char *why, size_t n)
 
 static void report_exit(const weft_launch__run *l, int r, int pid, int how)
 {
+    weft_launch_exit e = {.rank     = l->first + r,
+                          .code     = l->c[r].code,
+                          .signal   = WIFSIGNALED(how) ? WTERMSIG(how) : 0,
+                          .killed   = l->c[r].killed_s > 0,
+                          .stopping = l->stopped_by != 0,
+                          .pid      = pid};
     if (!l->o->report) return;
-    l->o->report(l->o->arg,
-                 &(weft_launch_exit){.rank     = l->first + r,
-                                     .code     = l->c[r].code,
-                                     .signal   = WIFSIGNALED(how) ? WTERMSIG(how) : 0,
-                                     .killed   = l->c[r].killed_s > 0,
-                                     .stopping = l->stopped_by != 0,
-                                     .pid      = pid});
+    weft_launch__describe_exit(how, e.what, sizeof e.what);
+    l->o->report(l->o->arg, &e);
 }
 
 /* A rank that failed: peers see it in shared memory; what follows is the policy's. */

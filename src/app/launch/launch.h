@@ -52,6 +52,7 @@ typedef struct weft_launch_exit {
     bool killed;   /* by the launcher */
     bool stopping; /* a signal had told the launcher to end all */
     int  pid;
+    char what[64]; /* "exit code 3", "killed by signal 9 (SIGKILL)" */
 } weft_launch_exit;
 
 typedef struct weft_launch_options {

@@ -59,7 +59,7 @@ typedef struct weft_launch__run {
     bool     early;      /* it was SIGUSR1: one of the others may follow */
     bool     late;       /* what ranks have after a signal is over */
     double   kill_at_s;  /* 0: not yet */
-    bool     at_once;    /* a second signal: nobody is spared */
+    bool     at_once;    /* a second signal: all ranks are killed */
     double   looked_s;   /* when ranks were last looked at */
     double   moved_s;    /* of the last progress of one of them */
 } weft_launch__run;
@@ -144,7 +144,7 @@ void weft_launch__control_close(weft_launch__run *l);
 /* Two places of a list of descriptors to wait for, and what is to be done after it. */
 void weft_launch__control_poll(weft_launch__run *l, struct pollfd p[2]);
 void weft_launch__control_hear(weft_launch__run *l, const struct pollfd p[2]);
-/* To whoever has sent the request. */
+/* To the client that sent the request. */
 void weft_launch__control_answer(weft_launch__run *l, bool done, const char *text);
 
 /* ---- watch.c: as those ---- */

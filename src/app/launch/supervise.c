@@ -38,18 +38,14 @@ static void note_exit(void *arg, const weft_launch_exit *e)
                          .noticed   = "waitpid",
                          .wall_s    = weft_clock_wall_s(),
                          .noticed_s = weft_clock_s()};
-    if (e->signal)
-        snprintf(i->what, sizeof i->what, "killed by signal %d (SIG%s)", e->signal,
-                 sigabbrev_np(e->signal));
-    else
-        snprintf(i->what, sizeof i->what, "exit code %d", e->code);
+    snprintf(i->what, sizeof i->what, "%s", e->what);
     snprintf(i->cause, sizeof i->cause, "%s",
              weft_incident_find_cause(e->signal, weft_oom_count("") > s->n_oom));
     gethostname(i->host, sizeof i->host - 1);
     s->unable = e->code == 126 || e->code == 127;
 }
 
-/* A port of this host that nobody uses now. */
+/* A free port of this host. */
 static weft_status find_port(char *at, size_t n)
 {
     struct sockaddr_in a    = {.sin_family = AF_INET};

@@ -13,8 +13,8 @@
  *     progress.
  * (3) hang: one instruction runs longer than max(1 s, 8 x the longest that it took x load), and it
  *     took some time before.
- * A stalled observer accuses nobody: time in which the agent itself did not look, in which a rank
- * was stopped with all others or waited for a core does not count. */
+ * A stalled observer marks no rank as failed: time in which the agent itself did not look, in
+ * which a rank was stopped with all others or waited for a core does not count. */
 #ifndef WEFT_MEMBER_DETECT_H
 #define WEFT_MEMBER_DETECT_H
 

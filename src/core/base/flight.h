@@ -4,7 +4,7 @@
  *     weft_flight_share(ring_in_shared_memory, rank);        the rank
  *     weft_flight_begin_view(epoch, world);                  counts begin anew
  *     k = weft_flight_begin(&(weft_flight_event){..});  ..  weft_flight_end(k);
- *     weft_flight_print(ring, &text);                        whoever keeps it: JSON
+ *     weft_flight_print(ring, &text);                        the owner of the ring: JSON
  *
  * Safe to call from any thread; nothing happens where no ring is shared. */
 #ifndef WEFT_BASE_FLIGHT_H

@@ -36,8 +36,8 @@ static weft_status check_device(const weft_cluster *c, const weft_host_kind *k, 
         if (&c->node[i] != k && c->node[i].device == k->device)
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
-                "cluster %s, node %d: node %s has a device of the same kind, "
-                "which nobody shares: give it another name",
+                "cluster %s, node %d: node %s has the same device kind and is not "
+                "shared: give its device another name",
                 c->name, node, c->node[i].name);
     return WEFT_OK;
 }

@@ -22,8 +22,8 @@ typedef struct simulation {
     bool                      begun;
     double                    now_s, start_s, busy_s; /* busy: until then it pauses */
     double                    under_way_s;            /* of the step that runs */
-    /* steps since the checkpoint: how long they took, and what they are worth */
-    double  unsaved_s, unsaved_worth_s;
+    /* steps since the checkpoint: how long they took, and take undisturbed */
+    double  unsaved_s, unsaved_effective_s;
     int64_t unsaved_steps;
     double  saved_s; /* when that was */
 } simulation;
@@ -41,22 +41,22 @@ static void take_checkpoint(simulation *m)
 {
     if (m->now_s - m->saved_s < m->spec->checkpoint_s) return;
     m->saved_s   = m->now_s;
-    m->unsaved_s = m->unsaved_worth_s = 0;
-    m->unsaved_steps                  = 0;
+    m->unsaved_s = m->unsaved_effective_s = 0;
+    m->unsaved_steps                      = 0;
 }
 
 static void run_steps(simulation *m, double to_s)
 {
     double step_s = step_of(m, m->n_ring), all_s = step_of(m, m->n_there);
-    double worth_s = all_s > 0 && all_s < step_s ? all_s : step_s;
+    double effective_s = all_s > 0 && all_s < step_s ? all_s : step_s;
     while (m->now_s + (step_s - m->under_way_s) <= to_s) {
         m->now_s += step_s - m->under_way_s;
         m->under_way_s = 0;
         m->r.n_committed++;
-        m->r.worth_s += worth_s;
-        m->r.idle_s += step_s - worth_s;
+        m->r.effective_s += effective_s;
+        m->r.idle_s += step_s - effective_s;
         m->unsaved_s += step_s;
-        m->unsaved_worth_s += worth_s;
+        m->unsaved_effective_s += effective_s;
         m->unsaved_steps++;
         take_checkpoint(m);
     }
@@ -101,7 +101,7 @@ static void change_view(simulation *m)
     m->r.n_view++;
 }
 
-/* A change that nobody is hurried by waits for the step under way. */
+/* A planned change waits for the step under way. */
 static void finish_step(simulation *m)
 {
     double step_s = step_of(m, m->n_ring);
@@ -143,11 +143,11 @@ static void go_back(simulation *m)
 {
     m->r.n_restart++;
     m->r.n_committed -= m->unsaved_steps;
-    m->r.worth_s -= m->unsaved_worth_s;
-    m->r.idle_s -= m->unsaved_s - m->unsaved_worth_s;
+    m->r.effective_s -= m->unsaved_effective_s;
+    m->r.idle_s -= m->unsaved_s - m->unsaved_effective_s;
     m->r.repeated_s += m->unsaved_s;
-    m->unsaved_s = m->unsaved_worth_s = 0;
-    m->unsaved_steps                  = 0;
+    m->unsaved_s = m->unsaved_effective_s = 0;
+    m->unsaved_steps                      = 0;
 }
 
 /* Members that are gone, without notice; place[] says which. */

@@ -1,5 +1,5 @@
-/* One job through a trace of hosts that come and go, in virtual time: how much of the time its
- * committed steps are worth.
+/* One job through a trace of hosts that come and go, in virtual time: its
+ * goodput, the share of the time that its committed steps take without disturbance.
  *
  *     weft_goodput_trace t = {0};
  *     WEFT_TRY(weft_goodput_parse("trace.csv", text, n, &t));
@@ -56,15 +56,17 @@ typedef struct weft_goodput_spec {
 } weft_goodput_spec;
 
 typedef struct weft_goodput_result {
-    double  wall_s; /* from the first moment with hosts enough to the last event */
-    double  worth_s; /* committed steps, each as long as it takes the hosts that were there */
+    double wall_s; /* from the first moment with hosts enough to the last event */
+    /* committed steps, each as long as it takes the hosts that were there */
+    double  effective_s;
     int64_t n_committed;
     int     n_view;    /* changes of it */
     int     n_lost;    /* hosts that went without notice */
     int     n_restart; /* times it went back to a checkpoint */
     /* where the rest of wall_s went */
     double pause_s, torn_s, repeated_s, waiting_s;
-    double idle_s; /* hosts that were there and did not take part yet: what they would have added */
+    /* what hosts would have added that were there and did not take part yet */
+    double idle_s;
 } weft_goodput_result;
 
 /* WEFT_ERR_ARG: numbers that cannot be, or a trace without a moment with hosts enough. */

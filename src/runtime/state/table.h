@@ -1,8 +1,8 @@
 /* What a state holds, as bytes: kept next to its tensors in memory that outlives a process, so that
  * another process that has this memory reads what is in it.
  *
- *     weft_state_table_write(s, weft_state_table_bytes(s), memory);     whoever holds the state
- *     WEFT_TRY(weft_state_table_open(memory, bytes, &tensors, &s));     whoever comes after it
+ *     weft_state_table_write(s, weft_state_table_bytes(s), memory);     the holder of the state
+ *     WEFT_TRY(weft_state_table_open(memory, bytes, &tensors, &s));     a later process
  *
  * Bytes of another process are checked before they are used: lengths, a checksum, and every part
  * against the tensors' memory. */
