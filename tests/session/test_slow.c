@@ -57,6 +57,10 @@ static void chance_and_other_work_name_nobody(void **state)
     assert_int_equal(weft_slow_begin(&s, N, alone), WEFT_OK);
     add_steps(&s, 40, jump);
     assert_false(weft_slow_next(&s, &rank));
+    const float tiny[N] = {1e-4f, 1e-4f, 0.5e-4f, 3e-4f}; /* steps too short to compare */
+    assert_int_equal(weft_slow_begin(&s, N, (const double[N]){1, 1, 1, 1}), WEFT_OK);
+    add_steps(&s, 40, tiny);
+    assert_false(weft_slow_next(&s, &rank));
     weft_slow_fini(&s);
 }
 

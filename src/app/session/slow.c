@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double SLOW = 1.25, FINE = 1.1, SAME_WORK = 0.02;
+static const double SLOW = 1.25, FINE = 1.1, SAME_WORK = 0.02, LEAST_S = 1e-3;
 
 weft_status weft_slow_begin(weft_slow *s, int n, const double *work)
 {
@@ -83,7 +83,8 @@ bool weft_slow_next(weft_slow *s, int *rank)
         x->other_s   = find_others(s, r);
         double ratio = x->other_s > 0 ? (double)(x->low_s / x->other_s) : 0;
         bool   was   = x->slow;
-        x->slow      = ratio > SLOW || (was && ratio > FINE);
+        bool   far   = (double)(x->low_s - x->other_s) > LEAST_S;
+        x->slow      = (ratio > SLOW && far) || (was && ratio > FINE);
         if (!x->slow || was) continue;
         *rank = r;
         return true;

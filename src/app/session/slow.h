@@ -6,8 +6,8 @@
  *
  * A rank is compared by the second fastest of its last 20 steps, in CPU time: what it takes when
  * nothing else wants its core.  It is slow when that is more than 1.25 times the median of the
- * other ranks with equal work (within 2 %), and stays so until it is less than 1.1 times.  A rank
- * whose work no other rank shares is not judged. */
+ * other ranks with equal work (within 2 %) and by more than 1 ms, and stays so until it is less
+ * than 1.1 times.  A rank whose work no other rank shares is not judged. */
 #ifndef WEFT_SESSION_SLOW_H
 #define WEFT_SESSION_SLOW_H
 
