@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "member/register.h"
+#include "register/register.h"
 
 enum {
-    MAX_LOSS   = 8,                       /* that are remembered of a slot */
-    MAX_ACTION = WEFT_MEMBER_MAX_SLOT + 4 /* of one event */
+    MAX_SLOT   = 1024,
+    MAX_LOSS   = 8,           /* that are remembered of a slot */
+    MAX_ACTION = MAX_SLOT + 4 /* of one event */
 };
 
 typedef enum slot_state {
@@ -16,6 +17,12 @@ typedef enum slot_state {
     RUNNING,
     WAITING, /* it has left the newest epoch */
 } slot_state;
+
+/* What the register holds: which process has each slot, the how-many-th of that slot, from 1. */
+typedef struct member_view {
+    int      n_slot;
+    uint32_t process[MAX_SLOT];
+} member_view;
 
 typedef struct member_slot {
     slot_state state;
@@ -29,14 +36,15 @@ struct weft_member {
     int n_slot;    /* of the newest view */
     int n_room;    /* that there may be */
     int n_settled; /* of the last view in which all were ready; 0: none yet */
-    weft_member_limits   limits;
-    weft_member_register views;
-    member_slot         *slot;
-    bool                 stopping, over;
-    int64_t              step;       /* the last that is known to be committed */
-    int                  n_view;     /* since a step was committed */
-    int64_t              crash_step; /* of the last process that crashed, and its slot */
-    int                  crash_slot; /* -1: none crashed */
+    weft_member_limits limits;
+    weft_register     *views;
+    uint32_t           epoch; /* of the newest view */
+    member_slot       *slot;
+    bool               stopping, over;
+    int64_t            step;       /* the last that is known to be committed */
+    int                n_view;     /* since a step was committed */
+    int64_t            crash_step; /* of the last process that crashed, and its slot */
+    int                crash_slot; /* -1: none crashed */
     double late_s; /* who has not left by then is killed; 0: nobody is waited for */
     int    n_action, first; /* in the queue */
     weft_member_action *action;
@@ -50,7 +58,7 @@ weft_member_limits weft_member_default_limits(void)
 
 uint32_t weft_member_epoch(const weft_member *m)
 {
-    return m->views.newest.epoch;
+    return m->epoch;
 }
 
 bool weft_member_is_over(const weft_member *m)
@@ -109,8 +117,8 @@ static void end_job(weft_member *m, const char *why)
 /* A process for every slot without one, then the next view. */
 static void decide_view(weft_member *m)
 {
-    weft_member_view v = {.epoch = weft_member_epoch(m) + 1, .n_slot = m->n_slot};
-    char             why[200];
+    member_view v = {.n_slot = m->n_slot};
+    char        why[200];
     if (++m->n_view > m->limits.max_view) {
         snprintf(why, sizeof why,
                  "%d views one after another have committed no step after step %lld",
@@ -129,7 +137,13 @@ static void decide_view(weft_member *m)
         v.process[k] = s->process;
     }
     m->late_s = 0;
-    weft_member_propose(&m->views, &v);
+    weft_register_outcome o;
+    if (weft_register_propose(m->views, m->epoch + 1, &v, sizeof v) != WEFT_OK ||
+        !weft_register_next(m->views, &o)) {
+        end_job(m, weft_error_text());
+        return;
+    }
+    m->epoch = o.epoch;
     add_action(m, WEFT_MEMBER_VIEW);
 }
 
@@ -137,13 +151,13 @@ weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
                                weft_member **out)
 {
     int n_room = limits->max_slot > n_slot ? limits->max_slot : n_slot;
-    if (n_slot < 1 || n_room > WEFT_MEMBER_MAX_SLOT)
+    if (n_slot < 1 || n_room > MAX_SLOT)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d slots: 1 to %d are possible", n_room,
-                         WEFT_MEMBER_MAX_SLOT);
+                         MAX_SLOT);
     weft_member *m = calloc(1, sizeof *m);
     if (m) m->slot = calloc((size_t)n_room, sizeof *m->slot);
     if (m) m->action = calloc(MAX_ACTION, sizeof *m->action);
-    if (!m || !m->slot || !m->action) {
+    if (!m || !m->slot || !m->action || weft_register_open_memory(&m->views) != WEFT_OK) {
         weft_member_destroy(m);
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     }
@@ -159,6 +173,7 @@ weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
 void weft_member_destroy(weft_member *m)
 {
     if (!m) return;
+    weft_register_close(m->views);
     free(m->slot);
     free(m->action);
     free(m);

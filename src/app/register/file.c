@@ -1,0 +1,173 @@
+/* The register in a folder that all hosts see: DIR/views/<epoch>, made by link(2) of a whole file.
+ *
+ * (1) A value is written under a name of its own, synchronized, then linked to the epoch's name: of
+ *     several that do so one succeeds (POSIX, NFS), and no reader sees a part.
+ * (2) A link that failed may have been made: over NFS the answer can be lost, and the repeated
+ *     request finds the name taken.  What stands is therefore always read from the epoch's name.
+ * (3) The folder is tried when the register is opened: a second link to one name must fail. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "register/register_priv.h"
+
+enum {
+    MAX_PATH = 1024
+};
+
+typedef struct file_store {
+    char     folder[MAX_PATH - 128]; /* DIR/views */
+    uint32_t random[2];
+    uint32_t n_temp;
+    bool     tried;
+} file_store;
+
+static void name_epoch(const file_store *f, uint32_t epoch, char path[MAX_PATH])
+{
+    snprintf(path, MAX_PATH, "%s/%010u", f->folder, epoch);
+}
+
+static void name_temp(file_store *f, const char *what, char path[MAX_PATH])
+{
+    snprintf(path, MAX_PATH, "%s/.%s-%08x%08x-%u", f->folder, what, f->random[0],
+             f->random[1], f->n_temp++);
+}
+
+/* A whole, synchronized file of a new name. */
+static weft_status write_temp(file_store *f, const void *bytes, size_t n,
+                              char path[MAX_PATH])
+{
+    int         fd;
+    weft_status st = WEFT_OK;
+    name_temp(f, "new", path);
+    WEFT_TRY(weft_io_open_write(path, true, &fd));
+    WEFT_GO(weft_io_write(fd, path, bytes, n));
+    WEFT_GO(weft_io_sync(fd, path));
+    st = weft_io_close(fd, path);
+    if (st != WEFT_OK) unlink(path);
+    return st;
+out:
+    close(fd);
+    unlink(path);
+    return st;
+}
+
+static weft_status read_epoch(const file_store *f, uint32_t epoch, register_value *value)
+{
+    char   path[MAX_PATH], *text;
+    size_t n;
+    name_epoch(f, epoch, path);
+    *value = (register_value){.epoch = epoch};
+    if (access(path, F_OK) < 0 && errno == ENOENT) return WEFT_OK;
+    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    if (n > WEFT_REGISTER_MOST) {
+        free(text);
+        return WEFT_FAIL(WEFT_ERR_IO, "%s: %zu bytes are no view", path, n);
+    }
+    *value = (register_value){
+        .stands = true, .epoch = epoch, .bytes = (uint8_t *)text, .n = n};
+    return WEFT_OK;
+}
+
+/* The epoch of a file's name, or -1. */
+static int64_t epoch_of(const char *name)
+{
+    int64_t epoch = 0;
+    if (strlen(name) != 10) return -1;
+    for (int k = 0; k < 10; k++) {
+        if (name[k] < '0' || name[k] > '9') return -1;
+        epoch = epoch * 10 + (name[k] - '0');
+    }
+    return epoch < WEFT_REGISTER_NEWEST ? epoch : -1;
+}
+
+static weft_status read_newest(const file_store *f, register_value *value)
+{
+    int64_t newest = 0;
+    DIR    *d      = opendir(f->folder);
+    if (!d) return WEFT_FAIL(WEFT_ERR_IO, "%s: %s", f->folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(d));)
+        if (epoch_of(e->d_name) > newest) newest = epoch_of(e->d_name);
+    closedir(d);
+    *value = (register_value){0};
+    return newest ? read_epoch(f, (uint32_t)newest, value) : WEFT_OK;
+}
+
+/* A folder in which a name can be linked twice, or not at all, is no register. */
+static weft_status try_folder(file_store *f)
+{
+    char        first[MAX_PATH], second[MAX_PATH], name[MAX_PATH];
+    struct stat s;
+    weft_status st = WEFT_OK;
+    WEFT_TRY(weft_io_mkdirs(f->folder));
+    WEFT_TRY(write_temp(f, "1", 1, first));
+    if (write_temp(f, "2", 1, second) != WEFT_OK) {
+        unlink(first);
+        return WEFT_ERR_IO;
+    }
+    name_temp(f, "probe", name);
+    if (link(first, name) < 0)
+        st = WEFT_FAIL(WEFT_ERR_IO,
+                       "%s: no file can be linked there (%s): give a folder of a file "
+                       "system with hard links, or etcd://",
+                       f->folder, strerror(errno));
+    else if (link(second, name) == 0 || errno != EEXIST || stat(first, &s) < 0 ||
+             s.st_nlink != 2)
+        st = WEFT_FAIL(
+            WEFT_ERR_IO,
+            "%s: link(2) is not exclusive there, so two views of one epoch could "
+            "stand: give another folder, or etcd://",
+            f->folder);
+    unlink(name);
+    unlink(second);
+    unlink(first);
+    return st;
+}
+
+static weft_status ask_file(void *store, uint32_t epoch, const void *bytes, int64_t n,
+                            register_value *value)
+{
+    file_store *f = store;
+    char        temp[MAX_PATH], path[MAX_PATH];
+    if (!f->tried) WEFT_TRY(try_folder(f));
+    f->tried = true;
+    if (epoch == WEFT_REGISTER_NEWEST) return read_newest(f, value);
+    WEFT_TRY(read_epoch(f, epoch, value));
+    if (value->stands || n < 0) return WEFT_OK;
+    name_epoch(f, epoch, path);
+    WEFT_TRY(write_temp(f, bytes, (size_t)n, temp));
+    int error = link(temp, path) < 0 ? errno : 0;
+    unlink(temp);
+    WEFT_TRY(read_epoch(f, epoch, value));
+    if (!value->stands)
+        return WEFT_FAIL(WEFT_ERR_IO, "%s: %s", path, strerror(error ? error : ENOENT));
+    return weft_io_sync_dir(f->folder);
+}
+
+weft_status weft_register__open_file(const char *folder, const weft_register_options *o,
+                                     weft_register **out)
+{
+    static const register_store ops = {.ask = ask_file, .destroy = free};
+    file_store                 *f   = calloc(1, sizeof *f);
+    char                        where[300];
+    if (!f) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    if (!*folder || snprintf(f->folder, sizeof f->folder, "%s/views", folder) >=
+                        (int)sizeof f->folder) {
+        free(f);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "register 'file:%.80s': a folder is needed, of at most %zu "
+                         "characters",
+                         folder, sizeof f->folder - 10);
+    }
+    snprintf(where, sizeof where, "file:%s", folder);
+    if (getrandom(f->random, sizeof f->random, 0) != (ssize_t)sizeof f->random)
+        f->random[0] = (uint32_t)getpid();
+    return weft_register__open_store(&ops, f, where, o, out);
+}

@@ -1,0 +1,286 @@
+/* One conformance test over all registers: one value for each epoch, the first that is proposed.
+ * What only one of them has (a folder that is no register, another job) follows. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "register/register.h"
+
+static char folder[] = "/tmp/weft-register-XXXXXX";
+
+/* A register that two proposers share.  Those in memory are one object. */
+typedef struct shared_register {
+    const char    *name;
+    weft_register *first, *second;
+} shared_register;
+
+static weft_register_outcome await(weft_register *r)
+{
+    weft_register_outcome o;
+    struct pollfd         p = {.fd = weft_register_fd(r), .events = POLLIN};
+    for (int k = 0; !weft_register_next(r, &o); k++) {
+        if (k > 1000) fail_msg("no outcome");
+        if (poll(&p, 1, 20) < 0) assert_int_equal(errno, EINTR);
+    }
+    return o;
+}
+
+static weft_register_outcome propose(weft_register *r, uint32_t epoch, const char *value)
+{
+    assert_int_equal(weft_register_propose(r, epoch, value, strlen(value)), WEFT_OK);
+    return await(r);
+}
+
+static void expect_standing(weft_register_outcome o, uint32_t epoch, const char *value)
+{
+    if (o.result != WEFT_REGISTER_STANDS) fail_msg("result %d: %s", o.result, o.why);
+    assert_int_equal(o.epoch, epoch);
+    assert_int_equal(o.n, strlen(value));
+    assert_memory_equal(o.bytes, value, o.n);
+}
+
+static weft_register_outcome read_epoch(weft_register *r, uint32_t epoch)
+{
+    assert_int_equal(weft_register_read(r, epoch), WEFT_OK);
+    return await(r);
+}
+
+/* ---- conformance ---- */
+
+static void check_first_stands(const shared_register *s)
+{
+    assert_int_equal(read_epoch(s->first, WEFT_REGISTER_NEWEST).result,
+                     WEFT_REGISTER_EMPTY);
+    assert_int_equal(read_epoch(s->second, 1).result, WEFT_REGISTER_EMPTY);
+    expect_standing(propose(s->first, 1, "a"), 1, "a");
+    expect_standing(propose(s->second, 1, "b"), 1, "a");
+    expect_standing(propose(s->second, 1, ""), 1, "a");
+    expect_standing(propose(s->first, 1, "a"), 1, "a");
+    expect_standing(read_epoch(s->second, 1), 1, "a");
+    expect_standing(propose(s->second, 2, ""), 2, ""); /* nothing is a value, too */
+    expect_standing(propose(s->first, 2, "c"), 2, "");
+    expect_standing(read_epoch(s->first, WEFT_REGISTER_NEWEST), 2, "");
+}
+
+/* Both at once, without waiting for each other: they hear of one value. */
+static void check_both_at_once(const shared_register *s)
+{
+    for (uint32_t epoch = 3; epoch < 23; epoch++) {
+        assert_int_equal(weft_register_propose(s->first, epoch, "one", 3), WEFT_OK);
+        assert_int_equal(weft_register_propose(s->second, epoch, "two", 3), WEFT_OK);
+        weft_register_outcome a = await(s->first), b = await(s->second);
+        assert_int_equal(a.result, WEFT_REGISTER_STANDS);
+        assert_int_equal(b.result, WEFT_REGISTER_STANDS);
+        assert_int_equal(a.n, 3);
+        assert_memory_equal(a.bytes, b.bytes, 3);
+        assert_true(!memcmp(a.bytes, "one", 3) || !memcmp(a.bytes, "two", 3));
+    }
+}
+
+static void check_limits(const shared_register *s)
+{
+    static uint8_t large[WEFT_REGISTER_MOST + 1];
+    memset(large, 7, sizeof large);
+    large[WEFT_REGISTER_MOST - 1] = 9;
+    assert_int_equal(weft_register_propose(s->first, 0, "a", 1), WEFT_ERR_ARG);
+    assert_int_equal(weft_register_propose(s->first, WEFT_REGISTER_NEWEST, "a", 1),
+                     WEFT_ERR_ARG);
+    assert_int_equal(weft_register_propose(s->first, 23, large, sizeof large),
+                     WEFT_ERR_ARG);
+    assert_int_equal(weft_register_propose(s->first, 23, large, WEFT_REGISTER_MOST),
+                     WEFT_OK);
+    weft_register_outcome o = await(s->first);
+    assert_int_equal(o.n, WEFT_REGISTER_MOST);
+    assert_memory_equal(o.bytes, large, WEFT_REGISTER_MOST);
+    o = read_epoch(s->second, 23);
+    assert_int_equal(o.n, WEFT_REGISTER_MOST);
+    assert_memory_equal(o.bytes, large, WEFT_REGISTER_MOST);
+}
+
+/* Several calls under way: outcomes in their order, and a bound. */
+static void check_order(const shared_register *s)
+{
+    weft_register_outcome o;
+    char                  value[8];
+    for (uint32_t k = 0; k < WEFT_REGISTER_QUEUE; k++) {
+        snprintf(value, sizeof value, "%u", k);
+        assert_int_equal(
+            weft_register_propose(s->first, 24 + k / 4, value, strlen(value)), WEFT_OK);
+    }
+    assert_int_equal(weft_register_propose(s->first, 40, "x", 1), WEFT_ERR_ARG);
+    assert_int_equal(weft_register_read(s->first, 40), WEFT_ERR_ARG);
+    for (uint32_t k = 0; k < WEFT_REGISTER_QUEUE; k++) {
+        snprintf(value, sizeof value, "%u", k / 4 * 4);
+        expect_standing(await(s->first), 24 + k / 4, value);
+    }
+    assert_false(weft_register_next(s->first, &o));
+    assert_int_equal(read_epoch(s->second, 40).result, WEFT_REGISTER_EMPTY);
+}
+
+static void check_register(const shared_register *s)
+{
+    check_first_stands(s);
+    check_both_at_once(s);
+    check_limits(s);
+    check_order(s);
+}
+
+static void memory_conforms(void **state)
+{
+    (void)state;
+    shared_register s = {.name = "memory"};
+    assert_int_equal(weft_register_open_memory(&s.first), WEFT_OK);
+    s.second = s.first;
+    check_register(&s);
+    /* who asks for an epoch that is long past has been overtaken */
+    expect_standing(propose(s.first, 99, "new"), 99, "new");
+    expect_standing(propose(s.first, 1, "old"), 99, "new");
+    weft_register_close(s.first);
+}
+
+static weft_register *open_at(const char *where, const char *job)
+{
+    weft_register *r;
+    if (weft_register_open(where, &(weft_register_options){.job = job}, &r) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    return r;
+}
+
+static void expect_refused(const char *where, const char *job, const char *why)
+{
+    weft_register *r = NULL;
+    assert_int_equal(weft_register_open(where, &(weft_register_options){.job = job}, &r),
+                     WEFT_ERR_ARG);
+    assert_null(r);
+    assert_null(strchr(weft_error_text(), '\n'));
+    if (!strstr(weft_error_text(), why))
+        fail_msg("%s\nexpected: %s", weft_error_text(), why);
+}
+
+static const char *name_in(const char *name)
+{
+    static char where[200];
+    snprintf(where, sizeof where, "file:%s/%s", folder, name);
+    return where;
+}
+
+static void files_conform(void **state)
+{
+    (void)state;
+    shared_register s = {.name   = "file",
+                         .first  = open_at(name_in("a"), "run"),
+                         .second = open_at(name_in("a"), "run")};
+    check_register(&s);
+    weft_register_close(s.first);
+    weft_register_close(s.second);
+    s.first = open_at(name_in("a"), "run"); /* it outlives its users */
+    expect_standing(read_epoch(s.first, WEFT_REGISTER_NEWEST), 27, "12");
+    expect_standing(propose(s.first, 1, "z"), 1, "a");
+    weft_register_close(s.first);
+}
+
+/* Processes that all propose for each epoch, and are killed at times. */
+static void files_between_processes(void **state)
+{
+    (void)state;
+    enum {
+        N_PROCESS = 4,
+        N_EPOCH   = 30
+    };
+    pid_t          pid[N_PROCESS];
+    const char    *where = name_in("b");
+    weft_register *r     = open_at(where, "run");
+    for (int k = 0; k < N_PROCESS; k++) {
+        pid[k] = fork();
+        assert_true(pid[k] >= 0);
+        if (pid[k]) continue;
+        weft_register *own = open_at(where, "run");
+        for (uint32_t epoch = 1; epoch <= N_EPOCH; epoch++) {
+            char value[16];
+            snprintf(value, sizeof value, "%d of %u", k, epoch);
+            if (propose(own, epoch, value).result != WEFT_REGISTER_STANDS) _exit(1);
+        }
+        _exit(0);
+    }
+    usleep(5000);
+    kill(pid[0], SIGKILL);
+    for (int k = 0; k < N_PROCESS; k++) {
+        int status;
+        assert_int_equal(waitpid(pid[k], &status, 0), pid[k]);
+        if (k) assert_int_equal(status, 0);
+    }
+    for (uint32_t epoch = 1; epoch <= N_EPOCH; epoch++) {
+        weft_register_outcome o = read_epoch(r, epoch);
+        unsigned              by, of;
+        char                  value[16] = {0};
+        assert_int_equal(o.result, WEFT_REGISTER_STANDS);
+        memcpy(value, o.bytes, o.n < 15 ? o.n : 15);
+        assert_int_equal(sscanf(value, "%u of %u", &by, &of), 2);
+        assert_int_equal(of, epoch);
+    }
+    weft_register_close(r);
+}
+
+static void bad_registers(void **state)
+{
+    (void)state;
+    char where[200], blocked[100];
+    weft_register_close(open_at(name_in("c"), "run"));
+    expect_refused(
+        name_in("c"), "other",
+        "holds the views of job 'run', this is job 'other': give another --rdzv");
+    expect_refused("file:", "run", "a folder is needed");
+    expect_refused("redis://x", "run", "known");
+    expect_refused(name_in("c"), "", "name of a job");
+    snprintf(blocked, sizeof blocked, "%s/d", folder);
+    FILE *f = fopen(blocked, "w");
+    assert_non_null(f);
+    fclose(f);
+    snprintf(where, sizeof where, "file:%s", blocked);
+    expect_refused(where, "run", blocked);
+}
+
+/* A call that fails leaves nothing, says why, and the next one does. */
+static void failing_calls(void **state)
+{
+    (void)state;
+    weft_register *r        = open_at(name_in("e"), "run");
+    int            n_failed = 0;
+    for (uint32_t epoch = 1; epoch < 8; epoch++) {
+        weft_io_fail_at(epoch, EIO, false);
+        weft_register_outcome o = propose(r, epoch, "v");
+        weft_io_fail_at(0, 0, false);
+        if (o.result == WEFT_REGISTER_UNKNOWN) {
+            assert_non_null(strstr(o.why, "Input/output error"));
+            n_failed++;
+        }
+        o = propose(r, epoch, "w"); /* "v" may stand although its outcome is not known */
+        assert_int_equal(o.result, WEFT_REGISTER_STANDS);
+        assert_true(o.n == 1 && (*o.bytes == 'v' || *o.bytes == 'w'));
+    }
+    assert_true(n_failed >= 4);
+    weft_register_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_conforms),         cmocka_unit_test(files_conform),
+        cmocka_unit_test(files_between_processes), cmocka_unit_test(bad_registers),
+        cmocka_unit_test(failing_calls),
+    };
+    if (!mkdtemp(folder)) return 1;
+    int failed = cmocka_run_group_tests_name("register", tests, NULL, NULL);
+    return weft_io_remove_tree(folder) == WEFT_OK ? failed : 1;
+}
