@@ -102,6 +102,7 @@ fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault-views.txt views
 	@tools/fault.sh $(BUILD) bench/results/fault-scale.txt scale
 	@tools/fault.sh $(BUILD) bench/results/fault-detect.txt detect
+	@tools/fault.sh $(BUILD) bench/results/fault-failpoints.txt failpoints
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build

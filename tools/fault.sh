@@ -1,11 +1,12 @@
 #!/bin/sh
-# fault.sh BUILD RESULTS files|ranks|views|scale|detect|gpu: a long campaign of tests/eco and tests/fault; what came of it goes to RESULTS.
+# fault.sh BUILD RESULTS files|ranks|views|scale|detect|failpoints|gpu: a long campaign of tests/eco and tests/fault; what came of it goes to RESULTS.
 #   files   every call that changes a file is killed before and failed at, kills fall at random moments, disks of
 #           many sizes run full; on the disk that TMPDIR lies on, not in memory
 #   ranks   one of four ranks is killed at random moments, or stopped: in loops of collectives, in a training job
 #   views   ranks of jobs with recover: on are killed at random moments, and replaced; one job has 2,000 views
 #   scale   jobs get more and fewer ranks at random moments, some are killed on the way
 #   detect  ranks of such jobs are stopped and continued at random moments, with every --on-stop
+#   failpoints  every failpoint of the sources, with a kill and with a delay
 #   gpu     each call of the driver, cublasLt and cuDNN fails in a small job, once and from then on (tests/cuda/stub)
 set -eu
 build=$1
@@ -46,6 +47,13 @@ detect)
     unit="test_detect"
     export WEFT_DETECT_SECONDS="${WEFT_DETECT_SECONDS:-300}" WEFT_DETECT_SEED="$WEFT_FAULT_SEED"
     what="random stops for $WEFT_DETECT_SECONDS s (seed $WEFT_FAULT_SEED), $(nproc) processors"
+    ;;
+failpoints)
+    eco="failpoints"
+    unit="test_failpoint"
+    export WEFT_FAILPOINTS=all WEFT_FAILPOINTS_SEED="$WEFT_FAULT_SEED"
+    export WEFT_FAILPOINTS_TABLE="${results%.txt}.csv"
+    what="every failpoint with kill and delay (seed $WEFT_FAULT_SEED), $(nproc) processors"
     ;;
 gpu)
     eco=""

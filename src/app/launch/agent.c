@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "launch/incident.h"
 #include "launch/launch_priv.h"
 #include "launch/oom.h"
@@ -176,6 +177,7 @@ static void begin_scale(weft_launch__run *l)
     i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
     add_incident(a, &i);
     weft_launch__say(l, -1, "info", "%s", what);
+    weft_failpoint("agent.resize");
     weft_member_resize(a->member, a->scale_to);
 }
 
@@ -209,6 +211,7 @@ static void release_slots(weft_launch__run *l)
 {
     for (int r = weft_launch__agent_count(l); r < l->n; r++) {
         if (!l->agent->begun[r]) continue;
+        weft_failpoint("agent.release");
         kill_slot(l, r); /* it has nothing left to do */
         weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
         weft_comm_shm_clear_slab(l->shm, r);
@@ -246,6 +249,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (!current || a->outcome.committed_s > 0) break;
         a->outcome.committed_s = e.now_s;
         a->outcome.step        = m->step;
+        weft_failpoint("agent.committed");
         write_incidents(l, "replace", "");
         write_view(l, m->step);
         end_scale(l);
@@ -312,6 +316,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
                                                           : "waitpid";
     if (!a) return false;
     weft_launch__agent_hear(l, r); /* its last words */
+    weft_failpoint("agent.lost");
     weft_member_cause cause = find_cause(l, r, how);
     int64_t           step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
     if (c->noticed)
@@ -388,6 +393,7 @@ static weft_status send_view(weft_launch__run *l, uint32_t epoch)
     weft_comm_shm_set_epoch(a->epoch, epoch);
     weft_comm_shm_set_ranks(a->epoch, n);
     a->outcome = (weft_incident_outcome){.epoch = epoch, .decided_s = weft_clock_s()};
+    weft_failpoint("agent.view");
     for (int r = 0; r < l->n;
          r++) /* a send that fails: the rank has ended, or is lost soon */
         if (l->c[r].line >= 0)
@@ -413,6 +419,7 @@ weft_status weft_launch__agent_act(weft_launch__run *l)
     weft_member_action x;
     if (l->agent) begin_scale(l);
     while (l->agent && weft_member_next(l->agent->member, &x)) {
+        weft_failpoint("agent.act");
         switch (x.kind) {
         case WEFT_MEMBER_START: WEFT_TRY(start_slot(l, x.slot)); break;
         case WEFT_MEMBER_VIEW: WEFT_TRY(send_view(l, x.epoch)); break;

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/progress.h"
 #include "session/keep_alive.h"
@@ -255,6 +256,7 @@ static weft_status begin_save(weft_session *s, bool *waits)
     saving *v           = NULL;
     char    folder[128] = "";
     bool    all;
+    weft_failpoint("save.begin");
     WEFT_TRY(create_saving(s, &v));
     s->out.saving = v;
     if (!*waits) {
@@ -266,8 +268,10 @@ static weft_status begin_save(weft_session *s, bool *waits)
         fail_saving(v, begin_draft(s, v));
         if (v->draft) find_folder(v->draft, folder, sizeof folder);
     }
+    weft_failpoint("save.drafted");
     WEFT_TRY(weft_session__share(s, folder, sizeof folder));
     if (*folder) fail_saving(v, start_snapshot(s, v, folder, *waits));
+    weft_failpoint("save.started");
     return WEFT_OK;
 }
 
@@ -298,8 +302,10 @@ static weft_status finish_files(saving *v)
     if (v->dropped) WEFT_GO(WEFT_FAIL(WEFT_ERR_PEER, "a rank was lost"));
     WEFT_GO(weft_ckpt_state_print(&v->numbers, &text));
     WEFT_GO(weft_ckpt_set_text(v->draft, v->state_file, text.s, text.n));
+    weft_failpoint("save.commit");
     WEFT_GO(weft_ckpt_commit(v->draft, &s->out.found));
     v->committed = true;
+    weft_failpoint("save.committed");
     if (!v->dropped)
         WEFT_GO(weft_ckpt_prune(s->out.checkpoints, v->step, (int)s->job.checkpoint.keep,
                                 &s->out.found));
@@ -400,6 +406,7 @@ static void log_saved(weft_session *s, const saving *v)
 
 static void end_saving(weft_session *s, saving *v, bool committed, const card *failed)
 {
+    weft_failpoint("save.end");
     if (v->running) pthread_join(v->thread, NULL);
     weft_session__show_findings(s);
     if (committed) s->out.saved_step = v->step;
@@ -430,7 +437,9 @@ static weft_status decide_next(weft_session *s, saving *v, const card *all)
         end_saving(s, v, all[0].committed, failed);
         return WEFT_OK;
     }
+    weft_failpoint("save.written");
     WEFT_TRY(exchange_sums(s, v));
+    weft_failpoint("save.summed");
     start_finishing(v);
     return WEFT_OK;
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <signal.h>
 
+#include "base/failpoint.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
@@ -127,8 +128,11 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
     bool      reads = s->now->runner && s->data;
     if (reads && !s->now->reads) WEFT_TRY(check_programs(s));
     if (reads) count_samples(s, &mine);
+    weft_failpoint("vote.begin");
     if (mine.finite) weft_session__note_arrival(s, value[0], value[1]);
+    weft_failpoint("vote.arrived");
     WEFT_TRY(hold_vote(s, &mine, &all));
+    weft_failpoint("vote.summed");
     bool read = !reads || s->now->reads == WEFT_SESSION__READS_DIFFER ||
                 weft_vote_is_read(&all, (uint64_t)s->job.batch);
     s->trial = (weft_session__trial){.fault = all.n_not_finite ? WEFT_SESSION__NOT_FINITE
@@ -143,8 +147,10 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
         return WEFT_OK;
     }
     weft_session__note_passed(s, step + 1);
+    weft_failpoint("vote.passed");
     weft_session__wait_copied(s);
     weft_session__mark_state(s, -1); /* until its update is done */
+    weft_failpoint("update.begin");
     return WEFT_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/doc.h"
+#include "base/failpoint.h"
 #include "session/session_priv.h"
 
 /* ---- is there anything to evaluate? ---- */
@@ -172,16 +173,19 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
     weft_generation_eval *e      = &s->now->eval;
     double                sum    = 0;
     int64_t               labels = 0;
+    weft_failpoint("eval.begin");
     if (e->mover) WEFT_TRY(weft_mover_run(e->mover));
     for (int64_t b = 0; b < s->eval.n_batch; b++) {
         int64_t first = b * s->job.batch;
         int64_t n;
         WEFT_TRY(weft_data_count_labels(s->eval.data, first, s->job.batch, &n));
         if (!n) continue;
+        weft_failpoint("eval.batch");
         WEFT_TRY(weft_runner_step(e->runner, b));
         sum += weft_runner_get(e->runner, "eval.loss");
         labels += n;
     }
+    weft_failpoint("eval.end");
     *loss        = labels ? sum / (double)labels : 0;
     s->eval.step = s->r.steps;
     return WEFT_OK;

@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "comm/membership.h"
 #include "session/peak.h"
 #include "session/gpu_memory.h"
@@ -43,12 +44,14 @@ static weft_status connect_ranks(weft_session *s)
     double timeout_s = s->o->timeout_s > 0 ? s->o->timeout_s : TIMEOUT_S;
     if (source) {
         s->over = true; /* if nothing comes */
+        weft_failpoint("view.await");
         WEFT_TRY(source->await(source->arg, &m, &listener));
         s->released = m.world == 0;
         if (s->released)
             return WEFT_FAIL(WEFT_ERR_PEER, "the others go on without this rank");
         s->over = false;
     }
+    weft_failpoint("view.received");
     g->n_rank      = m.world;
     g->local       = m.local_world;
     weft_status st = WEFT_OK;
@@ -57,6 +60,7 @@ static weft_status connect_ranks(weft_session *s)
         st = weft_comm_create(&m, listener, timeout_s, &g->comm);
     weft_comm_key_wipe(&m.key);
     WEFT_TRY(st);
+    weft_failpoint("view.connected");
     s->r.rank       = m.rank;
     s->say.mute     = !weft_session__writes(s);
     s->say.progress = s->o->progress && !s->say.mute;
@@ -253,6 +257,7 @@ static weft_status open_state(weft_session *s)
     weft_state      *made = NULL;
     bool             fits = g->keeps_state;
     weft_status      st   = WEFT_OK;
+    weft_failpoint("view.adopt");
     WEFT_TRY(weft_session__adopt_kept(s));
     if (g->comm && weft_program_state_slot(g->comm))
         WEFT_TRY(weft_session__open_kept(s, &made));
@@ -365,8 +370,11 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     WEFT_TRY(weft_arena_create(&g->arena));
     WEFT_TRY(connect_ranks(s));
     WEFT_TRY(decide(s));
+    weft_failpoint("view.planned");
     WEFT_TRY(compile(s));
+    weft_failpoint("view.compiled");
     WEFT_TRY(prepare(s));
+    weft_failpoint("view.prepared");
     if (g->continues)
         WEFT_TRY(weft_session__continue(s));
     else if (first)
@@ -378,7 +386,9 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
         weft_session__log_start(s);
     WEFT_TRY(weft_session__open_status(s));
     weft_session__keep_card(s);
+    weft_failpoint("view.ready");
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
+    weft_failpoint("view.told");
     return WEFT_OK;
 }
 

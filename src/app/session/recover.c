@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
@@ -365,6 +366,7 @@ weft_status weft_session__catch_up(weft_session *s)
     words = WEFT_ARENA_ARRAY(g->arena, progress_words, g->comm->world);
     card  = WEFT_ARENA_ARRAY(g->arena, weft_kept_card, g->comm->world);
     WEFT_TRY(weft_arena_status(g->arena));
+    weft_failpoint("view.words");
     WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, words));
     int64_t step = find_committed(words, g->comm->world);
     find_card(s, step, &own);
@@ -372,6 +374,7 @@ weft_status weft_session__catch_up(weft_session *s)
     WEFT_TRY(compare_cards(s, card, step));
     compare_own(s, words);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_CONNECTED);
+    weft_failpoint("view.caught_up");
     return WEFT_OK;
 }
 
@@ -426,7 +429,9 @@ static void resume_updates(weft_session *s, update_words *w)
     weft_generation *g = s->now;
     weft_exec       *e = weft_runner_exec(g->runner);
     weft_session__note_passed(s, g->step);
+    weft_failpoint("resume.begin");
     w->ended = weft_exec_resume(e, g->step - 1) == WEFT_OK;
+    weft_failpoint("resume.ended");
     if (!w->ended) forget_memory(s, s->state);
     if (!w->ended)
         weft_say_warn(&s->say, "step %lld: its updates cannot be ended: %s",
@@ -463,6 +468,7 @@ static weft_status end_gathers(weft_session *s, update_words *mine)
 static weft_status look_at_slots(weft_session *s)
 {
     weft_generation *g = s->now;
+    weft_failpoint("move.look");
     WEFT_TRY(weft_kept_states_open(g->comm, s->device, g->step, &g->from));
     return weft_session__meet(s);
 }
@@ -476,6 +482,7 @@ weft_status weft_session__end_updates(weft_session *s)
                           .can     = weft_exec_can_gather_again(e)};
     if (g->resumes) resume_updates(s, &w);
     WEFT_TRY(end_gathers(s, &w));
+    weft_failpoint("resume.mark");
     if (w.whole)
         mark_memory(s, s->state, g->step);
     else
@@ -533,7 +540,9 @@ static weft_status find_kept(weft_session *s, weft_state *to)
 {
     weft_generation *g = s->now;
     g->restores        = !is_complete(g->from.holders, g->holders);
+    weft_failpoint("move.begin");
     if (!g->restores) WEFT_TRY(move_kept(s, to));
+    weft_failpoint("move.copied");
     weft_kept_states_close(&g->from);
     return WEFT_OK;
 }
@@ -547,10 +556,13 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
         forget_memory(s, to);
     else
         mark_memory(s, to, g->step);
+    weft_failpoint("move.marked");
     if (g->restores) WEFT_TRY(weft_state_zero(to)); /* optimizer states begin so */
     if (!slot_of(s)) return WEFT_OK;
     WEFT_TRY(weft_session__meet(s)); /* all have theirs */
+    weft_failpoint("move.settle");
     weft_program_state_settle(g->comm);
+    weft_failpoint("move.settled");
     return WEFT_OK;
 }
 
@@ -570,8 +582,10 @@ static weft_status restore(weft_session *s)
     int64_t was = s->r.steps, first = s->r.first_step;
     s->r.steps = s->r.first_step = 0;
     s->row                       = (weft_metrics_row){.step = 0};
+    weft_failpoint("restore.begin");
     WEFT_TRY(weft_session__open_newest(s));
     WEFT_TRY(weft_session__fill_state(s));
+    weft_failpoint("restore.filled");
     close_outputs(s);
     s->r.steps      = s->r.first_step;
     s->r.first_step = first < s->r.steps ? first : s->r.steps;
@@ -590,6 +604,7 @@ static weft_status take_over_outputs(weft_session *s)
     s->row_written = false;
     WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, &s->out.found));
     weft_session__show_findings(s);
+    weft_failpoint("view.outputs");
     WEFT_TRY(weft_metrics_open(s->out.folder, done, &s->out.metrics));
     return weft_events_open(s->out.folder, done, &s->out.events);
 }
@@ -639,8 +654,10 @@ static void forget_start(weft_session *s)
 
 weft_status weft_session__leave(weft_session *s)
 {
+    weft_failpoint("resize.leave");
     WEFT_TRY(weft_session__meet(s));
     weft_session__drop_save(s);
+    weft_failpoint("resize.left");
     weft_say_info(&s->say, "after step %lld: another number of ranks",
                   (long long)s->r.steps);
     return weft_session__keep_for_next(s);

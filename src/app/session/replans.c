@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "comm/membership.h"
 #include "comm/shm.h"
@@ -130,6 +131,7 @@ static weft_status find_plan(weft_session *s, weft_text *t)
         WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
     const weft_plan *was = s->kept.plan ? s->kept.plan : left;
     if (!was || weft_plan_world(was) != g->comm->world) {
+        weft_failpoint("resize.plan");
         WEFT_GO(weft_session__replan(s, was, g->comm->world, &p, &seconds));
         was = p;
     }
@@ -178,6 +180,7 @@ static weft_status share_plan(weft_session *s)
     if (g->comm->rank == g->leader) WEFT_GO(find_plan(s, &t));
     WEFT_GO(open_leader_group(s, &group));
     WEFT_GO(broadcast_plan(s, group, &t));
+    weft_failpoint("resize.planned");
     WEFT_GO(weft_session__outcome(s, read_plan(s, &t)));
     WEFT_GO(check_ranks(s));
 out:

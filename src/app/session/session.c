@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "session/session_priv.h"
 
 /* ---- reactions ---- */
@@ -74,6 +75,7 @@ static weft_status hash(weft_session *s)
 static weft_status publish(weft_session *s)
 {
     WEFT_TRY(weft_session__lead(s, weft_session__export));
+    weft_failpoint("end.published");
     if (s->o->trace && s->times.n_step) WEFT_TRY(weft_session__trace(s));
     weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
                   s->out.folder);
@@ -83,10 +85,13 @@ static weft_status publish(weft_session *s)
 static weft_status finish(weft_session *s, const reaction *r)
 {
     if (!r->save) return WEFT_OK;
+    weft_failpoint("end.save");
     sum_up(s);
     WEFT_TRY(weft_session__save(s));
+    weft_failpoint("end.hash");
     WEFT_TRY(weft_session__lead(s, hash));
     WEFT_TRY(weft_session__share(s, &s->r.weights_xxh64, sizeof s->r.weights_xxh64));
+    weft_failpoint("end.publish");
     if (r->publish) return publish(s);
     weft_say_info(
         &s->say,
@@ -128,6 +133,7 @@ static weft_status run_generation(weft_session *s, bool *next)
     if (st == WEFT_OK) st = weft_generation_run(s, &ran);
     st = react(s, st, ran, next);
     weft_generation_close(s, &g);
+    weft_failpoint("view.left");
     if (*next) weft_session__tell_agent(s, WEFT_MEMBERSHIP_LEFT);
     return s->released ? WEFT_OK : st;
 }
@@ -180,6 +186,7 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
     if (st != WEFT_OK && st != WEFT_ERR_PEER)
         weft_session__report(&s, weft_session__find_cause(&s, st), "end", "%s",
                              weft_error_text());
+    weft_failpoint("end.close");
     weft_session__end_status(&s, st);
     weft_status closed = weft_session__close(&s);
     if (st == WEFT_OK) st = closed;

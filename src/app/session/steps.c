@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "session/session_priv.h"
 
 /* One step; N labels count.  N = 0 runs nothing: loss 0, no update.  Ranks agree on it in the
@@ -12,6 +13,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
 {
     int64_t first = (row->step - 1) * s->job.batch;
     double  begin = weft_clock_s();
+    weft_failpoint("step.begin");
     WEFT_TRY(weft_data_count_labels(s->data, first, s->job.batch, &row->labels));
     row->lr      = weft_job_lr(&s->job, row->step);
     row->skipped = row->labels == 0;
@@ -19,6 +21,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
     s->running                 = *row;
     s->running_s               = begin;
     if (!row->skipped) {
+        weft_failpoint("step.labels");
         weft_runner_put(s->now->runner, "lr", row->lr);
         weft_runner_put(s->now->runner, "step", (double)row->step);
         weft_runner_put(s->now->runner, "inv_n", 1 / (double)row->labels);
@@ -56,7 +59,9 @@ static weft_status run_checked(weft_session *s, weft_metrics_row *row)
 static weft_status write_row(weft_session *s, const weft_metrics_row *r)
 {
     if (!weft_session__writes(s) || s->row_written) return WEFT_OK;
+    weft_failpoint("row.begin");
     WEFT_TRY(weft_metrics_add(s->out.metrics, r));
+    weft_failpoint("row.written");
     WEFT_TRY(weft_events_add(s->out.events, r->step, "loss", r->loss));
     WEFT_TRY(weft_events_add(s->out.events, r->step, "grad_norm", r->grad_norm));
     WEFT_TRY(weft_events_add(s->out.events, r->step, "lr", r->lr));
@@ -117,6 +122,7 @@ static weft_status finish_step(weft_session *s)
     if (!s->row_written) say_step(s, row);
     s->row_written = true;
     weft_session__name_slow(s);
+    weft_failpoint("row.noted");
     weft_session__write_status(s, false);
     WEFT_TRY(weft_session__poll_save(s));
     if (due(row->step, s->job.checkpoint.every, s->job.steps))
@@ -132,19 +138,25 @@ static weft_status run_steps(weft_session *s, weft_ending *ending)
     for (int64_t step = s->r.steps + 1; step <= s->job.steps; step++) {
         weft_metrics_row row = {.step = step, .eval_loss = NAN};
         WEFT_TRY(run_checked(s, &row));
+        weft_failpoint("update.end");
         WEFT_TRY(weft_session__read_loads(s, &row));
         /* another process may take over what this one leaves: it is whole, or marked as not */
         if (weft_generation_is_state_shared(s))
             WEFT_TRY(weft_runner_settle(s->now->runner));
+        weft_failpoint("update.settled");
         weft_session__mark_state(s, step);
+        weft_failpoint("update.marked");
         s->r.steps     = step;
         s->r.loss      = row.loss;
         s->r.grad_norm = row.grad_norm;
         s->row         = row;
         s->row_written = false;
         weft_session__keep_card(s);
+        weft_failpoint("update.card");
         weft_session__tell_agent(s, WEFT_MEMBERSHIP_COMMITTED);
+        weft_failpoint("update.told");
         WEFT_TRY(finish_step(s));
+        weft_failpoint("step.finished");
         if (s->ending == WEFT_ENDING_MEMBERSHIP && step == s->job.steps) break;
         *ending = s->ending;
         if (*ending != WEFT_ENDING_DONE) break;

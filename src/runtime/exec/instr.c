@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "base/flight.h"
 #include "base/progress.h"
 #include "exec/exec_priv.h"
@@ -116,6 +117,7 @@ weft_status weft_exec__task(void *arg)
     const weft_exec__instr  *x = arg;
     const weft_exec__stream *s = x->s;
     if (s->e->journal && !weft_exec__takes_part(x)) return WEFT_OK;
+    weft_failpoint("step.task");
     if (!weft_progress_is_shared() || !s->device->needs_thread || !s->firing)
         return weft_exec__blame(x, run(x));
     int    actor   = s->firing->actor;

@@ -20,6 +20,7 @@
  * (4) Whatever else overwrites its operands cannot be repeated: WEFT_ERR_ARG. */
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "exec/exec_priv.h"
 #include "program/own.h"
 
@@ -339,9 +340,12 @@ static void run_chunk(void *arg, int64_t chunk, int thread)
     chunk_job *c = arg;
     if (atomic_load_explicit(&c->j->done[chunk], memory_order_relaxed) == c->tag) return;
     keep_old(c, chunk, &c->j->undo[thread]);
+    weft_failpoint("update.chunk_kept");
     weft_status st = run_part(c, chunk);
+    weft_failpoint("update.chunk_made");
     if (st != WEFT_OK) atomic_store(&c->st, (int)st);
     atomic_store_explicit(&c->j->done[chunk], c->tag, memory_order_release);
+    weft_failpoint("update.chunk_done");
 }
 
 weft_status weft_exec__run_chunks(const weft_exec__instr *x, bool *done)

@@ -1,0 +1,199 @@
+#include "base/failpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    MAX_ENTRY = 8,
+    MAX_NAME  = 48,
+    ANY_RANK  = -2,
+    NO_RANK   = -1,
+    EXIT_CODE = 3
+};
+
+typedef struct entry {
+    char       name[MAX_NAME];
+    int        signal;   /* 0: none */
+    bool       exits;    /* without a word */
+    int        delay_ms; /* 0: none */
+    int        rank;     /* or ANY_RANK, NO_RANK */
+    int        nth;
+    atomic_int n; /* times that this process was there */
+} entry;
+
+atomic_int weft_failpoint_state = WEFT_FAILPOINT_UNREAD;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static entry           list[MAX_ENTRY];
+static int             n_entry;
+static char            once[512]; /* "": entries act in every process */
+
+/* ---- text ---- */
+
+static bool parse_number(const char *s, int least, int *out)
+{
+    char *end;
+    long  x = strtol(s, &end, 10);
+    if (end == s || *end || x < least || x > 1000000) return false;
+    *out = (int)x;
+    return true;
+}
+
+static bool parse_action(const char *word, entry *e)
+{
+    static const struct {
+        const char *name;
+        int         signal;
+    } known[] = {{"kill", SIGKILL},
+                 {"stop", SIGSTOP},
+                 {"segv", SIGSEGV},
+                 {"bus", SIGBUS},
+                 {"abort", SIGABRT}};
+    e->exits  = !strcmp(word, "exit");
+    if (!strncmp(word, "delay=", 6)) return parse_number(word + 6, 1, &e->delay_ms);
+    for (size_t k = 0; k < WEFT_COUNT(known); k++)
+        if (!strcmp(word, known[k].name)) e->signal = known[k].signal;
+    return e->exits || e->signal;
+}
+
+static bool parse_limit(const char *word, entry *e)
+{
+    if (!strcmp(word, "rank=none")) {
+        e->rank = NO_RANK;
+        return true;
+    }
+    if (!strncmp(word, "rank=", 5)) return parse_number(word + 5, 0, &e->rank);
+    return !strncmp(word, "nth=", 4) && parse_number(word + 4, 1, &e->nth);
+}
+
+static bool parse_entry(char *text, entry *e)
+{
+    char *save = NULL, *name = strtok_r(text, ":", &save);
+    char *word = name ? strtok_r(NULL, ":", &save) : NULL;
+    if (!word || strlen(name) >= MAX_NAME) return false;
+    *e = (entry){.rank = ANY_RANK, .nth = 1};
+    memcpy(e->name, name, strlen(name) + 1);
+    if (!parse_action(word, e)) return false;
+    while ((word = strtok_r(NULL, ":", &save)))
+        if (!parse_limit(word, e)) return false;
+    return true;
+}
+
+/* Under lock. */
+static weft_status read_text(const char *text, const char *prefix)
+{
+    char  copy[1024], *save = NULL;
+    char *word;
+    n_entry = 0;
+    once[0] = 0;
+    if (!text || !*text) return WEFT_OK;
+    if (strlen(text) >= sizeof copy || (prefix && strlen(prefix) >= sizeof once))
+        return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_FAILPOINT is too long");
+    memcpy(copy, text, strlen(text) + 1);
+    if (prefix) memcpy(once, prefix, strlen(prefix) + 1);
+    for (word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        char name[MAX_NAME];
+        snprintf(name, sizeof name, "%s", word);
+        if (n_entry == MAX_ENTRY || !parse_entry(word, &list[n_entry])) {
+            n_entry = 0;
+            return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_FAILPOINT: %s: not understood", name);
+        }
+        n_entry++;
+    }
+    return WEFT_OK;
+}
+
+static weft_status arm(const char *text, const char *prefix)
+{
+    weft_status st = read_text(text, prefix);
+    atomic_store_explicit(&weft_failpoint_state,
+                          n_entry ? WEFT_FAILPOINT_ARMED : WEFT_FAILPOINT_OFF,
+                          memory_order_release);
+    return st;
+}
+
+weft_status weft_failpoint_arm(const char *text, const char *prefix)
+{
+    pthread_mutex_lock(&lock);
+    weft_status st = arm(text, prefix);
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static void read_environment(void)
+{
+    pthread_mutex_lock(&lock);
+    if (atomic_load(&weft_failpoint_state) == WEFT_FAILPOINT_UNREAD &&
+        arm(getenv("WEFT_FAILPOINT"), getenv("WEFT_FAILPOINT_ONCE")) != WEFT_OK)
+        fprintf(stderr, "weft: warning: %s\n", weft_error_text());
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- acting ---- */
+
+static void name_file(int k, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%d", once, k);
+}
+
+static bool is_own_rank(const entry *e)
+{
+    const char *rank = getenv("WEFT_RANK");
+    if (e->rank == ANY_RANK) return true;
+    return e->rank == NO_RANK ? !rank : rank && atoi(rank) == e->rank;
+}
+
+/* Have all entries before it acted? */
+static bool is_due(int k)
+{
+    char path[600];
+    if (!once[0] || k == 0) return true;
+    name_file(k - 1, path, sizeof path);
+    return access(path, F_OK) == 0;
+}
+
+/* false: another process was first. */
+static bool claim_entry(int k)
+{
+    char path[600];
+    if (!once[0]) return true;
+    name_file(k, path, sizeof path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+static void sleep_ms(int ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
+}
+
+static void act(const entry *e)
+{
+    if (e->delay_ms) sleep_ms(e->delay_ms);
+    if (e->exits) _exit(EXIT_CODE);
+    if (!e->signal) return;
+    if (e->signal != SIGSTOP) signal(e->signal, SIG_DFL); /* SIGKILL has no other */
+    kill(getpid(), e->signal);
+    while (e->signal != SIGSTOP) sleep_ms(1000); /* it may be sent to another thread */
+}
+
+void weft_failpoint_hit(const char *name)
+{
+    read_environment();
+    for (int k = 0; k < n_entry; k++) {
+        entry *e = &list[k];
+        if (strcmp(e->name, name) != 0 || !is_own_rank(e) || !is_due(k)) continue;
+        if (atomic_fetch_add(&e->n, 1) + 1 != e->nth || !claim_entry(k)) continue;
+        act(e);
+    }
+}

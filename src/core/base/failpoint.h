@@ -1,0 +1,45 @@
+/* Named places in the code at which a test makes this process fail or wait.
+ *
+ *     weft_failpoint("vote.arrived");
+ *
+ *     WEFT_FAILPOINT=vote.arrived:kill:rank=1:nth=3,view.connected:delay=200
+ *     WEFT_FAILPOINT_ONCE=/tmp/hit           the k-th entry acts once in all processes: it makes
+ *                                            the file /tmp/hit.k first
+ *
+ * An entry is name:action[:rank=R][:nth=N].  Actions: kill, stop, segv, bus, abort (that signal to
+ * this process), exit (code 3, without a word), delay=MS.  rank: only where WEFT_RANK is R;
+ * rank=none: only where there is no such variable.  nth: at the N-th time of this process (1).
+ * With WEFT_FAILPOINT_ONCE an entry after the first is looked at once those before it have acted.
+ *
+ * (1) Where the variable is not set, a failpoint is one load and one compare.
+ * (2) Names are written once, in the call: tests/eco/eco_failpoints.py has the table of all. */
+#ifndef WEFT_BASE_FAILPOINT_H
+#define WEFT_BASE_FAILPOINT_H
+
+#include <stdatomic.h>
+
+#include "base/status.h"
+
+enum {
+    WEFT_FAILPOINT_UNREAD, /* the variable was not looked at yet */
+    WEFT_FAILPOINT_OFF,
+    WEFT_FAILPOINT_ARMED
+};
+
+/* Of the inline function alone. */
+extern atomic_int weft_failpoint_state;
+
+void weft_failpoint_hit(const char *name);
+
+/* From any thread. */
+static inline void weft_failpoint(const char *name)
+{
+    if (atomic_load_explicit(&weft_failpoint_state, memory_order_acquire) !=
+        WEFT_FAILPOINT_OFF)
+        weft_failpoint_hit(name);
+}
+
+/* As if the variables had these values, NULL: not set.  For tests. */
+weft_status weft_failpoint_arm(const char *text, const char *once);
+
+#endif

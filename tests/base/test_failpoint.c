@@ -1,0 +1,89 @@
+/* base/failpoint.c: a process is killed, waits or ends at a named place, as the text says. */
+#include "base/failpoint.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "support/test.h"
+
+/* How a child ends that arms the text and comes n times to "a", then once to "b". */
+static int run_child(const char *text, const char *once, int n)
+{
+    int   how;
+    pid_t child = fork();
+    if (!child) {
+        setenv("WEFT_RANK", "1", 1);
+        if (weft_failpoint_arm(text, once) != WEFT_OK) _exit(99);
+        for (int k = 0; k < n; k++) weft_failpoint("a");
+        weft_failpoint("b");
+        _exit(0);
+    }
+    waitpid(child, &how, 0);
+    return WIFSIGNALED(how) ? -WTERMSIG(how) : WEXITSTATUS(how);
+}
+
+static void actions_are_as_the_text_has_them(void **state)
+{
+    (void)state;
+    assert_int_equal(run_child(NULL, NULL, 3), 0);
+    assert_int_equal(run_child("a:kill", NULL, 1), -SIGKILL);
+    assert_int_equal(run_child("c:kill", NULL, 1), 0);
+    assert_int_equal(run_child("a:exit", NULL, 1), 3);
+    assert_int_equal(run_child("a:abort:nth=3", NULL, 2), 0);
+    assert_int_equal(run_child("a:abort:nth=3", NULL, 3), -SIGABRT);
+    assert_int_equal(run_child("a:kill:rank=0,b:exit:rank=1", NULL, 1), 3);
+    assert_int_equal(run_child("a:kill:rank=none", NULL, 1), 0);
+}
+
+static void bad_text_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "a",         "a:",    "a:fly",       "a:kill:nth=0", "a:delay=x", "a:kill:rank=",
+        "a:delay=0", ":kill", "a:kill:foo=1"};
+    for (size_t k = 0; k < WEFT_COUNT(bad); k++)
+        assert_int_equal(run_child(bad[k], NULL, 1), 99);
+}
+
+static void entries_act_once_and_in_order(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/weft-failpoint-XXXXXX", once[64], file[80];
+    assert_true(mkdtemp(folder) != NULL);
+    snprintf(once, sizeof once, "%s/hit", folder);
+    assert_int_equal(run_child("b:kill,a:exit", once, 2), -SIGKILL); /* a comes after b */
+    assert_int_equal(run_child("b:kill,a:exit", once, 2), 3);
+    assert_int_equal(run_child("b:kill,a:exit", once, 2), 0);
+    for (int k = 0; k < 2; k++) {
+        snprintf(file, sizeof file, "%s.%d", once, k);
+        assert_int_equal(unlink(file), 0);
+    }
+    rmdir(folder);
+}
+
+static void a_delay_is_waited_for(void **state)
+{
+    (void)state;
+    double begin = weft_clock_s();
+    assert_int_equal(weft_failpoint_arm("a:delay=20", NULL), WEFT_OK);
+    weft_failpoint("a");
+    weft_failpoint("a"); /* not the first time */
+    assert_true(weft_clock_s() - begin >= 0.02);
+    assert_int_equal(weft_failpoint_arm(NULL, NULL), WEFT_OK);
+    assert_int_equal(atomic_load(&weft_failpoint_state), WEFT_FAILPOINT_OFF);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(actions_are_as_the_text_has_them),
+        cmocka_unit_test(bad_text_is_refused),
+        cmocka_unit_test(entries_act_once_and_in_order),
+        cmocka_unit_test(a_delay_is_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
