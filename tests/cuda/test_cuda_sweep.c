@@ -14,6 +14,7 @@
 #include "session/device.h"
 #include "session/runner.h"
 #include "session/sweep.h"
+#include "session/sweep_priv.h"
 
 static const weft_timing *find_work(const weft_timing *t, int n, const char *work)
 {
@@ -56,6 +57,26 @@ static void instructions_are_timed(void **state)
     weft_text_fini(&list);
     weft_arena_destroy(a);
     weft_session_close_device(d);
+}
+
+/* A launch of 20 us, 0.1 us a tensor, 4 TB/s: found from models of few tensors and of many, to
+ * what is measured in them. */
+static void a_launch_is_split_from_its_tensors(void **state)
+{
+    (void)state;
+    const int          count[] = {16, 52, 292, 28, 40};
+    const double       bytes[] = {1e6, 4e6, 2e7, 4e10, 1e8};
+    weft_sweep__shared all[5];
+    for (int i = 0; i < 5; i++)
+        all[i] = (weft_sweep__shared){.kind  = "sumsq",
+                                      .n     = count[i],
+                                      .bytes = bytes[i],
+                                      .s = 20e-6 + 0.1e-6 * count[i] + bytes[i] / 4e12};
+    weft_sweep__shared x = all[3];
+    weft_sweep__fit_launch(all, 5, &x);
+    assert_true(fabs(x.once_s - 20e-6) < 1e-6 && fabs(x.each_s - 0.1e-6) < 1e-8);
+    weft_sweep__fit_launch(all + 3, 1, &x); /* one model: all of it is its bytes */
+    assert_true(x.once_s < 1e-12 && x.each_s < 1e-12);
 }
 
 /* With a file for them, algorithms of matmuls are measured and written; nothing is timed. */
@@ -119,6 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instructions_are_timed),
+        cmocka_unit_test(a_launch_is_split_from_its_tensors),
         cmocka_unit_test(algorithms_are_written),
         cmocka_unit_test(memory_is_as_planned),
     };

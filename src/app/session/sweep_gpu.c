@@ -17,10 +17,13 @@
 #include "session/runner.h"
 #include "session/sweep_priv.h"
 
-/* Widths, tokens and lengths as jobs on GPUs have them; few layers, since layers are alike. */
+/* Widths, tokens and lengths as jobs on GPUs have them; few layers, since layers are alike. Two
+ * models of many layers tell what a launch takes from what each of its tensors takes. */
 static const weft_sweep__model table[] = {
     {WEFT_SWEEP_GPT, 64, 32, 32, 1, WEFT_STRATEGY_KEEP, 1, 256, 0,
      0}, /* launches alone */
+    {WEFT_SWEEP_GPT, 320, 64, 128, 1, WEFT_STRATEGY_KEEP, 24, 8192, 0, 0}, /* many */
+    {WEFT_SWEEP_LLAMA, 448, 64, 256, 1, WEFT_STRATEGY_KEEP, 16, 8192, 0, 0},
     {WEFT_SWEEP_GPT, 256, 64, 128, 1, WEFT_STRATEGY_KEEP, 4, 8192, 0, 0},
     {WEFT_SWEEP_GPT, 512, 64, 128, 2, WEFT_STRATEGY_KEEP, 4, 50257, 0, 0},
     {WEFT_SWEEP_GPT, 512, 64, 512, 8, WEFT_STRATEGY_KEEP, 2, 32768, 0, 0},
@@ -91,24 +94,16 @@ typedef struct step_parts {
     bool                     disturbed; /* the step is not what its parts say */
 } step_parts;
 
-/* A work that is launched many at a time: all of a model's. */
-typedef struct shared_work {
-    char   kind[64];
-    int    n;
-    double bytes, s;
-} shared_work;
-
 enum {
-    MOST_SHARED  = 16,
-    MANY_TENSORS = 16,
-    LINE_POINTS  = 20
+    MOST_SHARED = 16,
+    LINE_POINTS = 20
 };
 
 typedef struct gpu_sweep {
     const weft_sweep_gpu_options *o;
-    shared_work                   shared[MOST_SHARED]; /* of the model that has most */
+    weft_sweep__shared            shared[MOST_SHARED]; /* of the model that has most */
     int                           n_shared;
-    shared_work         all[MOST_SHARED * WEFT_COUNT(table)]; /* of every model */
+    weft_sweep__shared  all[MOST_SHARED * WEFT_COUNT(table)]; /* of every model */
     int                 n_all;
     weft_sweep__samples samples;
     step_parts          step[WEFT_COUNT(table)];
@@ -166,7 +161,7 @@ static void add_parts(const weft_timeline *t, step_parts *out)
     }
 }
 
-static shared_work *find_shared(shared_work *all, int *n, const char *kind)
+static weft_sweep__shared *find_shared(weft_sweep__shared *all, int *n, const char *kind)
 {
     for (int i = 0; i < *n; i++)
         if (!strcmp(all[i].kind, kind)) return &all[i];
@@ -178,8 +173,8 @@ static shared_work *find_shared(shared_work *all, int *n, const char *kind)
 /* Their instructions share a launch: the rate is that of all of them. */
 static void keep_shared(gpu_sweep *s, const weft_timeline *t)
 {
-    shared_work here[MOST_SHARED] = {{.n = 0}};
-    int         n                 = 0;
+    weft_sweep__shared here[MOST_SHARED] = {{.n = 0}};
+    int                n                 = 0;
     for (int i = 0; i < t->n_slice; i++) {
         const weft_slice *x     = &t->slice[i];
         const weft_instr *instr = &t->program[0]->actor[x->actor].instr[x->instr];
@@ -187,13 +182,13 @@ static void keep_shared(gpu_sweep *s, const weft_timeline *t)
         weft_instr_work(instr, &w);
         if (instr->kind != WEFT_INSTR_COMPUTE || weft_instr_launches(instr) || !w.n)
             continue;
-        shared_work *of = find_shared(here, &n, w.kind);
+        weft_sweep__shared *of = find_shared(here, &n, w.kind);
         of->n++;
         of->bytes += w.size[0];
         of->s += x->end_s - x->start_s;
     }
     for (int i = 0; i < n; i++) {
-        shared_work *best = find_shared(s->shared, &s->n_shared, here[i].kind);
+        weft_sweep__shared *best = find_shared(s->shared, &s->n_shared, here[i].kind);
         if (here[i].bytes >= best->bytes) *best = here[i];
         if (s->n_all < (int)WEFT_COUNT(s->all)) s->all[s->n_all++] = here[i];
     }
@@ -325,34 +320,42 @@ static bool is_shared(const gpu_sweep *s, const char *work)
     return false;
 }
 
-/* What a tensor takes of a launch over its bytes: the median of models with many. */
-static double find_share(const gpu_sweep *s, const shared_work *x)
+void weft_sweep__fit_launch(const weft_sweep__shared *all, int n, weft_sweep__shared *x)
 {
-    double each[WEFT_COUNT(s->all)], rate = x->bytes / x->s;
-    int    n = 0;
-    for (int i = 0; i < s->n_all; i++) {
-        const shared_work *y = &s->all[i];
-        if (!strcmp(y->kind, x->kind) && y->n >= MANY_TENSORS)
-            each[n++] = fmax(0, (y->s - y->bytes / rate) / y->n);
+    double rate = x->bytes / x->s, w = 0, wn = 0, wnn = 0, wy = 0, wny = 0;
+    for (int i = 0; i < n; i++) {
+        const weft_sweep__shared *m = &all[i];
+        if (strcmp(m->kind, x->kind) || !(m->s > 0)) continue;
+        double weight = 1 / (m->s * m->s), y = m->s - m->bytes / rate;
+        w += weight;
+        wn += weight * m->n;
+        wnn += weight * m->n * m->n;
+        wy += weight * y;
+        wny += weight * m->n * y;
     }
-    qsort(each, (size_t)n, sizeof *each, by_size);
-    return n ? each[n / 2] : 0;
+    double det = w * wnn - wn * wn;
+    x->each_s  = det > 1e-9 * w * wnn ? (w * wny - wn * wy) / det : 0;
+    x->once_s  = w > 0 ? (wy - x->each_s * wn) / w : 0;
+    if (x->once_s < 0) x->each_s = wnn > 0 ? wny / wnn : 0;
+    if (x->each_s < 0) x->once_s = w > 0 ? wy / w : 0;
+    x->once_s = fmax(0, x->once_s);
+    x->each_s = fmax(0, x->each_s);
 }
 
-/* Points of a line: a share of the launch, and time in proportion to bytes. */
-static void add_rate(const gpu_sweep *s, const shared_work *x, weft_arena *a,
+/* Points of a line: a tensor's share of the launch, and time in proportion to bytes. */
+static void add_rate(const gpu_sweep *s, const weft_sweep__shared *x, weft_arena *a,
                      weft_timing *t, int *n)
 {
-    double share = find_share(s, x), rate = x->bytes / x->s;
+    double rate = x->bytes / x->s;
     for (double bytes = 64; bytes < 1e12; bytes *= 4)
         t[(*n)++] = (weft_timing){.link   = -1,
                                   .work   = weft_arena_strdup(a, x->kind),
                                   .n_size = 1,
                                   .size   = {bytes},
-                                  .s      = s->pace * (share + bytes / rate)};
+                                  .s      = s->pace * (x->each_s + bytes / rate)};
 }
 
-static weft_status add_rest(const gpu_sweep *s, weft_arena *a, weft_timing **t, int *n)
+static weft_status add_rest(gpu_sweep *s, weft_arena *a, weft_timing **t, int *n)
 {
     weft_timing *all =
         WEFT_ARENA_ARRAY(a, weft_timing, *n + 2 + LINE_POINTS * s->n_shared);
@@ -364,7 +367,11 @@ static weft_status add_rest(const gpu_sweep *s, weft_arena *a, weft_timing **t, 
         all[*n]       = (*t)[i];
         all[(*n)++].s = correct_time(s, &(*t)[i]);
     }
-    for (int i = 0; i < s->n_shared; i++) add_rate(s, &s->shared[i], a, all, n);
+    for (int i = 0; i < s->n_shared; i++) {
+        weft_sweep__fit_launch(s->all, s->n_all, &s->shared[i]);
+        add_rate(s, &s->shared[i], a, all, n);
+        s->rest_s += s->pace * s->shared[i].once_s;
+    }
     if (s->gap_s > 0)
         all[(*n)++] = (weft_timing){
             .link = -1, .work = WEFT_WORK_NODE, .n_size = 1, .size = {1}, .s = s->gap_s};
@@ -379,6 +386,11 @@ static void print_steps(const gpu_sweep *s, weft_text *t)
 {
     weft_text_add(t, "# a step is %.4f of its instructions, %.3g us a node, %.4g us\n",
                   s->pace, 1e6 * s->gap_s, 1e6 * s->rest_s);
+    for (int i = 0; i < s->n_shared; i++)
+        weft_text_add(
+            t, "# %s, launched together: %.4g us, %.3g us a tensor, %.4g GB/s\n",
+            s->shared[i].kind, 1e6 * s->shared[i].once_s, 1e6 * s->shared[i].each_s,
+            1e-9 * s->shared[i].bytes / s->shared[i].s);
     weft_text_add(t, "family,width,head,seq,batch,recompute,layers,vocab,step_s,instr_s,"
                      "read_s,nodes,as_composed_s\n");
     for (int i = 0; i < s->n_step; i++) {

@@ -39,4 +39,16 @@ weft_status weft_sweep__keep(weft_sweep__samples *s, const weft_timeline *t);
 weft_status weft_sweep__sum_up(weft_sweep__samples *s, weft_arena *a, weft_timing **out,
                                int *n);
 
+/* A work that is launched many tensors at a time: all of a model's. */
+typedef struct weft_sweep__shared {
+    char   kind[64];
+    int    n; /* tensors */
+    double bytes, s;
+    double once_s, each_s; /* of a launch, of each tensor in it, besides the bytes */
+} weft_sweep__shared;
+
+/* What a launch of x's kind takes over its bytes, once and for each tensor, from all models: least
+ * squares of relative errors, with x's rate; none of the two is below 0. */
+void weft_sweep__fit_launch(const weft_sweep__shared *all, int n, weft_sweep__shared *x);
+
 #endif
