@@ -9,7 +9,7 @@
 #   ranks       ranks that share the GPU: communication on the device against the host's, a killed rank, jobs over staged
 #               and peer against one rank, the speed of a sum of 128 MB
 #   matrix      the plans of make matrix with at most four ranks, which share the GPU and keep their processes, over peer and staged
-#               (matrix-peer, matrix-staged: over one of them)
+#               (matrix-peer, matrix-staged: over one of them; FIRST=21: without the first 21)
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
 #   speed       five models beside PyTorch in the same run: ratios, memory (tools/gpu_speed.py)
@@ -20,7 +20,7 @@
 #   tune        algorithms of cublasLt measured for the same five models: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
 #   predict     20 models: steps and memory predicted from a calibration (CLUSTER=file: that one), then measured
 #   shared      1, 2 and 4 ranks that share the GPU: steps predicted from a calibration (CLUSTER=file: that one), then measured
-#   sanitize    two steps of two-layer models under compute-sanitizer: memcheck, racecheck of own kernels
+#   sanitize    two steps of two-layer models under compute-sanitizer: memcheck, racecheck of own kernels (MODELS=mixtral: of it)
 #   soak        2,000 steps: no growth of host or device memory
 #   starts      gpt2: from the start to the first step, twice
 #   wall        gpt2 by wall clock: 200 steps of weft train and of PyTorch, weft bench's step, cores of the host
@@ -47,7 +47,7 @@ if [ "$1" = pack ]; then
     for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped test_cuda_matrix test_cuda_families bench_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
-    ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
+    ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto|libssl/ {print $3}' | xargs -I{} cp -L {} "$2/"
     git rev-parse --short HEAD >"$2/commit"
     du -sh "$2"
     exit
@@ -79,8 +79,8 @@ run_block() {
             tests/eco/run.sh cuda && tests/eco/run.sh experts && tests/eco/run.sh cuda_bad
         ;;
     ranks) "$build/test_cuda_comm" && "$build/test_cuda_comm" speed && python3 tools/gpu_ranks.py "$WEFT" ;;
-    matrix) "$build/test_cuda_matrix" all ;;
-    matrix-*) "$build/test_cuda_matrix" all "${1#matrix-}" ;;
+    matrix) "$build/test_cuda_matrix" "all:${FIRST:-0}" ;;
+    matrix-*) "$build/test_cuda_matrix" "all:${FIRST:-0}" "${1#matrix-}" ;;
     jobs) WEFT_TEST_DEVICE=cuda WEFT_TEST_JOBS=${JOBS:-1} tests/eco/run.sh recorded ;;
     steps)
         bench "tiny256, batch 8" A=1 "tiny256 --batch 8 --seq 128" &&

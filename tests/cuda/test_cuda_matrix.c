@@ -233,16 +233,16 @@ static bool is_chosen(const test_plan_row *row, bool all, int *n_quick)
     return row->when == QUICK && row->n == 2 && (*n_quick)++ % FEW == 0;
 }
 
-static int run_table(bool all, int n_way, const char *const *ways)
+static int run_table(bool all, int from, int n_way, const char *const *ways)
 {
     const char       *model   = "";
     test_plan_outcome one     = {0};
-    int               n_quick = 0, n_run = 0, n_bad = 0;
+    int               n_quick = 0, n_chosen = 0, n_run = 0, n_bad = 0;
     double            begin = weft_clock_s();
     print_message("model,ranks,plan,way,result,loss,grad_norm,seconds\n");
     for (int i = 0; i < test_plan_table_rows; i++) {
         const test_plan_row *row = &test_plan_table[i];
-        if (!is_chosen(row, all, &n_quick)) continue;
+        if (!is_chosen(row, all, &n_quick) || n_chosen++ < from) continue;
         if (strcmp(model, row->model)) {
             model = row->model;
             one   = run_plan(row, 1, "staged");
@@ -258,6 +258,7 @@ static int run_table(bool all, int n_way, const char *const *ways)
 
 static int    n_way = 1;
 static bool   run_all;
+static int    first; /* rows before it are left out: an earlier run was cut off there */
 static char **asked;
 
 static void plans_share_the_gpu(void **state)
@@ -265,8 +266,9 @@ static void plans_share_the_gpu(void **state)
     (void)state;
     test_plan_jobs_write();
     signal(SIGPIPE, SIG_IGN);
-    n_step    = test_gpu_is_real() ? STEPS : FEW_STEPS;
-    int n_bad = run_table(run_all, n_way, asked ? (const char *const *)asked : all_ways);
+    n_step = test_gpu_is_real() ? STEPS : FEW_STEPS;
+    int n_bad =
+        run_table(run_all, first, n_way, asked ? (const char *const *)asked : all_ways);
     end_ranks(false);
     if (n_bad) fail_msg("%d plans do not train like one rank", n_bad);
 }
@@ -275,7 +277,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest test[] = {with_files(plans_share_the_gpu)};
     if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0);
-    run_all = argc > 1 && !strcmp(argv[1], "all");
+    run_all = argc > 1 && !strncmp(argv[1], "all", 3); /* all, or all:21 */
+    first   = run_all && argv[1][3] == ':' ? atoi(argv[1] + 4) : 0;
     if (run_all) n_way = (int)WEFT_COUNT(all_ways);
     if (argc > 2) n_way = argc - 2, asked = argv + 2;
     return cmocka_run_group_tests(test, NULL, NULL);
