@@ -8,7 +8,7 @@
 #   make slurm-test installs Slurm and runs jobs on two nodes of it (so does make test where it is installed)
 #   make model      the shared-memory barrier and the vote, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
-#   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
+#   make fault      kills, full disks and failing calls in all places, FAULTS (500) drawn faults: bench/results/fault*
 #   make soak       no false alarm on an overloaded machine, SOAK_SECONDS (1800): bench/results/soak-detect.txt
 #   make matrix     125 plans over 1 to 8 processes against one: bench/results/matrix.csv
 #   make random-plans   PLANS (1000) random plans, seed SEED (1), each against one process: bench/results/random-plans.txt
@@ -103,6 +103,8 @@ fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault-scale.txt scale
 	@tools/fault.sh $(BUILD) bench/results/fault-detect.txt detect
 	@tools/fault.sh $(BUILD) bench/results/fault-failpoints.txt failpoints
+	@python3 tools/campaign.py $(BUILD)/weft --faults $(or $(FAULTS),500) --out bench/results/fault-campaign.csv
+	@python3 tools/campaign.py $(BUILD)/weft --block large --faults 50 --out bench/results/fault-campaign-large.csv
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build

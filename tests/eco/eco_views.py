@@ -1,7 +1,7 @@
 """Ranks are killed while a job runs with recover: on: the job goes on with another process in their
 place, and every loss and the hash of the weights are those of the undisturbed run, bit by bit.
 
-    WEFT_VIEWS_SECONDS  how long to go on with random kills (10, sanitized 3)
+    WEFT_VIEWS_SECONDS  how long to go on with random kills (8, sanitized 2)
     WEFT_VIEWS_SEED     what they are drawn from (drawn)
     WEFT_VIEWS_MANY     views of one job after which its agent is as after 20 of them (30)
     WEFT_VIEWS_TABLE    a file for kills by plan and pauses by phase, as CSV"""
@@ -16,7 +16,7 @@ import time
 
 from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 
-SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "3" if SANITIZED else "10"))
+SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "2" if SANITIZED else "8"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 MANY = int(os.environ.get("WEFT_VIEWS_MANY", "30"))
 LIMIT_S = 120  # for a run that does not end
@@ -143,8 +143,8 @@ def same_as(name, job, reference, n_kill):
     found = incidents(job.output)
     check(len(found) <= n_kill, "%s: %d incidents of %d kills" % (name, len(found), n_kill))
     for i in found:
-        check(i["decided"] == "replace" and i["next_epoch"] > i["epoch"] and i["ms"]["total"] > 0,
-              "%s: incident %r" % (name, i))
+        check(i["decided"] in ("replace", "checkpoint") and i["next_epoch"] > i["epoch"] and i["ms"]["total"] > 0
+              and {"shrink", "stop"} <= {x["level"] for x in i["rejected"]}, "%s: incident %r" % (name, i))
     return found
 
 
@@ -204,8 +204,8 @@ def gone(pids):
     return not any(os.path.exists("/proc/%d" % p) for p in pids)
 
 
-def lost_too_often(scratch):
-    job = start(scratch, "often", steps=1000)
+def kill_often(job):
+    """Rank 1, three times within ten steps."""
     for k in range(3):
         job.await_step(3 + 2 * k)
         while not job.kill(1):
@@ -214,11 +214,46 @@ def lost_too_often(scratch):
         limit = time.monotonic() + 60
         while job.p.poll() is None and len(incidents(job.output)) == before and time.monotonic() < limit:
             time.sleep(0.01)
+
+
+def lost_too_often(scratch):
+    """The state is saved, and the job ends."""
+    job = start(scratch, "often", steps=1000)
+    kill_often(job)
     result, text = job.end()
-    check(result is None and job.p.returncode not in (0, None), "a rank lost three times in ten steps ends the job")
-    check("rank 1 was lost 3 times within 10 steps" in text, "its reason: " + text[-1000:])
+    check(result is None and job.p.returncode == 1, "a rank lost three times in ten steps: %r" % job.p.returncode)
+    check("rank 1 was lost too often" in text, "its reason: " + text[-1000:])
     last = (incidents(job.output) or [{}])[-1]
-    check(last.get("decided") == "end" and "3 times" in last.get("why", ""), "its incident: %r" % last)
+    check(last.get("decided") == "stop" and "too often" in last.get("why", ""), "its incident: %r" % last)
+    saved = os.listdir(os.path.join(job.output, "checkpoints"))
+    check("step-%08d" % len(rows(job.output)) in saved, "its state is saved: %r" % saved)
+
+
+def cordoned(scratch):
+    """Where the job may have fewer ranks it goes on with one less."""
+    reference = Job(1, dict(BASE, dp=1), scratch.path("ref-cordon"))
+    plain, text = reference.end()
+    check(plain is not None, "undisturbed: " + text)
+    job = Job("1:3", dict(BASE, dp=3, recover="on"), scratch.path("cordon"))
+    kill_often(job)
+    result, text = job.end()
+    if check(result is not None, "cordoned: %r %s" % (job.p.returncode, text[-1000:])):
+        same((result["weights_xxh64"], bits(job.output)), (plain["weights_xxh64"], bits(reference.output)), "cordoned: bits")
+    found = incidents(job.output)
+    same([i["decided"] for i in found], ["replace", "replace", "shrink", "resize"], "cordoned: %r" % found)
+    check(found[-1]["what"] == "from 3 to 2 ranks" and found[-1]["cause"] == "cordon", "cordoned: %r" % found[-1:])
+
+
+def not_allowed(scratch):
+    """recover: shrink, of a job with a fixed number of ranks: its state is saved."""
+    job = start(scratch, "allowed", steps=1000, recover="shrink")
+    job.await_step(3)
+    job.kill(1)
+    _, text = job.end()
+    check(job.p.returncode == 1 and "recover allows no more than to stop" in text, "not allowed: %r %s" % (job.p.returncode, text[-500:]))
+    found = incidents(job.output)
+    check([i["decided"] for i in found] == ["stop"], "not allowed: %r" % found)
+    check({"level": "replace", "cost_s": 0.2, "why": "recover does not allow it"} in found[0]["rejected"], "not allowed: %r" % found)
 
 
 def crashed(scratch, reference):
@@ -227,7 +262,7 @@ def crashed(scratch, reference):
     job.await_step(6)
     job.kill(1, signal.SIGABRT)  # sanitizers catch the others
     found = same_as("SIGABRT", job, reference, 1)
-    check(found and all(i["next_step"] in (5, 9, 13, 17, 21) for i in found), "SIGABRT: from a checkpoint: %r" % found)
+    check(found and all(i["next_step"] in (5, 9, 13, 17, 21) and i["decided"] == "checkpoint" for i in found), "SIGABRT: from a checkpoint: %r" % found)
 
 
 def all_lost(scratch, reference):
@@ -329,6 +364,8 @@ def run_all(scratch):
     print("seed %d" % SEED, flush=True)
     if not sys.argv[1:]:
         lost_too_often(scratch)
+        cordoned(scratch)
+        not_allowed(scratch)
         pp2 = run_plain(scratch, "pp2")
         crashed(scratch, pp2)
         all_lost(scratch, pp2)

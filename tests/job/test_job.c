@@ -153,6 +153,30 @@ static void test_schedule(void **s)
 }
 
 /* micro_batch and lanes are compared where the plan is decided: --allow may change them. */
+static void lists_of_levels(void **s)
+{
+    (void)s;
+    static const struct {
+        const char *text, *want;
+    } list[] = {{"recover: [replace, shrink]\n", "replace,shrink"},
+                {"recover: replace,stop\n", "replace,stop"},
+                {"recover: [checkpoint]\n", "checkpoint"},
+                {"recover: on\n", "on"},
+                {"", "off"}};
+    for (size_t k = 0; k < WEFT_COUNT(list); k++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s%s", MIN, list[k].text);
+        weft_job *j = parse(text, 0, NULL);
+        assert_string_equal(j->recover, list[k].want);
+        weft_job_destroy(j);
+    }
+    refuse(MIN "recover: [replace, of]\n", "'of' is none of");
+    refuse(MIN "recover: replace,on\n", "'on' stands alone");
+    refuse(MIN "recover: replace,\n", "is none of");
+    refuse(MIN "recover: []\n", "expected some of");
+    refuse(MIN "recover: 3\n", "expected some of");
+}
+
 static void test_same(void **s)
 {
     (void)s;
@@ -247,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(allow_names_known_keys_only),
         cmocka_unit_test(test_schedule),
+        cmocka_unit_test(lists_of_levels),
         cmocka_unit_test(test_same),
         cmocka_unit_test(test_documented),
         cmocka_unit_test(test_devices),

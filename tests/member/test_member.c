@@ -137,6 +137,20 @@ static void three_losses_in_ten_steps_are_the_end(void **state)
         while (weft_member_next(m, &a)) continue;
         assert_false(weft_member_is_over(m));
     }
+    assert_true(weft_member_is_too_often(m, 1, near[2]));
+    assert_false(weft_member_is_too_often(m, 1, near[0] + 10));
+    weft_member_tell(m, &(weft_member_event){.kind   = WEFT_MEMBER_ENDED,
+                                             .slot   = 1,
+                                             .cause  = WEFT_MEMBER_LOST,
+                                             .step   = near[2],
+                                             .spared = true});
+    expect(m, WEFT_MEMBER_START, 1);
+    while (weft_member_next(m, &a)) continue;
+    assert_false(weft_member_is_too_often(m, 1, near[2])); /* it begins anew */
+    for (int k = 0; k < 2; k++) {
+        end_slot(m, 1, WEFT_MEMBER_LOST, near[2]);
+        while (weft_member_next(m, &a)) continue;
+    }
     end_slot(m, 1, WEFT_MEMBER_LOST, near[2]);
     expect_end(m, "3 times within 10 steps");
     weft_member_destroy(m);

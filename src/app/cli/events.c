@@ -171,6 +171,22 @@ static void print_view(const weft_doc *d, weft_text *t)
                   get_number(d, root, "first_step"));
 }
 
+/* Levels that were possible and cost more, or were not allowed. */
+static void print_rejected(const weft_doc *d, weft_text *t)
+{
+    const weft_node *list = weft_node_get(weft_doc_root(d), "rejected");
+    int              n    = 0;
+    for (int k = 0; list && list->kind == WEFT_NODE_LIST && k < list->u.list.n; k++) {
+        const weft_node *x    = list->u.list.node[k];
+        double           cost = get_number(d, x, "cost_s");
+        const char      *level;
+        if (!isfinite(cost) || weft_doc_get_string(d, x, "level", &level) != WEFT_OK ||
+            !level)
+            continue;
+        weft_text_add(t, "%s%s (%.3g s)", n++ ? ", " : "; rejected: ", level, cost);
+    }
+}
+
 static void print_incident(const weft_doc *d, weft_text *t)
 {
     const weft_node *root = weft_doc_root(d);
@@ -187,6 +203,7 @@ static void print_incident(const weft_doc *d, weft_text *t)
     if (*why) weft_text_add(t, ", %s", why);
     if (isfinite(ms) && isfinite(next))
         weft_text_add(t, ", step %.0f was committed after %.3g s", next, 1e-3 * ms);
+    print_rejected(d, t);
     weft_text_add(t, "\n");
 }
 

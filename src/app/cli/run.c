@@ -267,14 +267,16 @@ static int find_rdzv(const run_options *o, char *at, size_t n)
 
 /* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
  * report. */
-static weft_launch_policy find_policy(const run_options *o, char *output, size_t n)
+static weft_launch_policy find_policy(const run_options *o, char *output, size_t n,
+                                      char levels[64])
 {
     weft_job *job = NULL;
     *output       = 0;
     if (o->request.check || weft_cli_load_job(&o->request, &job) != WEFT_OK)
         return WEFT_LAUNCH_END_ALL;
     snprintf(output, n, "%s", job->output ? job->output : "");
-    bool on = !strcmp(job->recover, "on"), cpu = !strncmp(job->device, "cpu", 3);
+    snprintf(levels, 64, "%s", job->recover);
+    bool on = strcmp(job->recover, "off") != 0, cpu = !strncmp(job->device, "cpu", 3);
     weft_job_destroy(job);
     if (on && (o->n_node > 1 || !cpu))
         weft_cli_log(true,
@@ -341,23 +343,25 @@ static int start(const run_options *o)
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    char                output[1024];
-    weft_launch_options l = {.on_rank_exit      = find_policy(o, output, sizeof output),
-                             .output            = output,
-                             .metrics           = o->metrics,
-                             .metrics_file      = o->metrics_file,
-                             .on_incident       = o->on_incident,
-                             .log_json          = o->log != NULL,
-                             .request           = &o->request,
-                             .log_dir           = o->log_dir,
-                             .timeout_s         = o->request.timeout_s,
-                             .stop_s            = o->grace_s,
-                             .failure_timeout_s = o->failure_timeout_s,
-                             .on_stop           = find_on_stop(o),
-                             .n_node            = (int)o->n_node,
-                             .node              = o->node < 0 ? 0 : (int)o->node,
-                             .rdzv              = *at ? at : NULL,
-                             .token             = o->token};
+    char                output[1024], levels[64] = "on";
+    weft_launch_policy  policy = find_policy(o, output, sizeof output, levels);
+    weft_launch_options l      = {.on_rank_exit      = policy,
+                                  .levels            = levels,
+                                  .output            = output,
+                                  .metrics           = o->metrics,
+                                  .metrics_file      = o->metrics_file,
+                                  .on_incident       = o->on_incident,
+                                  .log_json          = o->log != NULL,
+                                  .request           = &o->request,
+                                  .log_dir           = o->log_dir,
+                                  .timeout_s         = o->request.timeout_s,
+                                  .stop_s            = o->grace_s,
+                                  .failure_timeout_s = o->failure_timeout_s,
+                                  .on_stop           = find_on_stop(o),
+                                  .n_node            = (int)o->n_node,
+                                  .node              = o->node < 0 ? 0 : (int)o->node,
+                                  .rdzv              = *at ? at : NULL,
+                                  .token             = o->token};
     if (!o->ranks.is_one && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
     weft_status st = weft_launch((int)o->n_rank, o->argv, &l, &code);

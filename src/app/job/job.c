@@ -77,6 +77,53 @@ static weft_status read_word(weft_job *j, const weft_job__key *k, const weft_nod
                      k->words);
 }
 
+/* A word of a list. */
+static weft_status read_listed(weft_job *j, const weft_job__key *k, const weft_node *n,
+                               const char **out)
+{
+    WEFT_TRY(read_word(j, k, n, out));
+    if (strcmp(*out, "on") && strcmp(*out, "off")) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: '%s' stands alone, in no list", place(j, k, n),
+                     *out);
+}
+
+/* One word, "a,b" or [a, b]; on and off stand alone. */
+static weft_status read_words(weft_job *j, const weft_job__key *k, const weft_node *n,
+                              const char **out)
+{
+    weft_text   t  = {0};
+    weft_status st = WEFT_OK;
+    const char *one;
+    if (n->kind == WEFT_NODE_BOOL) { /* YAML's words for them */
+        *out = n->u.b ? "on" : "off";
+        return WEFT_OK;
+    }
+    if (n->kind == WEFT_NODE_STRING && !strchr(n->u.s, ','))
+        return read_word(j, k, n, out);
+    if (n->kind == WEFT_NODE_STRING) {
+        weft_node part = *n;
+        for (const char *p = n->u.s; p && st == WEFT_OK; p = strchr(p, ',')) {
+            p += p > n->u.s;
+            part.u.s = weft_arena_strndup(j->arena, p, strcspn(p, ","));
+            WEFT_GO(read_listed(j, k, &part, &one));
+            weft_text_add(&t, "%s%s", t.n ? "," : "", one);
+        }
+    } else if (n->kind == WEFT_NODE_LIST && n->u.list.n > 0) {
+        for (int i = 0; i < n->u.list.n; i++) {
+            WEFT_GO(read_listed(j, k, n->u.list.node[i], &one));
+            weft_text_add(&t, "%s%s", t.n ? "," : "", one);
+        }
+    } else {
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: expected some of: %s", place(j, k, n),
+                          k->words));
+    }
+    WEFT_GO(weft_text_status(&t));
+    *out = weft_arena_strdup(j->arena, t.s);
+out:
+    weft_text_fini(&t);
+    return st;
+}
+
 static weft_status read_pair(weft_job *j, const weft_job__key *k, const weft_node *n,
                              double out[2])
 {
@@ -132,6 +179,7 @@ static weft_status read_key(weft_job *j, const weft_job__key *k, const weft_node
         *(bool *)field = n->u.b;
         return WEFT_OK;
     case WEFT_JOB__WORD: return read_word(j, k, n, (const char **)(void *)field);
+    case WEFT_JOB__WORDS: return read_words(j, k, n, (const char **)(void *)field);
     case WEFT_JOB__PAIR: return read_pair(j, k, n, (double *)(void *)field);
     case WEFT_JOB__STRATEGY: return read_strategy(j, k, n);
     }

@@ -12,6 +12,7 @@ static void put_value(const weft_job *j, const weft_job__key *k, weft_text *t)
     const char *field = (const char *)j + k->at;
     switch (k->kind) {
     case WEFT_JOB__STRING:
+    case WEFT_JOB__WORDS:
     case WEFT_JOB__WORD: {
         const char *s = *(const char *const *)(const void *)field;
         if (s)
@@ -213,6 +214,7 @@ static const char *kind_text(const weft_job__key *k)
     case WEFT_JOB__REAL: return "number";
     case WEFT_JOB__BOOL: return "true, false";
     case WEFT_JOB__PAIR: return "two numbers";
+    case WEFT_JOB__WORDS:
     case WEFT_JOB__WORD: return k->words;
     case WEFT_JOB__STRATEGY: return weft_strategy_kind_text(weft_strategy_find(k->key));
     }

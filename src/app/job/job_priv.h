@@ -12,6 +12,7 @@ typedef enum weft_job__kind {
     WEFT_JOB__REAL,
     WEFT_JOB__BOOL,
     WEFT_JOB__WORD,
+    WEFT_JOB__WORDS, /* a list of them, kept as text with commas */
     WEFT_JOB__PAIR,
     WEFT_JOB__STRATEGY,
 } weft_job__kind;

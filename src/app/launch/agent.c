@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "launch/incident.h"
 #include "launch/launch_priv.h"
+#include "launch/level.h"
 #include "launch/oom.h"
 #include "member/member.h"
 
@@ -24,6 +25,7 @@ struct weft_launch__agent {
     bool           done;  /* rank 0 has ended with all written */
     bool           over;  /* the job was ended, why: */
     char           why[200];
+    char           stop_why[200]; /* all are to save and stop; "": they are not */
     bool          *failed; /* of each slot: its process reported an error of its own */
     bool          *begun;  /* of each slot: it had a process before */
     uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
@@ -31,6 +33,7 @@ struct weft_launch__agent {
     int     scale_from;    /* ranks before; 0: the view is not decided yet */
     double  asked_s;       /* when that was */
     bool    reported_end;  /* by a rank, in incidents.jsonl */
+    bool    is_shrinking;  /* scale_to is for a slot that was lost too often */
     int64_t n_oom;         /* processes that the kernel has killed for want of memory */
     char    folder[1024];  /* the job's output, once a rank has said so */
     int     n_cause;
@@ -39,6 +42,7 @@ struct weft_launch__agent {
     int                   n_incident;
     weft_incident         incident[MAX_INCIDENT];
     weft_incident_outcome outcome; /* of the newest view, so far */
+    weft_launch_levels    levels;
 };
 
 /* ---- incidents ---- */
@@ -64,16 +68,41 @@ static void publish(weft_launch__run *l, const weft_incident *i,
     a->cause[k].n++;
 }
 
+/* What was done about it, once a step was committed or all is done. */
+static const char *name_decision(const weft_launch__agent *a, const weft_incident *i)
+{
+    if (i->rank < 0) return "resize";
+    if (i->choice.level != WEFT_LEVEL_REPLACE) return weft_level_name(i->choice.level);
+    bool back = !a->done && a->outcome.step <= i->step; /* as ranks found out */
+    return weft_level_name(back ? WEFT_LEVEL_CHECKPOINT : WEFT_LEVEL_REPLACE);
+}
+
+/* decided NULL: the job goes on. */
 static void write_incidents(weft_launch__run *l, const char *decided, const char *why)
 {
     weft_launch__agent *a = l->agent;
-    a->outcome.why        = why;
     for (int k = 0; k < a->n_incident; k++) {
-        bool resized       = a->incident[k].rank < 0 && !*why;
-        a->outcome.decided = resized ? "resize" : decided;
-        publish(l, &a->incident[k], &a->outcome);
+        const weft_incident *i     = &a->incident[k];
+        bool                 stops = i->rank >= 0 && i->choice.level == WEFT_LEVEL_STOP;
+        a->outcome.decided         = decided && !stops ? decided : name_decision(a, i);
+        a->outcome.why             = stops ? a->stop_why : why;
+        publish(l, i, &a->outcome);
     }
     a->n_incident = 0;
+}
+
+/* The pauses that end with the first step of a view. */
+static void note_pauses(weft_launch__agent *a)
+{
+    for (int k = 0; k < a->n_incident; k++) {
+        const weft_incident *i     = &a->incident[k];
+        bool                 back  = i->rank >= 0 && a->outcome.step <= i->step;
+        weft_level           level = i->rank < 0 ? WEFT_LEVEL_SHRINK
+                                     : back      ? WEFT_LEVEL_CHECKPOINT
+                                                 : WEFT_LEVEL_REPLACE;
+        weft_level_note_pause(&a->levels.history, level,
+                              a->outcome.committed_s - i->noticed_s);
+    }
 }
 
 /* A view whose ranks have begun to train. */
@@ -173,7 +202,8 @@ static void begin_scale(weft_launch__run *l)
     if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
     a->scale_from = weft_launch__agent_count(l);
     snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
-    weft_incident i = make_incident(a, -1, "scale", what, "weft scale");
+    weft_incident i = make_incident(a, -1, a->is_shrinking ? "cordon" : "scale", what,
+                                    a->is_shrinking ? "lost too often" : "weft scale");
     i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
     add_incident(a, &i);
     weft_launch__say(l, -1, "info", "%s", what);
@@ -197,6 +227,7 @@ static void end_scale(weft_launch__run *l)
                  : "; a new rank failed, so it is as before");
     weft_launch__control_answer(l, n == a->scale_to || n != a->scale_from, text);
     a->scale_to = a->scale_from = 0;
+    a->is_shrinking             = false;
 }
 
 static void kill_slot(weft_launch__run *l, int r)
@@ -243,6 +274,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (current) note_phases(a, m);
         if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
         if (current && weft_member_is_ready(a->member)) release_slots(l);
+        if (*a->stop_why && weft_member_is_ready(a->member)) weft_launch__request_stop(l);
         break;
     case WEFT_LINE_WANTS: weft_member_release(a->member, m->epoch, m->world); break;
     case WEFT_LINE_COMMITTED:
@@ -250,7 +282,8 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         a->outcome.committed_s = e.now_s;
         a->outcome.step        = m->step;
         weft_failpoint("agent.committed");
-        write_incidents(l, "replace", "");
+        note_pauses(a);
+        write_incidents(l, NULL, "");
         write_view(l, m->step);
         end_scale(l);
         break;
@@ -306,6 +339,43 @@ static bool end_released(weft_launch__run *l, int r, weft_member_cause cause,
     return true;
 }
 
+/* Steps of the view that ends now. */
+static void note_steps(weft_launch__agent *a, int n_rank, int64_t step, double now_s)
+{
+    if (a->outcome.committed_s > 0)
+        weft_launch_levels_note_steps(&a->levels, n_rank, step - a->outcome.step,
+                                      now_s - a->outcome.committed_s);
+}
+
+/* By cost; and what follows from it beside the next view.  true: the slot gets a process however
+ * often it was lost. */
+static bool choose_level(weft_launch__run *l, int r, int64_t step, weft_level_choice *out)
+{
+    weft_launch__agent *a     = l->agent;
+    weft_launch_loss    loss  = {.n_rank    = weft_launch__agent_count(l),
+                                 .min_rank  = l->o->min_rank,
+                                 .too_often = weft_member_is_too_often(a->member, r, step),
+                                 .is_stopping = *a->stop_why,
+                                 .now_s       = weft_clock_s()};
+    bool                again = *a->stop_why;
+    weft_launch_levels_choose(&a->levels, &loss, out);
+    if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to) {
+        a->scale_to     = loss.n_rank - 1;
+        a->scale_from   = 0;
+        a->asked_s      = loss.now_s;
+        a->is_shrinking = true;
+    }
+    if (out->level == WEFT_LEVEL_STOP && !again)
+        snprintf(a->stop_why, sizeof a->stop_why,
+                 loss.too_often
+                     ? "rank %d was lost too often within few steps: the state "
+                       "after step %lld is saved"
+                     : "rank %d was lost, and recover allows no more than to "
+                       "stop: the state after step %lld is saved",
+                 r, (long long)step);
+    return out->level == WEFT_LEVEL_SHRINK || (out->level == WEFT_LEVEL_STOP && !again);
+}
+
 bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
 {
     weft_launch__agent       *a = l->agent;
@@ -331,22 +401,26 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     if (a->done && a->n_incident) { /* no step was left after the last one of them */
         a->outcome.step        = step;
         a->outcome.committed_s = weft_clock_s();
-        write_incidents(l, "replace", "");
+        write_incidents(l, NULL, "");
     }
-    bool lost = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
-    bool kept = lost && !a->over && !a->done && weft_member_replaces(a->member);
+    bool lost   = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
+    bool kept   = lost && !a->over && !a->done && weft_member_replaces(a->member);
+    bool spared = false;
     if (kept) {
         weft_incident i = make_incident(a, r, find_exit_cause(a, c, how), what, noticed);
         i.pid           = pid;
         i.step          = step;
+        note_steps(a, weft_launch__agent_count(l), step, i.noticed_s);
+        spared = choose_level(l, r, step, &i.choice);
         add_incident(a, &i);
         weft_launch__recorder_dump(l, a->folder, i.epoch);
     }
-    weft_member_tell(a->member, &(weft_member_event){.kind  = WEFT_MEMBER_ENDED,
-                                                     .slot  = r,
-                                                     .cause = cause,
-                                                     .step  = step,
-                                                     .now_s = weft_clock_s()});
+    weft_member_tell(a->member, &(weft_member_event){.kind   = WEFT_MEMBER_ENDED,
+                                                     .slot   = r,
+                                                     .cause  = cause,
+                                                     .step   = step,
+                                                     .spared = spared,
+                                                     .now_s  = weft_clock_s()});
     if (r >= weft_launch__agent_count(l)) {
         weft_launch__say(l, -1, "warn",
                          "rank %d: %s before it has started; back to %d ranks", r, what,
@@ -506,6 +580,7 @@ bool weft_launch__agent_is_done(const weft_launch__run *l)
 
 const char *weft_launch__agent_reason(const weft_launch__run *l)
 {
+    if (l->agent && *l->agent->stop_why) return l->agent->stop_why;
     if (!l->agent || !l->agent->over) return NULL;
     for (int r = 0; r < l->n; r++)
         if (l->agent->failed[r]) return NULL; /* its error says it */
@@ -524,6 +599,7 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
     a->word   = calloc((size_t)l->n, sizeof *a->word);
     if (!a->failed || !a->begun || !a->word)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    WEFT_TRY(weft_launch_levels_init(&a->levels, l->o->levels, l->n, weft_clock_s()));
     WEFT_TRY(weft_member_create(l->n, &limits, &a->member));
     return weft_launch__agent_act(l);
 }
@@ -534,6 +610,7 @@ void weft_launch__agent_close(weft_launch__run *l)
     if (!a) return;
     if (a->n_incident) write_incidents(l, "end", "the job has ended");
     weft_member_destroy(a->member);
+    weft_launch_levels_fini(&a->levels);
     weft_comm_shm_destroy(a->epoch);
     free(a->failed);
     free(a->begun);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "launch/level.h"
 
 const char *weft_incident_find_cause(int signal, bool oom)
 {
@@ -129,6 +130,7 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
         weft_text_add(t, ", \"next_epoch\": %u", o->epoch);
         if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
     }
+    if (i->choice.n_rejected) weft_launch_levels_print(&i->choice, t);
     weft_text_add(t, ", ");
     put_phases(i, o, t);
     weft_text_add(t, "}\n");

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "launch/line.h"
+#include "member/levels.h"
 
 typedef struct weft_incident {
     int      rank; /* -1: of the job, whose number of ranks was changed */
@@ -22,11 +23,13 @@ typedef struct weft_incident {
     const char *noticed;   /* "waitpid", "no answer", "stop", "silence", "hang" */
     double      wall_s;    /* when, in seconds since 1970, */
     double      noticed_s; /* and on the monotonic clock */
+    /* What was to be done about it; n_rejected 0: there was no choice. */
+    weft_level_choice choice;
 } weft_incident;
 
 /* How the job went on. */
 typedef struct weft_incident_outcome {
-    const char *decided;   /* "replace", "end" */
+    const char *decided;   /* a level (member/levels.h), "resize", "continue", "end" */
     const char *why;       /* of the end; "": it went on */
     uint32_t    epoch;     /* that went on */
     int64_t     step;      /* its first committed one; -1: not known */

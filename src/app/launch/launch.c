@@ -392,6 +392,11 @@ static void take_signal(weft_launch__run *l, int sig)
     }
 }
 
+void weft_launch__request_stop(weft_launch__run *l)
+{
+    if (!l->stopped_by) take_signal(l, SIGTERM);
+}
+
 /* Ctrl-Z reaches the launcher alone: ranks have groups of their own. */
 static void stop_all(weft_launch__run *l)
 {
@@ -649,6 +654,7 @@ static int report(weft_launch__run *l)
                 weft_launch__say_line(l, l->first + r, s, strlen(s));
     }
     report_killed(l);
+    if (l->stopped_by && why && *why) code = 1; /* not by a signal from outside */
     for (r = 0; r < l->n && !code; r++)
         if (l->c[r].killed_s > 0 || why) code = 1;
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */

@@ -76,6 +76,8 @@ typedef struct weft_launch_options {
     const char *log_dir; /* a file rank<r>.log for each, or NULL */
     /* REPLACE: the number of ranks may be set to min_rank up to n while they run; 0: it stays */
     int min_rank;
+    /* REPLACE: what may be done about lost ranks (member/levels.h), as the key recover; NULL: on */
+    const char *levels;
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */

@@ -76,6 +76,8 @@ void weft_launch__read_stat(pid_t pid, double *cpu_s, char *state);
 /* After a signal, with all saved? */
 bool weft_launch__is_ended_by_request(int how);
 void weft_launch__describe_exit(int how, char *why, size_t n);
+/* As if SIGTERM had come: all save and stop. */
+void weft_launch__request_stop(weft_launch__run *l);
 /* Those that are left are killed after grace_s. */
 void weft_launch__end_all(weft_launch__run *l, double grace_s);
 

@@ -181,11 +181,20 @@ void weft_member_destroy(weft_member *m)
 
 /* ---- losses ---- */
 
-static bool is_lost_too_often(const weft_member *m, const member_slot *s)
+/* n_loss losses, of which the last one is after that step. */
+static bool is_lost_too_often(const weft_member *m, const member_slot *s, int n_loss,
+                              int64_t step)
 {
-    if (s->n_loss < m->limits.max_loss) return false;
-    int64_t since = s->lost[(s->n_loss - m->limits.max_loss) % MAX_LOSS];
-    return m->step - since < m->limits.within_step;
+    if (n_loss < m->limits.max_loss) return false;
+    int64_t since = s->lost[(n_loss - m->limits.max_loss) % MAX_LOSS];
+    return step - since < m->limits.within_step;
+}
+
+bool weft_member_is_too_often(const weft_member *m, int slot, int64_t step)
+{
+    const member_slot *s = &m->slot[slot];
+    if (m->limits.max_loss < 2) return true;
+    return is_lost_too_often(m, s, s->n_loss + 1, step > m->step ? step : m->step);
 }
 
 static bool has_crashed_elsewhere(weft_member *m, int slot)
@@ -210,7 +219,7 @@ bool weft_member_replaces(const weft_member *m)
     return !m->over && !m->slot[0].done && !(m->stopping && left);
 }
 
-static void lose_slot(weft_member *m, int k, weft_member_cause cause)
+static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spared)
 {
     member_slot *s = &m->slot[k];
     char         why[200];
@@ -220,11 +229,12 @@ static void lose_slot(weft_member *m, int k, weft_member_cause cause)
         snprintf(why, sizeof why, "step %lld crashes whoever runs it: now rank %d",
                  (long long)m->step + 1, k);
         end_job(m, why);
-    } else if (is_lost_too_often(m, s)) {
+    } else if (!spared && is_lost_too_often(m, s, s->n_loss, m->step)) {
         snprintf(why, sizeof why, "rank %d was lost %d times within %lld steps", k,
                  m->limits.max_loss, (long long)m->limits.within_step);
         end_job(m, why);
     } else {
+        if (spared) s->n_loss = 0; /* what follows is another's */
         decide_view(m);
     }
 }
@@ -256,7 +266,7 @@ static void end_slot(weft_member *m, const weft_member_event *e)
     } else if (e->cause == WEFT_MEMBER_FAILED)
         end_job(m, "a rank failed");
     else if (!s->done)
-        lose_slot(m, e->slot, e->cause);
+        lose_slot(m, e->slot, e->cause, e->spared);
     else if (e->slot == 0)
         check_done(m);
 }

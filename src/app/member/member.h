@@ -65,7 +65,8 @@ typedef struct weft_member_event {
     int                    slot;
     uint32_t               epoch;
     weft_member_cause      cause;
-    int64_t step; /* the last one that is known to be committed; ENDED, LEFT */
+    int64_t step;   /* the last one that is known to be committed; ENDED, LEFT */
+    bool    spared; /* ENDED: its slot gets a process however often it was lost */
     double  now_s;
 } weft_member_event;
 
@@ -97,6 +98,8 @@ bool     weft_member_is_ready(const weft_member *m);             /* all slots ru
 /* Does a rank that is lost now get another process?  Not when one has ended with its work done:
  * rank 0, or after a signal any. */
 bool weft_member_replaces(const weft_member *m);
+/* Is the slot's process lost too often if it is lost now, after that step? */
+bool weft_member_is_too_often(const weft_member *m, int slot, int64_t step);
 bool weft_member_is_over(const weft_member *m); /* END was decided */
 int  weft_member_count(const weft_member *m);   /* slots of the newest view */
 /* All are ready, nobody is to end, and no process of a slot beyond the view is left. */

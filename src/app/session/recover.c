@@ -582,6 +582,11 @@ static weft_status restore(weft_session *s)
     int64_t was = s->r.steps, first = s->r.first_step;
     s->r.steps = s->r.first_step = 0;
     s->row                       = (weft_metrics_row){.step = 0};
+    if (strcmp(s->job.recover, "on") != 0 && !strstr(s->job.recover, "checkpoint"))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "no rank that is left holds all of the state after step %lld, "
+                         "and recover: %s does not allow to go back to a checkpoint",
+                         (long long)was, s->job.recover);
     weft_failpoint("restore.begin");
     WEFT_TRY(weft_session__open_newest(s));
     WEFT_TRY(weft_session__fill_state(s));

@@ -23,6 +23,7 @@ typedef struct entry {
     char       name[MAX_NAME];
     int        signal;   /* 0: none */
     bool       exits;    /* without a word */
+    bool       grows;    /* it takes memory until it is killed */
     int        delay_ms; /* 0: none */
     int        rank;     /* or ANY_RANK, NO_RANK */
     int        nth;
@@ -58,10 +59,11 @@ static bool parse_action(const char *word, entry *e)
                  {"bus", SIGBUS},
                  {"abort", SIGABRT}};
     e->exits  = !strcmp(word, "exit");
+    e->grows  = !strcmp(word, "oom");
     if (!strncmp(word, "delay=", 6)) return parse_number(word + 6, 1, &e->delay_ms);
     for (size_t k = 0; k < WEFT_COUNT(known); k++)
         if (!strcmp(word, known[k].name)) e->signal = known[k].signal;
-    return e->exits || e->signal;
+    return e->exits || e->grows || e->signal;
 }
 
 static bool parse_limit(const char *word, entry *e)
@@ -177,8 +179,20 @@ static void sleep_ms(int ms)
     while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
 }
 
+/* In a control group with less memory than that the kernel kills it. */
+static void take_memory(void)
+{
+    size_t piece = (size_t)16 << 20;
+    for (int k = 0; k < 256; k++) {
+        char *p = malloc(piece);
+        if (!p) return;
+        for (size_t at = 0; at < piece; at += 4096) ((volatile char *)p)[at] = 1;
+    }
+}
+
 static void act(const entry *e)
 {
+    if (e->grows) take_memory();
     if (e->delay_ms) sleep_ms(e->delay_ms);
     if (e->exits) _exit(EXIT_CODE);
     if (!e->signal) return;

@@ -1,0 +1,43 @@
+/* What the agent does about a lost rank: what it knows of the job, as a case of member/levels.h.
+ *
+ *     weft_launch_levels v;
+ *     WEFT_TRY(weft_launch_levels_init(&v, "on", n, now_s));
+ *     weft_launch_levels_choose(&v, &(weft_launch_loss){.n_rank = 4, ..}, &choice);
+ *     weft_launch_levels_fini(&v); */
+#ifndef WEFT_LAUNCH_LEVEL_H
+#define WEFT_LAUNCH_LEVEL_H
+
+#include "base/text.h"
+#include "member/levels.h"
+
+typedef struct weft_launch_levels {
+    unsigned           allowed;
+    int                n; /* ranks at most */
+    double             begun_s;
+    double            *step_s; /* [n]: of a step of n ranks, as measured; 0: not yet */
+    weft_level_history history;
+} weft_launch_levels;
+
+/* text: as the key recover has it; NULL: on. */
+weft_status weft_launch_levels_init(weft_launch_levels *v, const char *text, int n,
+                                    double now_s);
+void        weft_launch_levels_fini(weft_launch_levels *v); /* a zeroed one is fine */
+
+/* n_step steps of n_rank ranks took so long; fewer than two say nothing. */
+void weft_launch_levels_note_steps(weft_launch_levels *v, int n_rank, int64_t n_step,
+                                   double seconds);
+
+typedef struct weft_launch_loss {
+    int    n_rank, min_rank; /* min_rank 0: the number of ranks is fixed */
+    bool   too_often;        /* its slot gets no other process */
+    bool   is_stopping;      /* the job is about to save and stop for an earlier loss */
+    double now_s;
+} weft_launch_loss;
+
+void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *loss,
+                               weft_level_choice *out);
+
+/* ", "rejected": [..]", for incidents.jsonl. */
+void weft_launch_levels_print(const weft_level_choice *c, weft_text *t);
+
+#endif

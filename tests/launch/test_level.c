@@ -1,0 +1,77 @@
+/* What the agent decides about a lost rank. */
+#include "launch/level.h"
+#include "support/test.h"
+
+static weft_level choose(weft_launch_levels *v, const weft_launch_loss *loss)
+{
+    weft_level_choice c;
+    weft_launch_levels_choose(v, loss, &c);
+    return c.level;
+}
+
+static void a_rank_is_replaced_until_it_was_lost_too_often(void **state)
+{
+    (void)state;
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {.n_rank = 4, .min_rank = 3, .now_s = 1000};
+    assert_ok(weft_launch_levels_init(&v, NULL, 4, 0));
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_REPLACE);
+    loss.too_often = true;
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    loss.is_stopping = true;
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_STOP);
+    loss =
+        (weft_launch_loss){.n_rank = 3, .min_rank = 3, .too_often = true, .now_s = 1000};
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_STOP);
+    loss.min_rank = 0;
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_STOP);
+    weft_launch_levels_fini(&v);
+}
+
+static void fewer_ranks_are_taken_where_they_are_as_fast(void **state)
+{
+    (void)state;
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {.n_rank = 4, .min_rank = 1, .now_s = 1000};
+    assert_ok(weft_launch_levels_init(&v, "on", 4, 0));
+    weft_launch_levels_note_steps(&v, 4, 100, 10);
+    weft_launch_levels_note_steps(&v, 4, 10, 50); /* with a fault that was noticed late */
+    weft_launch_levels_note_steps(&v, 3, 1, 0.01);
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_REPLACE);
+    weft_launch_levels_note_steps(&v, 3, 100, 10);
+    for (int k = 0; k < WEFT_LEVEL_HISTORY; k++)
+        weft_level_note_pause(&v.history, WEFT_LEVEL_REPLACE, 5);
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    weft_launch_levels_fini(&v);
+}
+
+static void rejected_levels_are_printed(void **state)
+{
+    (void)state;
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {.n_rank = 2, .now_s = 10};
+    weft_level_choice  c;
+    weft_text          t = {0};
+    assert_ok(weft_launch_levels_init(&v, "shrink", 2, 0));
+    weft_launch_levels_choose(&v, &loss, &c);
+    assert_int_equal(c.level, WEFT_LEVEL_STOP);
+    weft_launch_levels_print(&c, &t);
+    assert_non_null(strstr(t.s, "{\"level\": \"replace\", \"cost_s\": 0.2, \"why\": "
+                                "\"recover does not allow it\"}"));
+    assert_non_null(strstr(t.s, "{\"level\": \"shrink\", \"why\": \"the job has a fixed "
+                                "number of ranks\"}"));
+    weft_text_fini(&t);
+    weft_launch_levels_fini(&v);
+    assert_fails(weft_launch_levels_init(&v, "never", 2, 0), WEFT_ERR_ARG, "'never'");
+    weft_launch_levels_fini(&v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_is_replaced_until_it_was_lost_too_often),
+        cmocka_unit_test(fewer_ranks_are_taken_where_they_are_as_fast),
+        cmocka_unit_test(rejected_levels_are_printed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
