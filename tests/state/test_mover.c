@@ -145,6 +145,75 @@ static void from_plan_to_plan(void **state)
         }
 }
 
+/* ---- several hosts, more states than ranks ---- */
+
+/* The states of old_table, of which rank r serves r and r + n; those of its host are reached. */
+static weft_status move_hosts(rank_state *r)
+{
+    int           n = r->c->world, n_state = old_table.n_rank;
+    weft_state   *source[CASE_MAX_RANK] = {0}, *to = NULL;
+    int32_t       host[CASE_MAX_RANK];
+    weft_holders *from = case_holders(&old_table), *holders = case_holders(&new_table);
+    weft_mover   *t  = NULL;
+    weft_status   st = WEFT_OK;
+    for (int h = 0; h < n_state; h++) {
+        host[h] = h % n / 2;
+        if (host[h] == r->rank / 2) WEFT_GO(case_state(&old_table, h, true, &source[h]));
+    }
+    WEFT_GO(weft_holders_set_hosts(from, host));
+    WEFT_GO(case_state(&new_table, r->rank, false, &to));
+    WEFT_GO(weft_mover_open_hosts(source, from, &(weft_mover_side){to, holders}, host,
+                                  r->c, TAG, &t));
+    WEFT_GO(weft_mover_run(t));
+    rank[r->rank].note_s = (double)weft_mover_received(t);
+    WEFT_GO(case_check(&new_table, r->rank, to));
+out:
+    weft_mover_close(t);
+    weft_holders_destroy(from);
+    weft_holders_destroy(holders);
+    weft_state_destroy(to);
+    for (int h = 0; h < n_state; h++) weft_state_destroy(source[h]);
+    return st;
+}
+
+/* Bytes of rank r's new parts that its host does not hold: what has to be sent. */
+static int64_t count_missing(int r, int n)
+{
+    int64_t bytes = 0, x[WEFT_MAX_DIM];
+    for (int k = 0; k < CASE_TENSORS; k++)
+        for (int64_t i = 0; i < weft_shape_count(&new_table.tensor[k].shape); i++) {
+            case_position(&new_table.tensor[k].shape, i, x);
+            bool here = !case_holds(&new_table.at[k][r], x);
+            for (int h = 0; h < old_table.n_rank && !here; h++)
+                here = h % n / 2 == r / 2 && case_holds(&old_table.at[k][h], x);
+            if (!here) bytes += weft_dtype_bytes(new_table.tensor[k].dtype);
+        }
+    return bytes;
+}
+
+/* States of slots that have no rank any more are served by others; what is on a host is not sent
+ * to it. */
+static void over_hosts(void **state)
+{
+    unsigned seed = 51;
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++)
+        for (int round = 0; round < (is_process((transport)over) ? 2 : 12); round++) {
+            int n = 2 + case_random(&seed, 3), most = 2 * n < 8 ? 2 * n : 8;
+            case_random_table(&old_table, &seed, n + case_random(&seed, most - n + 1), 40,
+                              n);
+            new_table        = old_table;
+            new_table.n_rank = n;
+            for (int k = 0; k < CASE_TENSORS; k++)
+                for (int r = 0; r < n; r++)
+                    case_any_part(&new_table.at[k][r], &old_table.tensor[k].shape, &seed);
+            run_ranks((transport)over, n, 20, move_hosts);
+            all_ok((transport)over, n);
+            for (int r = 0; r < n; r++)
+                assert_true((double)count_missing(r, n) == rank[r].note_s);
+        }
+}
+
 /* ---- death ---- */
 
 static weft_status move_for_ever(rank_state *r)
@@ -195,6 +264,7 @@ int main(void)
     const struct CMUnitTest test[] = {
         cmocka_unit_test(any_parts),
         cmocka_unit_test(from_plan_to_plan),
+        cmocka_unit_test(over_hosts),
         cmocka_unit_test(a_killed_rank_is_named),
         cmocka_unit_test(a_stopped_rank_times_out),
     };

@@ -74,6 +74,15 @@ out:
     return st;
 }
 
+weft_status weft_holders_set_hosts(weft_holders *h, const int32_t *host)
+{
+    int32_t *copy = WEFT_ARENA_ARRAY(h->arena, int32_t, h->n_rank + 1);
+    WEFT_TRY(weft_arena_status(h->arena));
+    memcpy(copy, host, sizeof *host * (size_t)h->n_rank);
+    h->host = copy;
+    return WEFT_OK;
+}
+
 void weft_holders_destroy(weft_holders *h)
 {
     if (h) weft_arena_destroy(h->arena);

@@ -33,6 +33,7 @@ typedef struct weft_holders {
     weft_arena       *arena;
     int               n_rank, n_tensor;
     weft_held_tensor *tensor;
+    const int32_t    *host; /* of each rank; NULL: it does not matter */
 } weft_holders;
 
 /* part[i * n_rank + k]: what rank k holds of tensor i of list, NULL or empty for nothing.  Copies
@@ -42,6 +43,8 @@ weft_status weft_holders_create(int n_tensor, const weft_state_tensor *list, int
 /* Of all members of group; comm NULL: this rank alone. */
 weft_status weft_holders_exchange(const weft_state *s, weft_comm *comm,
                                   weft_comm_group *group, weft_holders **out);
+/* Before it is used: moves take what a rank of the same host holds before others. */
+weft_status weft_holders_set_hosts(weft_holders *h, const int32_t *host);
 void        weft_holders_destroy(weft_holders *h);     /* accepts NULL */
 int64_t     weft_holders_bytes(const weft_holders *h); /* NULL is 0 */
 

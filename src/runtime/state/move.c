@@ -67,6 +67,7 @@ static weft_status add_rest(box_list *l, const weft_region *all, const weft_regi
 /* The search for holders of one region of a tensor. */
 typedef struct holder_search {
     const weft_held_tensor *tensor;
+    const int32_t          *host; /* of each rank, or NULL */
     weft_move               move; /* all but from and region */
     unsigned        turn; /* which holder is tried first, and which of its ranks */
     box_list        open; /* still without a holder */
@@ -102,13 +103,30 @@ static bool is_member(const weft_holder *h, int rank)
     return false;
 }
 
-/* From the rank itself first, then from the others, each time from a different one. */
+/* A holder's rank on the host of the one that needs it, in turn; -1: there is none. */
+static int find_near(const holder_search *s, const weft_holder *h)
+{
+    int n = 0;
+    for (int k = 0; k < h->n_rank; k++) n += s->host[h->rank[k]] == s->host[s->move.to];
+    for (int k = 0, at = n ? (int)(s->turn % (unsigned)n) : 0; n && k < h->n_rank; k++)
+        if (s->host[h->rank[k]] == s->host[s->move.to] && !at--) return h->rank[k];
+    return -1;
+}
+
+/* From the rank itself first, then from its host, then from the others, each time from a different
+ * one. */
 static weft_status find_holders(holder_search *s)
 {
     const weft_held_tensor *t = s->tensor;
     for (int i = 0; i < t->n_holder; i++)
         if (is_member(&t->holder[i], s->move.to))
             WEFT_TRY(take_from(s, t->holder[i].part, s->move.to));
+    for (int i = 0; i < t->n_holder && s->host && s->open.n; i++) {
+        const weft_holder *h =
+            &t->holder[(s->turn + (unsigned)i) % (unsigned)t->n_holder];
+        int near = find_near(s, h);
+        if (near >= 0) WEFT_TRY(take_from(s, h->part, near));
+    }
     for (int i = 0; i < t->n_holder && s->open.n; i++) {
         const weft_holder *h =
             &t->holder[(s->turn + (unsigned)i) % (unsigned)t->n_holder];
@@ -122,8 +140,11 @@ static weft_status find_holders(holder_search *s)
 static weft_status move_region(const weft_holders *h, const weft_move *move,
                                const weft_region *r, unsigned turn, weft_move_list *l)
 {
-    holder_search s = {
-        .tensor = &h->tensor[move->tensor], .move = *move, .turn = turn, .out = l};
+    holder_search s = {.tensor = &h->tensor[move->tensor],
+                       .host   = h->host,
+                       .move   = *move,
+                       .turn   = turn,
+                       .out    = l};
     if (weft_region_count(r) == 0) return WEFT_OK;
     weft_status st = add_box(&s.open, r);
     if (st == WEFT_OK) st = find_holders(&s);

@@ -7,8 +7,9 @@
  *     weft_move_list_fini(&l);
  *
  * (1) Every element that a rank shall have comes from exactly one rank, which holds it: from itself
- *     where it can, else from a replica chosen by its rank and the tensor, so that ranks which need
- *     the same elements ask different replicas.
+ *     where it can, else from one of its host where holders know hosts, else from a replica chosen
+ *     by its rank and the tensor, so that ranks which need the same elements ask different
+ *     replicas.
  * (2) The list depends on the tables alone: two ranks find the same moves between them, in the same
  *     order.
  * (3) Regions are boxes, none empty. */

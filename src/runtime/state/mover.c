@@ -16,6 +16,7 @@ struct weft_mover {
     weft_state *from, *to;
     /* by holder: states in memory that this process reaches; NULL: `from` alone */
     weft_state *const *near;
+    const int32_t     *host; /* of each rank: near is there for one host; NULL: for all */
     weft_comm         *comm;
     int                rank, world;
     weft_move_list     list;
@@ -30,20 +31,27 @@ typedef struct cursor {
     int64_t at; /* elements of it that are done */
 } cursor;
 
+/* The rank that a holder's state comes from. */
+static int server_of(const weft_mover *t, const weft_move *m)
+{
+    return m->from % t->world;
+}
+
 static int peer_of(const weft_mover *t, const weft_move *m)
 {
-    return m->from == t->rank ? m->to : m->from;
+    return server_of(t, m) == t->rank ? m->to : server_of(t, m);
 }
 
 /* To rank r + k and from rank r - k. */
 static int shift_of(const weft_mover *t, const weft_move *m)
 {
-    return (m->to - m->from + t->world) % t->world;
+    return (m->to - server_of(t, m) + t->world) % t->world;
 }
 
-/* Both ends are in reach of this process. */
+/* Both ends are in reach of the rank that it goes to. */
 static bool is_copy(const weft_mover *t, const weft_move *m)
 {
+    if (t->host) return t->host[server_of(t, m)] == t->host[m->to];
     return t->near || m->from == m->to;
 }
 
@@ -60,7 +68,8 @@ static void sort_moves(const weft_mover *t, direction *d, bool sends)
     for (int shift = 1; shift < t->world; shift++)
         for (int i = 0; i < t->list.n; i++) {
             const weft_move *m = &t->list.move[i];
-            if (shift_of(t, m) != shift || (m->from == t->rank) != sends) continue;
+            if (shift_of(t, m) != shift || is_copy(t, m)) continue;
+            if ((server_of(t, m) == t->rank) != sends) continue;
             d->move[d->n++] = i;
             d->bytes += weft_region_count(&m->region) * t->size[i];
         }
@@ -165,6 +174,48 @@ out:
     return st;
 }
 
+/* Moves to this rank, and those that it sends to other hosts. */
+static weft_status drop_others_moves(weft_mover *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->list.n; i++) {
+        const weft_move *m     = &t->list.move[i];
+        bool             sends = server_of(t, m) == t->rank && !is_copy(t, m),
+             gets              = m->to == t->rank;
+        if (!sends && !gets) continue;
+        if ((sends || is_copy(t, m)) && !t->near[m->from])
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "state %d is not in reach of rank %d",
+                             m->from, t->rank);
+        t->list.move[n++] = *m;
+    }
+    t->list.n = n;
+    return WEFT_OK;
+}
+
+weft_status weft_mover_open_hosts(weft_state *const *source, const weft_holders *from,
+                                  const weft_mover_side *to, const int32_t *host,
+                                  weft_comm *comm, int tag, weft_mover **out)
+{
+    weft_status st = WEFT_OK;
+    weft_mover *t  = calloc(1, sizeof *t);
+    if (!t) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *t = (weft_mover){.to    = to->state,
+                      .near  = source,
+                      .host  = host,
+                      .comm  = comm,
+                      .rank  = comm->rank,
+                      .world = comm->world};
+    WEFT_GO(weft_move_plan(from, to->holders, -1, &t->list));
+    WEFT_GO(drop_others_moves(t));
+    drop_same_places(t);
+    WEFT_GO(open_moves(t, tag));
+    *out = t;
+    t    = NULL;
+out:
+    weft_mover_close(t);
+    return st;
+}
+
 static void close_direction(weft_mover *t, direction *d)
 {
     for (int k = 0; k < t->world && d->channel; k++)
@@ -262,7 +313,7 @@ static weft_status send_chunk(weft_mover *t, cursor *c)
     weft_region      box;
     int64_t          bytes;
     const weft_move *m = take_chunk(t, &t->out, c, &box, &bytes);
-    WEFT_TRY(weft_state_read(t->from, m->tensor, &box, t->staging));
+    WEFT_TRY(weft_state_read(source_of(t, m), m->tensor, &box, t->staging));
     return weft_comm_send(t->comm, t->out.channel[m->to], t->staging, bytes);
 }
 
@@ -271,7 +322,7 @@ static weft_status receive_chunk(weft_mover *t, cursor *c)
     weft_region      box;
     int64_t          bytes;
     const weft_move *m = take_chunk(t, &t->in, c, &box, &bytes);
-    WEFT_TRY(weft_comm_recv(t->comm, t->in.channel[m->from], t->staging, bytes));
+    WEFT_TRY(weft_comm_recv(t->comm, t->in.channel[server_of(t, m)], t->staging, bytes));
     return weft_state_write(t->to, m->target, &box, t->staging);
 }
 

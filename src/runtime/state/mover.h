@@ -43,6 +43,13 @@ weft_status weft_mover_open(const weft_mover_side *from, const weft_mover_side *
  * processes that are gone.  Borrows source and the states; rank: of `to`. */
 weft_status weft_mover_open_near(weft_state *const *source, const weft_holders *from,
                                  const weft_mover_side *to, int rank, weft_mover **out);
+/* Both, over several hosts whose memory outlives ranks: holder h of `from` is served by rank
+ * h % world of comm, so that one rank may serve several states.  source[h]: its state, where this
+ * process reaches it; host[r]: of each rank, source is there for all of its own.  What a rank needs
+ * of its own host it copies, the rest is sent.  Collective; borrows source, host and the states. */
+weft_status weft_mover_open_hosts(weft_state *const *source, const weft_holders *from,
+                                  const weft_mover_side *to, const int32_t *host,
+                                  weft_comm *comm, int tag, weft_mover **out);
 weft_status weft_mover_run(weft_mover *t);
 void        weft_mover_close(weft_mover *t);       /* accepts NULL */
 int64_t     weft_mover_bytes(const weft_mover *t); /* its own memory; NULL is 0 */
