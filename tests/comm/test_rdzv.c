@@ -45,6 +45,8 @@ typedef struct visitor {
     weft_comm_rdzv_table   t;
     char                   at[64];
     int                    door; /* rank 0: it listens there already; 0: at `at` */
+    uint32_t               epoch;
+    const _Atomic bool    *over; /* the membership is; NULL: never */
     pthread_t              thread;
 } visitor;
 
@@ -58,6 +60,11 @@ static void keep_log(bool warning, const char *text)
     snprintf(last_log, sizeof last_log, "%s", text);
 }
 
+static bool is_over(void *arg)
+{
+    return *((const visitor *)arg)->over;
+}
+
 static void *visit(void *arg)
 {
     visitor               *v = arg;
@@ -69,7 +76,10 @@ static void *visit(void *arg)
                                 .token     = v->token ? v->token : &token,
                                 .check = v->checked ? weft_comm_net_check_address : NULL,
                                 .log   = v->rank ? NULL : keep_log,
-                                .listen_fd = v->rank ? 0 : v->door};
+                                .listen_fd = v->rank ? 0 : v->door,
+                                .epoch     = v->epoch,
+                                .is_over   = v->over ? is_over : NULL,
+                                .arg       = v};
     int    n  = snprintf(mine, sizeof mine, "rank %d of %d", v->rank, v->world);
     double t0 = weft_clock_s();
     v->st =
@@ -340,7 +350,7 @@ static void nobody_gets_in_without_the_token(void **state)
     /* who says what it has no token for */
     weft_comm_auth  a;
     weft_comm_key   key;
-    weft_comm_claim claim = weft_comm__rdzv_claim();
+    weft_comm_claim claim = weft_comm__rdzv_claim(0);
     size_t          n;
     assert_int_equal(weft_comm__rdzv_key(&other_token, &key), WEFT_OK);
     weft_comm_auth_start(&a, WEFT_COMM_INITIATOR, &key, false, &claim);
@@ -630,10 +640,10 @@ static void records_of_guests_are_their_own(void **state)
         rdzv_guest      g;
         weft_comm_auth  a;
         weft_comm_key   key;
-        weft_comm_claim claim = weft_comm__rdzv_claim();
+        weft_comm_claim claim = weft_comm__rdzv_claim(0);
         rdzv_hello      h     = {.rank = 1, .world = 2, .bytes = 20};
         size_t          n, most;
-        assert_int_equal(weft_comm__rdzv_guest_init(&g, &token), WEFT_OK);
+        assert_int_equal(weft_comm__rdzv_guest_init(&g, &token, 0), WEFT_OK);
         assert_int_equal(weft_comm__rdzv_key(&token, &key), WEFT_OK);
         weft_comm_auth_start(&a, WEFT_COMM_INITIATOR, &key, false, &claim);
         for (int m = 0; m < 2; m++) {
@@ -697,9 +707,59 @@ static void damaged_tables_are_refused(void **state)
     free(text);
 }
 
+/* A rank of an older epoch gets nothing, from rank 0 of the next one either, at the same socket;
+ * it leaves when it hears of the next one. */
+static void epochs_do_not_mix(void **state)
+{
+    visitor      v[2], late;
+    _Atomic bool over = false;
+    (void)state;
+    v[0]       = (visitor){.world = 2, .timeout_s = 20, .epoch = 8};
+    v[0].door  = listen_here(v[0].at, sizeof v[0].at);
+    v[1]       = v[0];
+    v[1].rank  = 1;
+    late       = v[1];
+    late.epoch = 7;
+    late.over  = &over;
+    n_logged   = 0;
+    begin(&late);
+    begin(&v[0]);
+    usleep(150000);
+    begin(&v[1]);
+    succeeds(&v[0]);
+    succeeds(&v[1]);
+    assert_int_equal(n_logged, 0);
+    over = true;
+    fails(&late, WEFT_ERR_PEER, "newer membership");
+    assert_true(late.took_s < 10);
+    over      = false; /* rank 0 leaves as well */
+    v[0].over = &over;
+    begin(&v[0]);
+    usleep(50000);
+    over = true;
+    fails(&v[0], WEFT_ERR_PEER, "newer membership");
+    close(v[0].door);
+}
+
+static void a_socket_near_a_peer(void **state)
+{
+    int  fd = -1;
+    char at[64];
+    (void)state;
+    assert_int_equal(weft_comm_rdzv_listen_near("127.0.0.1:1", &fd, at, sizeof at),
+                     WEFT_OK);
+    assert_memory_equal(at, "127.0.0.1:", 10);
+    int s = connect_from("127.0.0.1", port_of(at));
+    assert_true(s >= 0);
+    close(s);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(epochs_do_not_mix),
+        cmocka_unit_test(a_socket_near_a_peer),
         cmocka_unit_test(all_get_everybodys),
         cmocka_unit_test(each_run_has_its_own_key),
         cmocka_unit_test(who_does_not_come_is_named_to_all),

@@ -13,10 +13,10 @@ static const weft_comm_token token = {.key = {{7, 7, 7}}};
 /* A guest that has proven itself. */
 static void open_guest(rdzv_guest *g, weft_comm_auth *a)
 {
-    weft_comm_claim claim = weft_comm__rdzv_claim();
+    weft_comm_claim claim = weft_comm__rdzv_claim(0);
     weft_comm_key   key;
     size_t          n, most;
-    if (weft_comm__rdzv_guest_init(g, &token) || weft_comm__rdzv_key(&token, &key) ||
+    if (weft_comm__rdzv_guest_init(g, &token, 0) || weft_comm__rdzv_key(&token, &key) ||
         weft_comm_auth_start(a, WEFT_COMM_INITIATOR, &key, false, &claim))
         abort();
     for (int m = 0; m < 2; m++) {

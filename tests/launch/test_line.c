@@ -25,11 +25,15 @@ static int open_line(weft_line **l)
 static void send_view(int agent, uint32_t epoch)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    assert_int_equal(
-        weft_line_put(
-            agent,
-            &(weft_line_message){.kind = WEFT_LINE_VIEW, .epoch = epoch, .world = 3}, fd),
-        WEFT_OK);
+    assert_int_equal(weft_line_put(agent,
+                                   &(weft_line_message){.kind       = WEFT_LINE_VIEW,
+                                                        .epoch      = epoch,
+                                                        .world      = 3,
+                                                        .local      = 3,
+                                                        .most       = 3,
+                                                        .most_local = 3},
+                                   fd),
+                     WEFT_OK);
     close(fd);
 }
 

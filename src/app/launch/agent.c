@@ -460,7 +460,12 @@ static weft_status send_view(weft_launch__run *l, uint32_t epoch)
 {
     weft_launch__agent *a = l->agent;
     int                 n = weft_launch__agent_count(l);
-    weft_line_message   m = {.kind = WEFT_LINE_VIEW, .epoch = epoch, .world = n};
+    weft_line_message   m = {.kind       = WEFT_LINE_VIEW,
+                             .epoch      = epoch,
+                             .world      = n,
+                             .local      = n,
+                             .most       = l->n,
+                             .most_local = l->n};
     weft_comm_shm_destroy(a->epoch);
     a->epoch = NULL;
     WEFT_TRY(weft_comm_shm_create(l->n, &a->epoch));

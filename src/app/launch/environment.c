@@ -193,6 +193,8 @@ static weft_status read_dialect(const dialect *d, weft_launch_environment *p)
         WEFT_TRY(number("WEFT_SHM_FD", 0, 1 << 24, &p->shm_fd));
     if (!strcmp(d->by, "weft run") && getenv("WEFT_LINE_FD"))
         WEFT_TRY(number("WEFT_LINE_FD", 0, 1 << 24, &p->line_fd));
+    if (!strcmp(d->by, "weft run") && getenv("WEFT_RDZV_FD"))
+        WEFT_TRY(number("WEFT_RDZV_FD", 0, 1 << 24, &p->rdzv_fd));
     if (getenv("WEFT_FLIGHT_FD"))
         WEFT_TRY(number("WEFT_FLIGHT_FD", 0, 1 << 24, &p->flight_fd));
     p->by = d->by;
@@ -207,6 +209,7 @@ weft_status weft_launch_detect(weft_launch_environment *out)
                                      .local_world = 1,
                                      .shm_fd      = -1,
                                      .line_fd     = -1,
+                                     .rdzv_fd     = -1,
                                      .flight_fd   = -1,
                                      .by          = "alone"};
     for (size_t i = 0; i < WEFT_COUNT(table); i++) {

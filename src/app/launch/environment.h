@@ -10,6 +10,7 @@ typedef struct weft_launch_environment {
     int         shm_fd;                  /* the launcher's shared memory, or -1 */
     int         flight_fd; /* memory for flight recorders (base/flight.h), or -1 */
     int         line_fd;   /* control connection to an agent that replaces ranks, or -1 */
+    int         rdzv_fd; /* the agent's socket where ranks of several hosts meet, or -1 */
     const char *by;      /* "weft run", "torchrun", "slurm", "openmpi", "pmi", "alone" */
     char        key[96]; /* equal for the ranks of one job on one host, to meet by */
     char        rdzv[280]; /* host:port where the ranks of all hosts meet, or "" */

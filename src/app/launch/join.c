@@ -24,7 +24,7 @@ struct weft_launch_member {
     /* Where an agent replaces ranks; NULL: it does not. */
     weft_line *line;
     uint32_t   epoch;     /* of the newest membership that was given */
-    int        n_rank;    /* in it; 0: none was given */
+    int        n_rank;    /* of this host in it; 0: none was given */
     int64_t    committed; /* a step of that epoch: the agent knows; -1: it does not */
     double     at_s[WEFT_N_LINE_PHASE];
     weft_membership_source source;
@@ -51,55 +51,83 @@ static weft_status find_token(const weft_launch_member *m, weft_comm_token *out)
     return WEFT_OK;
 }
 
+static bool has_newer(void *arg);
+
+/* Which rank this is, where all meet. */
+typedef struct rank_meeting {
+    int         rank, world, local_world;
+    uint32_t    epoch;
+    const char *at;
+} rank_meeting;
+
 /* Everybody's address. */
-static weft_status meet_all(weft_launch_member *m, const weft_comm_token *token,
-                            const weft_comm *listener)
+static weft_status meet_all(weft_launch_member *m, const rank_meeting *w,
+                            const weft_comm_token *token, const weft_comm *listener)
 {
     const void            *mine;
     int64_t                bytes;
-    weft_comm_rdzv_options rdzv = {.at        = m->e.rdzv,
-                                   .rank      = m->e.rank,
-                                   .world     = m->e.world,
+    weft_comm_rdzv_options rdzv = {.at        = w->at,
+                                   .rank      = w->rank,
+                                   .world     = w->world,
+                                   .epoch     = w->epoch,
                                    .timeout_s = m->o.timeout_s,
                                    .token     = token,
-                                   .check     = weft_comm_net_check_address};
+                                   .check     = weft_comm_net_check_address,
+                                   .arg       = m};
     if (!m->e.local_rank) rdzv.log = m->o.log;
+    if (m->line) rdzv.is_over = has_newer;
+    if (m->line && m->e.rdzv_fd > 0) rdzv.listen_fd = m->e.rdzv_fd;
     weft_comm_net_address(listener, &mine, &bytes);
+    weft_comm_rdzv_table_fini(&m->table);
     return weft_comm_rdzv_run(&rdzv, mine, bytes, &m->table);
 }
 
-static weft_status open_listener(const weft_launch_member *m, weft_comm **out)
+static weft_status open_listener(const weft_launch_member *m, const rank_meeting *w,
+                                 weft_comm **out)
 {
-    char device[64];
-    weft_comm_rdzv_device(m->e.rdzv, device, sizeof device);
-    return weft_comm_net_open(&(weft_comm_net_options){.rank        = m->e.rank,
-                                                       .world       = m->e.world,
-                                                       .local_world = m->e.local_world,
-                                                       .timeout_s   = m->o.timeout_s,
-                                                       .device = *device ? device : NULL},
-                              out);
+    char                  device[64];
+    weft_comm_net_options o = {.rank        = w->rank,
+                               .world       = w->world,
+                               .local_world = w->local_world,
+                               .timeout_s   = m->o.timeout_s,
+                               .epoch       = w->epoch};
+    weft_comm_rdzv_device(w->at, device, sizeof device);
+    if (*device) o.device = device;
+    if (m->line) o.over = weft_line_over(m->line);
+    return weft_comm_net_open(&o, out);
+}
+
+static weft_status meet_ranks(weft_launch_member *m, const rank_meeting *w,
+                              weft_comm **listener)
+{
+    weft_comm      *open = NULL;
+    weft_comm_token token;
+    WEFT_TRY(find_token(m, &token));
+    weft_status st = open_listener(m, w, &open);
+    if (st == WEFT_OK) st = meet_all(m, w, &token, open);
+    weft_comm_token_wipe(&token);
+    if (st == WEFT_OK)
+        *listener = open;
+    else
+        weft_comm_destroy(open);
+    return st;
 }
 
 static weft_status meet_hosts(weft_launch_member *m, weft_comm **listener)
 {
-    const weft_launch_environment *e    = &m->e;
-    weft_comm                     *open = NULL;
-    weft_comm_token                token;
+    const weft_launch_environment *e = &m->e;
+    rank_meeting                   w = {e->rank, e->world, e->local_world, 0, e->rdzv};
     if (!*e->rdzv)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%d of %d ranks are on this host, and %s does not say where to "
                          "meet the others: set WEFT_RDZV=host:port, rank 0's host",
                          e->local_world, e->world, e->by);
     WEFT_TRY(weft_comm_rdzv_check(e->rdzv));
-    WEFT_TRY(find_token(m, &token));
-    weft_status st = open_listener(m, &open);
-    if (st == WEFT_OK) st = meet_all(m, &token, open);
-    weft_comm_token_wipe(&token);
-    if (st == WEFT_OK) st = find_memory(m);
-    if (st == WEFT_OK)
-        *listener = open;
-    else
-        weft_comm_destroy(open);
+    WEFT_TRY(meet_ranks(m, &w, listener));
+    weft_status st = find_memory(m);
+    if (st == WEFT_OK) return WEFT_OK;
+    weft_comm_destroy(*listener);
+    *listener = NULL;
     return st;
 }
 
@@ -116,35 +144,6 @@ static void share_progress(weft_launch_member *m)
 }
 
 /* ---- with an agent ---- */
-
-static weft_status await_view(void *arg, weft_membership *out, weft_comm **listener)
-{
-    weft_launch_member *m = arg;
-    weft_line_view      v;
-    *listener = NULL;
-    share_progress(m);
-    WEFT_TRY(weft_line_await(m->line, m->epoch, &v));
-    m->at_s[WEFT_LINE_AT_VIEW] = weft_clock_s();
-    m->epoch                   = v.epoch;
-    m->committed               = -1;
-    weft_flight_begin_view(v.epoch, v.world);
-    if (m->e.rank >= v.world) {
-        *out = (weft_membership){.epoch = v.epoch};
-        return WEFT_OK;
-    }
-    if (m->n_rank && v.world != m->n_rank)
-        weft_launch_pin(m->e.local_rank, v.world, getppid());
-    m->n_rank = v.world;
-    *out      = (weft_membership){.epoch       = v.epoch,
-                                  .rank        = m->e.rank,
-                                  .world       = v.world,
-                                  .local_rank  = m->e.local_rank,
-                                  .local_world = v.world,
-                                  .shm_fd      = v.shm_fd,
-                                  .has_kept    = m->e.shm_fd >= 0,
-                                  .kept_fd     = m->e.shm_fd};
-    return WEFT_OK;
-}
 
 static bool has_newer(void *arg)
 {
@@ -196,6 +195,62 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
     case WEFT_MEMBERSHIP_WANTS: send_wish(m, (int)step); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
     }
+}
+
+/* Ranks of several hosts meet in each view anew, at the agent of its first host. */
+static weft_status meet_in_view(weft_launch_member *m, const weft_line_view *v,
+                                weft_comm **listener)
+{
+    rank_meeting w = {v->first + m->e.local_rank, v->world, v->local, v->epoch, v->rdzv};
+    return *v->rdzv ? meet_ranks(m, &w, listener) : WEFT_OK;
+}
+
+static weft_status take_view(weft_launch_member *m, weft_line_view *v,
+                             weft_comm **listener)
+{
+    WEFT_TRY(weft_line_await(m->line, m->epoch, v));
+    m->at_s[WEFT_LINE_AT_VIEW] = weft_clock_s();
+    m->epoch                   = v->epoch;
+    m->committed               = -1;
+    weft_flight_begin_view(v->epoch, v->world);
+    if (m->e.local_rank >= v->local) return WEFT_OK;
+    weft_status st = meet_in_view(m, v, listener);
+    if (st != WEFT_ERR_PEER) return st;
+    tell_agent(m, WEFT_MEMBERSHIP_LEFT, m->slot ? atomic_load(&m->slot->step) : -1, NULL);
+    return WEFT_AGAIN;
+}
+
+static weft_status await_view(void *arg, weft_membership *out, weft_comm **listener)
+{
+    weft_launch_member *m = arg;
+    weft_line_view      v;
+    weft_status         st;
+    *listener = NULL;
+    share_progress(m);
+    do st = take_view(m, &v, listener);
+    while (st == WEFT_AGAIN);
+    WEFT_TRY(st);
+    if (m->e.local_rank >= v.local) {
+        *out = (weft_membership){.epoch = v.epoch};
+        return WEFT_OK;
+    }
+    if (m->n_rank && v.local != m->n_rank)
+        weft_launch_pin(m->e.local_rank, v.local, getppid());
+    m->n_rank = v.local;
+    *out      = (weft_membership){.epoch         = v.epoch,
+                                  .rank          = v.first + m->e.local_rank,
+                                  .world         = v.world,
+                                  .local_rank    = m->e.local_rank,
+                                  .local_world   = v.local,
+                                  .max_world     = v.most,
+                                  .max_local     = v.most_local,
+                                  .shm_fd        = v.shm_fd,
+                                  .has_kept      = m->e.shm_fd >= 0,
+                                  .kept_fd       = m->e.shm_fd,
+                                  .key           = m->table.membership,
+                                  .address       = m->table.part,
+                                  .address_bytes = m->table.bytes};
+    return WEFT_OK;
 }
 
 static void report_incident(void *arg, const weft_membership_incident *i)

@@ -14,12 +14,13 @@ enum {
 };
 
 struct weft_line {
-    int             fd;
-    int             quit[2]; /* a pipe: its end wakes the thread */
-    pthread_t       thread;
-    bool            reading;
-    pthread_mutex_t lock;
-    pthread_cond_t  moved;
+    int              fd;
+    int              quit[2]; /* a pipe: its end wakes the thread */
+    pthread_t        thread;
+    bool             reading;
+    _Atomic uint32_t over; /* the newest epoch that lost a rank */
+    pthread_mutex_t  lock;
+    pthread_cond_t   moved;
     /* under lock */
     weft_line_view view;  /* the newest; epoch 0: none yet */
     bool           ended; /* by the agent */
@@ -102,12 +103,29 @@ bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed)
 
 static void keep_view(weft_line *l, const weft_line_message *m, int fd)
 {
-    if (fd < 0 || m->epoch <= l->view.epoch || m->world < 1) {
+    bool possible = m->world > 0 && m->local > 0 && m->first >= 0 &&
+                    m->first <= m->world - m->local && m->most >= m->world &&
+                    m->most_local >= m->local && m->most_local <= m->most &&
+                    (m->local == m->world) == !*m->text &&
+                    strnlen(m->text, sizeof m->text) < sizeof l->view.rdzv;
+    if (fd < 0 || m->epoch <= l->view.epoch || !possible) {
         if (fd >= 0) close(fd);
         return;
     }
     if (l->view.shm_fd >= 0 && l->view.shm_fd != l->used_fd) close(l->view.shm_fd);
-    l->view = (weft_line_view){m->epoch, m->world, fd};
+    l->view = (weft_line_view){.epoch      = m->epoch,
+                               .world      = m->world,
+                               .first      = m->first,
+                               .local      = m->local,
+                               .most       = m->most,
+                               .most_local = m->most_local,
+                               .shm_fd     = fd};
+    memcpy(l->view.rdzv, m->text, strnlen(m->text, sizeof l->view.rdzv - 1));
+}
+
+static void note_over(weft_line *l, uint32_t epoch)
+{
+    if (epoch > atomic_load(&l->over)) atomic_store(&l->over, epoch);
 }
 
 static void end_line(weft_line *l, const char *why)
@@ -128,6 +146,7 @@ static bool read_messages(weft_line *l)
             keep_view(l, &m, fd);
         else if (fd >= 0)
             close(fd);
+        if (m.kind == WEFT_LINE_VIEW || m.kind == WEFT_LINE_OVER) note_over(l, m.over);
         if (m.kind == WEFT_LINE_END) end_line(l, m.text);
     }
     if (closed) end_line(l, "weft run is gone");
@@ -210,6 +229,11 @@ bool weft_line_has_newer(weft_line *l, uint32_t epoch)
     bool newer = l->view.epoch > epoch;
     pthread_mutex_unlock(&l->lock);
     return newer;
+}
+
+const _Atomic uint32_t *weft_line_over(const weft_line *l)
+{
+    return &l->over;
 }
 
 void weft_line_send(weft_line *l, const weft_line_message *m)

@@ -12,13 +12,15 @@
 #ifndef WEFT_LAUNCH_LINE_H
 #define WEFT_LAUNCH_LINE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
 typedef enum weft_line_kind {
-    WEFT_LINE_VIEW,      /* agent: epoch, world, with a descriptor */
+    WEFT_LINE_VIEW, /* agent: all but step and at_s, with a descriptor; text: where hosts meet */
+    WEFT_LINE_OVER,      /* agent: over */
     WEFT_LINE_END,       /* agent: text says why */
     WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others */
     WEFT_LINE_READY,     /* rank: at_s of all phases */
@@ -43,7 +45,10 @@ typedef struct weft_line_message {
     uint32_t magic; /* filled in when it is sent */
     int32_t  kind;  /* weft_line_kind */
     uint32_t epoch;
+    uint32_t over; /* the newest epoch that lost a rank: all that waits in it ends */
     int32_t  world;
+    int32_t  first, local;     /* ranks of this host: how many, from which on */
+    int32_t  most, most_local; /* that there may be, on all hosts and on this one */
     int64_t  step;
     double   at_s[WEFT_N_LINE_PHASE];
     char     text[1024];
@@ -60,8 +65,9 @@ typedef struct weft_line weft_line;
 
 typedef struct weft_line_view {
     uint32_t epoch;
-    int      world;
-    int      shm_fd; /* the line's, until the next call of await */
+    int      world, first, local, most, most_local;
+    char     rdzv[280]; /* where the ranks of several hosts meet; "": there is one host */
+    int      shm_fd;    /* the line's, until the next call of await */
 } weft_line_view;
 
 weft_status weft_line_open(int fd, weft_line **out);
@@ -70,6 +76,8 @@ void        weft_line_close(weft_line *l); /* accepts NULL */
 weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out);
 /* Is there a later one? */
 bool weft_line_has_newer(weft_line *l, uint32_t epoch);
-void weft_line_send(weft_line *l, const weft_line_message *m);
+/* The newest epoch that is over, as long as the line is open. */
+const _Atomic uint32_t *weft_line_over(const weft_line *l);
+void                    weft_line_send(weft_line *l, const weft_line_message *m);
 
 #endif

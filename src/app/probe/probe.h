@@ -28,6 +28,9 @@ weft_status weft_probe_discover(weft_cluster **out);
  * of a host have together; 0: those that this process may use, which of a rank are its own alone.
  */
 weft_status weft_probe_divided(int n_node, int local, int n_core, weft_cluster **out);
+/* The same where hosts have different numbers of devices: local[i] of host i. */
+weft_status weft_probe_unlike(int n_node, const int *local, int n_core,
+                              weft_cluster **out);
 /* The same without a look at GPUs: what our programs run on. */
 weft_status weft_probe_processors(int n_core, weft_cluster **out);
 

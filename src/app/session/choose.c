@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "comm/hosts.h"
 #include "planner/planner.h"
 #include "probe/probe.h"
 #include "session/session.h"
@@ -43,10 +44,28 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
     return weft_probe_divided(world / local, local, n_core, out);
 }
 
-weft_status weft_session__find_machines(const weft_job *j, int n, int n_core,
-                                        weft_cluster **out)
+/* Ranks of each host, hosts in the order of their ranks; returns how many hosts. */
+static int count_by_host(const weft_session *s, int *count)
 {
-    return find_machines(j, n, n, n_core, out);
+    const int32_t *host  = weft_comm_hosts_of(s->now->comm);
+    int            world = s->now->n_rank, local = s->now->local, n = 0;
+    for (int r = 0; r < world; r++) {
+        bool first = host ? host[r] == r : !local || r % local == 0;
+        if (first) count[n++] = 0;
+        if (n) count[n - 1]++;
+    }
+    return n;
+}
+
+weft_status weft_session__find_machines(const weft_session *s, weft_cluster **out)
+{
+    int  count[WEFT_SESSION__MAX_RANK];
+    int  n     = count_by_host(s, count);
+    bool alike = true;
+    for (int i = 1; i < n; i++) alike = alike && count[i] == count[0];
+    if (alike || s->job.cluster)
+        return find_machines(&s->job, s->now->n_rank, count[0], s->now->n_core, out);
+    return weft_probe_unlike(n, count, s->now->n_core, out);
 }
 
 /* ---- the plan ---- */

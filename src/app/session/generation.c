@@ -54,6 +54,8 @@ static weft_status connect_ranks(weft_session *s)
     weft_failpoint("view.received");
     g->n_rank      = m.world;
     g->local       = m.local_world;
+    g->max_rank    = m.max_world > m.world ? m.max_world : m.world;
+    g->max_local   = m.max_local > m.local_world ? m.max_local : m.local_world;
     weft_status st = WEFT_OK;
     /* one rank alone needs it where its state is to outlive it */
     if (m.world > 1 || m.has_kept)
@@ -78,11 +80,13 @@ static weft_status connect_ranks(weft_session *s)
 static weft_status decide_for_all(weft_session *s)
 {
     weft_generation *g = s->now;
-    int              n = g->n_rank, most = weft_session__count_slots(s);
-    if (most == n) return weft_session__decide(s);
-    g->n_rank = g->local = most;
-    weft_status st       = weft_session__decide(s);
-    g->n_rank = g->local = n;
+    int              n = g->n_rank, local = g->local;
+    if (g->max_rank == n) return weft_session__decide(s);
+    g->n_rank      = g->max_rank;
+    g->local       = g->max_local;
+    weft_status st = weft_session__decide(s);
+    g->n_rank      = n;
+    g->local       = local;
     return st == WEFT_OK ? weft_session__resize_plan(s) : st;
 }
 

@@ -16,7 +16,7 @@ struct weft_kept {
     uint64_t        magic;
     int64_t         bytes; /* of all */
     int64_t         plan_at, plan_bytes, journal_at, journal_bytes;
-    int32_t         n_slab;
+    int32_t         n_slab, rank;
     int64_t         slab_at[WEFT_KEPT_MAX_SLAB], slab_bytes[WEFT_KEPT_MAX_SLAB];
     _Atomic int64_t valid[2]; /* 1 + the step of the card; 0: it is not there */
     weft_kept_card  card[2];  /* of even and of odd steps */
@@ -70,6 +70,11 @@ const char *weft_kept_plan(const weft_kept *k, int64_t *bytes)
 {
     *bytes = k->plan_bytes;
     return (const char *)k + k->plan_at;
+}
+
+int weft_kept_rank(const weft_kept *k)
+{
+    return k->rank;
 }
 
 const int64_t *weft_kept_slabs(const weft_kept *k, const weft_program *p)
@@ -138,6 +143,7 @@ void weft_kept_describe(weft_kept *k, weft_comm *comm, const weft_kept_need *nee
         k->slab_at[i]    = slab_at[i];
         k->slab_bytes[i] = p->slab[i].bytes;
     }
+    k->rank       = need->rank;
     k->plan_bytes = need->plan_bytes;
     if (need->plan_bytes)
         memcpy((char *)k + k->plan_at, need->plan, (size_t)need->plan_bytes);

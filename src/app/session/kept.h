@@ -36,11 +36,13 @@ const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step);
 /* The newest. */
 const weft_kept_card *weft_kept_newest(const weft_kept *k);
 const char           *weft_kept_plan(const weft_kept *k, int64_t *bytes);
+int                   weft_kept_rank(const weft_kept *k); /* that its program is of */
 
 typedef struct weft_kept_need {
     const char         *plan; /* its text */
     int64_t             plan_bytes;
     const weft_program *program; /* of the training */
+    int                 rank;    /* that it is of */
     int                 n_thread;
 } weft_kept_need;
 /* The one that is there, where it is as large as that needs, and before anything is allocated in

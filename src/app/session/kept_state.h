@@ -1,4 +1,4 @@
-/* The states of one step that are in the memory of an agent: of all slots, also of ranks that are
+/* The states of one step that are in the memory of agents: of all slots, also of ranks that are
  * gone or have another number of peers now.  What a move to another plan is made from.
  *
  *     weft_kept_states from;
@@ -6,7 +6,8 @@
  *     if (from.holders) ..                                NULL: nobody has anything of that step
  *     weft_kept_states_close(&from);
  *
- * All ranks read the same, as long as none of them changes what its slot holds in between. */
+ * All ranks of a host read the same, as long as none of them changes what its slot holds in
+ * between.  On several hosts each rank serves some slots of its own host, its own first. */
 #ifndef WEFT_SESSION_KEPT_STATE_H
 #define WEFT_SESSION_KEPT_STATE_H
 
@@ -14,13 +15,22 @@
 #include "state/holders.h"
 
 typedef struct weft_kept_states {
-    int           n; /* holders: of each slot its state, then what it has besides */
+    int           n_slot; /* of this host */
+    int           n;      /* holders: of each slot its state, then what it has besides */
     weft_state  **state;
     weft_holders *holders;
+    /* Once exchanged between hosts: holder h is served by rank h % world; source[h]: its state,
+     * where it is on this host; host[h]: the host of its rank. */
+    weft_state **source;
+    int32_t     *host;
 } weft_kept_states;
 
 weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t step,
                                   weft_kept_states *out);
+/* On several hosts, by all ranks: holders becomes that of all hosts.  like: tensors in the order in
+ * which states have them. */
+weft_status weft_kept_states_exchange(weft_kept_states *k, const weft_state *like,
+                                      weft_comm *comm, weft_comm_group *group);
 void        weft_kept_states_close(weft_kept_states *k); /* a zeroed one is fine */
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "comm/hosts.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
@@ -152,6 +153,7 @@ static weft_status describe_need(weft_session *s)
     g->need = (weft_kept_need){.plan       = text,
                                .plan_bytes = (int64_t)t.n,
                                .program    = g->made.program,
+                               .rank       = g->comm->rank,
                                .n_thread   = weft_pool_threads(s->pool)};
     weft_text_fini(&t);
     return st;
@@ -161,7 +163,8 @@ static bool is_plan_of(const weft_kept *left, const weft_kept_need *need)
 {
     int64_t     n;
     const char *text = weft_kept_plan(left, &n);
-    return n == need->plan_bytes && (!n || !memcmp(text, need->plan, (size_t)n));
+    return weft_kept_rank(left) == need->rank && n == need->plan_bytes &&
+           (!n || !memcmp(text, need->plan, (size_t)n));
 }
 
 weft_status weft_session__adopt_kept(weft_session *s)
@@ -380,24 +383,6 @@ weft_status weft_session__catch_up(weft_session *s)
 
 /* ---- the state ---- */
 
-/* The same tensors, and nothing of them is here. */
-static weft_status make_empty(const weft_state *like, weft_state **out)
-{
-    weft_state *e;
-    WEFT_TRY(weft_state_create(NULL, 0, &e));
-    weft_status st = WEFT_OK;
-    for (int i = 0; st == WEFT_OK && i < weft_state_count(like); i++) {
-        weft_state_tensor t = *weft_state_at(like, i);
-        t.part              = NULL;
-        st                  = weft_state_add(e, &t);
-    }
-    if (st == WEFT_OK)
-        *out = e;
-    else
-        weft_state_destroy(e);
-    return st;
-}
-
 /* Can everything be had from who holds something?  The same answer at all ranks. */
 static bool is_complete(const weft_holders *from, const weft_holders *to)
 {
@@ -500,13 +485,20 @@ weft_status weft_session__open_kept(weft_session *s, weft_state **out)
     return weft_program_state_open_kept(&g->made, g->comm, s->device, g->resumes, out);
 }
 
-/* Out of the memory of all slots, by copies: what this rank has already stays where it is. */
+/* Out of the memory of all slots, by copies, and by messages between hosts: what this rank has
+ * already stays where it is. */
 static weft_status move_kept(weft_session *s, weft_state *to)
 {
-    weft_generation *g = s->now;
+    weft_generation *g    = s->now;
+    weft_mover_side  side = {to, g->holders};
     weft_mover      *m;
-    WEFT_TRY(weft_mover_open_near(g->from.state, g->from.holders,
-                                  &(weft_mover_side){to, g->holders}, g->comm->rank, &m));
+    if (g->from.source)
+        WEFT_TRY(weft_mover_open_hosts(g->from.source, g->from.holders, &side,
+                                       g->from.host, g->comm, WEFT_SESSION__TAG_STATE,
+                                       &m));
+    else
+        WEFT_TRY(weft_mover_open_near(g->from.state, g->from.holders, &side,
+                                      g->comm->rank, &m));
     return run_move(m);
 }
 
@@ -519,7 +511,7 @@ static weft_status find_sent(weft_session *s, weft_state *to)
     weft_mover      *m;
     weft_status      st = WEFT_OK;
     if (!have || g->step < 0 || weft_state_step(have) != g->step) {
-        WEFT_GO(make_empty(to, &empty));
+        WEFT_GO(weft_state_make_empty(to, &empty));
         have = empty;
     }
     WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
@@ -539,7 +531,9 @@ out:
 static weft_status find_kept(weft_session *s, weft_state *to)
 {
     weft_generation *g = s->now;
-    g->restores        = !is_complete(g->from.holders, g->holders);
+    if (weft_comm_hosts_of(g->comm))
+        WEFT_TRY(weft_kept_states_exchange(&g->from, to, g->comm, g->group));
+    g->restores = !is_complete(g->from.holders, g->holders);
     weft_failpoint("move.begin");
     if (!g->restores) WEFT_TRY(move_kept(s, to));
     weft_failpoint("move.copied");
@@ -694,6 +688,7 @@ void weft_session__keep_program(weft_session *s)
     weft_plan_destroy(s->kept.plan);
     s->kept.made = g->made;
     s->kept.plan = g->plan;
+    s->kept.rank = s->r.rank;
     g->made      = (weft_compiled){0};
     g->plan      = NULL;
 }

@@ -29,8 +29,7 @@ static weft_status open_planner(weft_session *s, int n, replan_of *out)
     weft_replan_job job  = {.training = &s->training, .on_cpus = true};
     if (!open && !s->job.plan_file) job.shape = &s->job.strategy;
     *out = (replan_of){.n_rank = n};
-    if (open && weft_session__find_machines(&s->job, n, s->now->n_core, &out->machines) ==
-                    WEFT_OK) {
+    if (open && weft_session__find_machines(s, &out->machines) == WEFT_OK) {
         job.cluster = out->machines;
         if (weft_replanner_create(&job, &out->planner) == WEFT_OK) return WEFT_OK;
         job.cluster = NULL; /* a model that cannot be priced */
@@ -153,6 +152,7 @@ static weft_status read_plan(weft_session *s, const weft_text *t)
     if (same) {
         g->plan      = s->kept.plan;
         s->kept.plan = NULL;
+        if (s->kept.rank != g->comm->rank) weft_compiled_fini(&s->kept.made);
         return WEFT_OK;
     }
     weft_session__forget_program(s);
@@ -193,14 +193,6 @@ weft_status weft_session__take_plan(weft_session *s)
     WEFT_TRY(weft_session__find_seq(&s->job));
     WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
     return share_plan(s);
-}
-
-int weft_session__count_slots(const weft_session *s)
-{
-    weft_comm *end = s->now->comm ? weft_comm_shared_end(s->now->comm) : NULL;
-    int        n   = 0;
-    while (end && weft_comm_shm_kept_slot_of(end, n)) n++;
-    return n > s->now->n_rank ? n : s->now->n_rank;
 }
 
 weft_status weft_session__resize_plan(weft_session *s)

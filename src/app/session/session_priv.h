@@ -57,6 +57,7 @@ typedef struct weft_generation {
     weft_comm            *comm;          /* NULL: alone */
     weft_comm_group      *group;         /* all ranks; NULL: alone */
     int                   n_rank, local; /* to plan for, local of them on each host */
+    int                   max_rank, max_local; /* that later memberships may have */
     int                   n_core; /* of a host's ranks together; 0: of this process */
     weft_session__devices devices;
     /* how this rank's GPU communicates, the preferred backend first; NULL: through the host */
@@ -126,6 +127,7 @@ typedef struct weft_session__output {
 typedef struct weft_session__kept {
     weft_plan    *plan; /* NULL: nothing is kept */
     weft_compiled made;
+    int           rank; /* that it was made for */
 } weft_session__kept;
 
 /* What makes the next plan, for each number of ranks that there was. */
@@ -256,8 +258,6 @@ void        weft_session__keep_card(weft_session *s); /* of the last step */
 /* Ends updates that were broken off, gathers what ranks did not; then all ranks find the state
  * where it is whole. */
 weft_status weft_session__end_updates(weft_session *s);
-/* Ranks that there may be: those that the agent has slots for; those that there are. */
-int weft_session__count_slots(const weft_session *s);
 /* The plan that was decided for another number of ranks, for those that there are. */
 weft_status weft_session__resize_plan(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
@@ -413,9 +413,9 @@ void        weft_session__choice_fini(weft_session__choice *x); /* a zeroed one 
 weft_status weft_session__replan(weft_session *s, const weft_plan *was, int n,
                                  weft_plan **out, double *seconds);
 void        weft_session__forget_replans(weft_session *s);
-/* choose.c: the machines that n ranks of one host run on. */
-weft_status weft_session__find_machines(const weft_job *j, int n, int n_core,
-                                        weft_cluster **out);
+/* choose.c: the machines that this generation's ranks run on: one host, or several that may have
+ * different numbers of them. */
+weft_status weft_session__find_machines(const weft_session *s, weft_cluster **out);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
 /* A plan file against the job's cluster, where it names one. */

@@ -339,3 +339,8 @@ weft_comm *weft_comm_shared_end(weft_comm *c)
     if (c && c->op == &ops) c = ((hosts_pair *)c->impl)->near;
     return c && !strcmp(c->transport, "shm") ? c : NULL;
 }
+
+const int32_t *weft_comm_hosts_of(const weft_comm *c)
+{
+    return c && c->op == &ops ? ((const hosts_pair *)c->impl)->host : NULL;
+}

@@ -20,4 +20,7 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
  * itself, the near one, or NULL. */
 weft_comm *weft_comm_shared_end(weft_comm *c);
 
+/* Of each rank the first rank of its host; NULL: all are on one host, or none shares memory. */
+const int32_t *weft_comm_hosts_of(const weft_comm *c);
+
 #endif

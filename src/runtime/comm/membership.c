@@ -16,7 +16,8 @@ static weft_status join_hosts(const weft_membership *m, weft_comm *far, double t
 {
     weft_comm  *near = NULL;
     weft_status st   = weft_comm_net_connect(far, &m->key, m->address, m->address_bytes);
-    if (st == WEFT_OK && m->local_world > 1) st = join_host(m, timeout_s, &near);
+    bool        shares = m->local_world > 1 || m->has_kept;
+    if (st == WEFT_OK && shares) st = join_host(m, timeout_s, &near);
     if (st == WEFT_OK) st = weft_comm_hosts_create(near, far, out);
     if (st == WEFT_OK) return WEFT_OK;
     weft_comm_destroy(near);

@@ -18,6 +18,8 @@ typedef struct weft_membership {
     uint32_t epoch;
     int      rank, world;
     int      local_rank, local_world; /* among the ranks of this host */
+    /* That there may be in later memberships, on all hosts and on this one; 0: as many as now. */
+    int max_world, max_local;
     int shm_fd; /* memory of this host's ranks (shm.h); -1: this rank is alone on it */
     /* With its epoch: slabs are in kept_fd, which outlives it. */
     bool has_kept;

@@ -90,6 +90,14 @@ static bool over(const net_end *e)
     return e->condemned && e->c.epoch <= e->condemned_epoch;
 }
 
+/* The agent has decided another membership without one of these ranks. */
+static void look_at_word(net_end *e)
+{
+    if (!e->over_word || e->condemned || e->leaving) return;
+    if (atomic_load_explicit(e->over_word, memory_order_relaxed) < e->over_epoch) return;
+    weft_comm__net_condemn(e, e->over_epoch, "a rank of this membership is lost");
+}
+
 net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
                                 double deadline)
 {
@@ -97,6 +105,7 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
     net_outcome o          = NET_DONE;
     e->n_wait++;
     while (!done(arg)) {
+        look_at_word(e);
         if (over(e)) {
             o = NET_OVER;
             break;
@@ -229,6 +238,7 @@ weft_status weft_comm__net_enter(net_end *e, net_port *port)
 {
     weft_comm__net_lock(e);
     e->n_call++;
+    look_at_word(e);
     weft_status st = weft_comm__net_check(e);
     if (st == WEFT_OK && e->c.epoch < port->newest)
         st = WEFT_FAIL(WEFT_ERR_PEER, "rank %d is of epoch %u, the group is of epoch %u",
@@ -266,6 +276,7 @@ static weft_status net_check(weft_comm *c)
 {
     net_end *e = net_of(c);
     weft_comm__net_lock(e);
+    look_at_word(e);
     weft_status st = weft_comm__net_check(e);
     pthread_mutex_unlock(&e->lock);
     return st;
@@ -449,6 +460,8 @@ weft_status weft_comm_net_open(const weft_comm_net_options *o, weft_comm **out)
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     e->link        = link;
     e->efd         = -1;
+    e->over_word   = o->over;
+    e->over_epoch  = o->epoch;
     e->c           = (weft_comm){.transport = link->name,
                                  .op        = &ops,
                                  .rank      = o->rank,

@@ -10,6 +10,8 @@
 #ifndef WEFT_COMM_NET_H
 #define WEFT_COMM_NET_H
 
+#include <stdatomic.h>
+
 #include "comm/auth.h"
 #include "comm/comm.h"
 
@@ -19,6 +21,10 @@ typedef struct weft_comm_net_options {
     double timeout_s;
     const char *device; /* or NULL: the first network that is up; UCX_NET_DEVICES wins */
     const char *by;     /* "tcp", "ucx"; NULL: WEFT_NET, else ucx where UCX_TLS is set */
+    /* Every wait ends with WEFT_ERR_PEER once this is epoch or more: the membership is over, as
+     * an agent knows.  NULL: never. */
+    const _Atomic uint32_t *over;
+    uint32_t                epoch;
 } weft_comm_net_options;
 
 /* WEFT_ERR_ARG: UCX is asked for, and not built in or not installed. */

@@ -250,11 +250,13 @@ typedef struct net_end {
     net_flow       *flow; /* under way */
     net_note       *outbox, **outbox_end;
     net_note       *free_note[NET_N_CLASS];
-    char           *bounce; /* a piece */
-    void           *opened; /* channels and groups, to free */
-    bool            condemned;
-    uint32_t        condemned_epoch;
-    char            why[240];
+    char           *bounce;             /* a piece */
+    void           *opened;             /* channels and groups, to free */
+    const _Atomic uint32_t *over_word;  /* of the agent (net.h), or NULL */
+    uint32_t                over_epoch; /* the word is that or more: all is over */
+    bool                    condemned;
+    uint32_t                condemned_epoch;
+    char                    why[240];
 } net_end;
 
 typedef enum net_outcome {

@@ -17,9 +17,10 @@
 #include "comm/token.h"
 
 typedef struct weft_comm_rdzv_options {
-    const char            *at; /* host:port, [ipv6]:port */
-    int                    rank, world;
-    double                 timeout_s;
+    const char *at; /* host:port, [ipv6]:port */
+    int         rank, world;
+    uint32_t    epoch; /* of the membership: a rank of another one is refused */
+    double      timeout_s;
     const weft_comm_token *token;     /* needed */
     int                    listen_fd; /* rank 0: a socket that listens already, or 0 */
     /* Rank 0: are these bytes of a guest well-formed?  loopback: it came from this machine.  Or
@@ -27,6 +28,10 @@ typedef struct weft_comm_rdzv_options {
     weft_status (*check)(const void *part, int64_t bytes, bool loopback);
     /* Who is waited for, after 3 s, and, as warnings, whom rank 0 turned away; or NULL. */
     void (*log)(bool warning, const char *text);
+    /* Asked 20 times a second: there is a newer membership, so this one is left with WEFT_ERR_PEER;
+     * or NULL. */
+    bool (*is_over)(void *arg);
+    void *arg;
 } weft_comm_rdzv_options;
 
 /* What all brought: part[r], bytes[r]. */
@@ -53,5 +58,10 @@ void weft_comm_rdzv_device(const char *at, char *name, size_t n);
 
 /* WEFT_ERR_ARG where at is no host:port. */
 weft_status weft_comm_rdzv_check(const char *at);
+
+/* A socket that listens at the address of this host by which `peer` (host:port) is reached, or
+ * which it names, at a free port: for listen_fd of many rendezvous, one after another.  at: what
+ * guests are told.  *fd is the caller's. */
+weft_status weft_comm_rdzv_listen_near(const char *peer, int *fd, char *at, size_t n);
 
 #endif

@@ -134,6 +134,22 @@ void weft_comm_rdzv_device(const char *at, char *name, size_t n)
     freeifaddrs(all);
 }
 
+/* This host's address towards `at`. */
+static weft_status find_own(const char *at, struct sockaddr_storage *own, socklen_t *len)
+{
+    struct addrinfo *to;
+    WEFT_TRY(weft_comm__rdzv_resolve(at, &to));
+    int  s  = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool ok = s >= 0 && !connect(s, to->ai_addr, to->ai_addrlen) &&
+              !getsockname(s, (struct sockaddr *)own, len);
+    int why = errno;
+    if (s >= 0) close(s);
+    freeaddrinfo(to);
+    return ok ? WEFT_OK
+              : WEFT_FAIL(WEFT_ERR_ARG, "%s cannot be reached from this host: %s", at,
+                          strerror(why));
+}
+
 /* ---- listening ---- */
 
 /* A socket that listens at this address, or -1 and errno. */
@@ -208,4 +224,31 @@ void weft_comm__rdzv_close(rdzv_listeners *d)
 {
     for (int i = 0; i < d->n; i++) close(d->fd[i]);
     d->n = 0;
+}
+
+weft_status weft_comm_rdzv_listen_near(const char *peer, int *fd, char *at, size_t n)
+{
+    struct sockaddr_storage own = {0};
+    socklen_t               len = sizeof own;
+    char                    host[64], port[16];
+    WEFT_TRY(find_own(peer, &own, &len));
+    if (own.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)&own)->sin6_port = 0;
+    else
+        ((struct sockaddr_in *)(void *)&own)->sin_port = 0;
+    struct addrinfo a = {.ai_family  = own.ss_family,
+                         .ai_addr    = (struct sockaddr *)&own,
+                         .ai_addrlen = len};
+    int             s = listen_at(&a);
+    if (s < 0 || getsockname(s, a.ai_addr, &len) ||
+        getnameinfo(a.ai_addr, len, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV)) {
+        int why = errno;
+        if (s >= 0) close(s);
+        return WEFT_FAIL(WEFT_ERR_IO, "this host cannot listen for ranks: %s",
+                         strerror(why));
+    }
+    snprintf(at, n, own.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+    *fd = s;
+    return WEFT_OK;
 }

@@ -37,60 +37,79 @@ void weft_comm__rdzv_log_wait(const weft_comm_rdzv_options *o, int rank, int oth
     o->log(false, text);
 }
 
+bool weft_comm__rdzv_is_over(const weft_comm_rdzv_options *o)
+{
+    return o->is_over && o->is_over(o->arg);
+}
+
+weft_status weft_comm__rdzv_fail_over(const weft_comm_rdzv_options *o)
+{
+    return WEFT_FAIL(WEFT_ERR_PEER, "there is a newer membership than that of epoch %u",
+                     o->epoch);
+}
+
 /* ---- sockets with a deadline ---- */
 
-static bool wait_for(int s, short events, double deadline)
+typedef struct rdzv_limit {
+    double                        until;
+    const weft_comm_rdzv_options *o; /* says whether the membership is over */
+} rdzv_limit;
+
+static bool wait_for(int s, short events, const rdzv_limit *l)
 {
-    struct pollfd p = {.fd = s, .events = events};
-    int           rc;
-    do rc = poll(&p, 1, weft_comm__rdzv_ms_left(deadline));
-    while (rc < 0 && errno == EINTR && weft_comm__rdzv_ms_left(deadline));
+    struct pollfd p  = {.fd = s, .events = events};
+    int           rc = 0, ms = 1;
+    while (rc <= 0 && ms && !weft_comm__rdzv_is_over(l->o)) {
+        ms = weft_comm__rdzv_ms_left(l->until);
+        rc = poll(&p, 1, l->o->is_over && ms > RDZV_LOOK_MS ? RDZV_LOOK_MS : ms);
+        if (rc < 0 && errno != EINTR) return false;
+    }
     return rc > 0;
 }
 
 /* Some bytes, at most n; 0: closed, broken or too late. */
-static size_t read_some(int s, void *to, size_t n, double deadline)
+static size_t read_some(int s, void *to, size_t n, const rdzv_limit *limit)
 {
     for (;;) {
         ssize_t k = recv(s, to, n, MSG_DONTWAIT);
         if (k >= 0) return (size_t)k;
         if (errno != EAGAIN && errno != EINTR) return 0;
-        if (!wait_for(s, POLLIN, deadline)) return 0;
+        if (!wait_for(s, POLLIN, limit)) return 0;
     }
 }
 
-static bool read_all(int s, void *to, int64_t n, double deadline)
+static bool read_all(int s, void *to, int64_t n, const rdzv_limit *limit)
 {
     for (char *p = to; n > 0;) {
-        size_t k = read_some(s, p, (size_t)n, deadline);
+        size_t k = read_some(s, p, (size_t)n, limit);
         if (!k) return false;
         p += k, n -= (int64_t)k;
     }
     return true;
 }
 
-static bool write_all(int s, const void *from, int64_t n, double deadline)
+static bool write_all(int s, const void *from, int64_t n, const rdzv_limit *limit)
 {
     for (const char *p = from; n > 0;) {
         ssize_t k = send(s, p, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (k < 0 && errno != EAGAIN && errno != EINTR) return false;
         if (k > 0)
             p += k, n -= k;
-        else if (!wait_for(s, POLLOUT, deadline))
+        else if (!wait_for(s, POLLOUT, limit))
             return false;
     }
     return true;
 }
 
 /* Connected, or -1. */
-static int try_connect(const struct addrinfo *to, double deadline)
+static int try_connect(const struct addrinfo *to, const rdzv_limit *limit)
 {
     int s = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0) return -1;
     int       bad = 0;
     socklen_t n   = sizeof bad;
     if (connect(s, to->ai_addr, to->ai_addrlen) &&
-        (errno != EINPROGRESS || !wait_for(s, POLLOUT, deadline) ||
+        (errno != EINPROGRESS || !wait_for(s, POLLOUT, limit) ||
          getsockopt(s, SOL_SOCKET, SO_ERROR, &bad, &n) || bad)) {
         close(s);
         return -1;
@@ -112,16 +131,19 @@ typedef struct rdzv_visit {
     weft_comm_auth auth;
 } rdzv_visit;
 
-static double earlier(double a, double b)
+/* Within so many seconds, and the deadline. */
+static rdzv_limit limit_of(const rdzv_visit *v, double within_s)
 {
-    return a < b ? a : b;
+    double at = weft_clock_s() + within_s;
+    return (rdzv_limit){at < v->deadline ? at : v->deadline, v->o};
 }
 
 /* WEFT_AGAIN: not now. */
 static weft_status connect_once(rdzv_visit *v)
 {
     for (const struct addrinfo *a = v->to; a; a = a->ai_next) {
-        v->s = try_connect(a, earlier(weft_clock_s() + RDZV_SOON_S, v->deadline));
+        rdzv_limit limit = limit_of(v, RDZV_SOON_S);
+        v->s             = try_connect(a, &limit);
         if (v->s >= 0) return WEFT_OK;
     }
     return WEFT_AGAIN;
@@ -139,19 +161,19 @@ static weft_status fail_proof(const rdzv_visit *v)
 /* Both prove that they have the token.  WEFT_AGAIN: the connection ended. */
 static weft_status prove(rdzv_visit *v)
 {
-    weft_comm_claim claim = weft_comm__rdzv_claim();
-    double          until = earlier(weft_clock_s() + RDZV_HELLO_S, v->deadline);
+    weft_comm_claim claim = weft_comm__rdzv_claim(v->o->epoch);
+    rdzv_limit      until = limit_of(v, RDZV_HELLO_S);
     WEFT_TRY(weft_comm_auth_start(&v->auth, WEFT_COMM_INITIATOR, &v->key,
                                   v->o->token->insecure, &claim));
     for (;;) {
         char        in[WEFT_COMM__AUTH_SECOND];
         size_t      n;
         const void *p = weft_comm_auth_output(&v->auth, &n);
-        if (!write_all(v->s, p, (int64_t)n, until)) return WEFT_AGAIN;
+        if (!write_all(v->s, p, (int64_t)n, &until)) return WEFT_AGAIN;
         weft_comm_auth_sent(&v->auth, n);
         if (v->auth.state == WEFT_COMM_AUTH_DONE) return WEFT_OK;
         if (v->auth.state == WEFT_COMM_AUTH_FAILED) return fail_proof(v);
-        n = read_some(v->s, in, weft_comm_auth_wants(&v->auth), until);
+        n = read_some(v->s, in, weft_comm_auth_wants(&v->auth), &until);
         if (!n) return WEFT_AGAIN;
         weft_comm_auth_feed(&v->auth, in, n);
     }
@@ -161,12 +183,12 @@ static weft_status send_hello(rdzv_visit *v)
 {
     rdzv_hello    h = {.rank = v->o->rank, .world = v->o->world, .bytes = v->bytes};
     weft_comm_mac mac;
-    double        until = earlier(weft_clock_s() + RDZV_HELLO_S, v->deadline);
+    rdzv_limit    until = limit_of(v, RDZV_HELLO_S);
     WEFT_TRY(
         weft_comm_auth_seal(&v->auth, &h, sizeof h, v->mine, (size_t)v->bytes, &mac));
-    bool sent = write_all(v->s, &h, sizeof h, until) &&
-                write_all(v->s, v->mine, v->bytes, until) &&
-                write_all(v->s, &mac, sizeof mac, until);
+    bool sent = write_all(v->s, &h, sizeof h, &until) &&
+                write_all(v->s, v->mine, v->bytes, &until) &&
+                write_all(v->s, &mac, sizeof mac, &until);
     return sent ? WEFT_OK : WEFT_AGAIN;
 }
 
@@ -176,17 +198,18 @@ static weft_status read_answer(rdzv_visit *v, weft_comm_rdzv_table *out)
     const weft_comm_rdzv_options *o = v->o;
     rdzv_answer                   a;
     weft_comm_mac                 mac;
-    double                        until = v->deadline + LATER_S;
+    rdzv_limit                    until = {v->deadline + LATER_S, o};
     int64_t                       most  = WEFT_COMM_NONCE_BYTES +
                    o->world * (WEFT_COMM_RDZV_MAX_BYTES + (int64_t)sizeof(int64_t));
-    if (!read_all(v->s, &a, sizeof a, until)) return WEFT_AGAIN;
+    if (!read_all(v->s, &a, sizeof a, &until)) return WEFT_AGAIN;
     if (a.bytes < 0 || a.bytes > most)
         return WEFT_FAIL(WEFT_ERR_PEER, "the answer of rank 0 at %s is damaged", o->at);
     char *text = malloc((size_t)a.bytes + 1);
     if (!text) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     text[a.bytes]  = 0;
     weft_status st = WEFT_OK;
-    if (!read_all(v->s, text, a.bytes, until) || !read_all(v->s, &mac, sizeof mac, until))
+    if (!read_all(v->s, text, a.bytes, &until) ||
+        !read_all(v->s, &mac, sizeof mac, &until))
         st = WEFT_AGAIN;
     else if (!weft_comm_auth_verify(&v->auth, &a, sizeof a, text, (size_t)a.bytes, &mac))
         st = WEFT_FAIL(WEFT_ERR_PEER, "the answer of rank 0 at %s is damaged", o->at);
@@ -236,6 +259,7 @@ static weft_status visit_until(rdzv_visit *v, weft_comm_rdzv_table *out)
     for (;;) {
         weft_status st = visit_once(v, out);
         if (st != WEFT_AGAIN) return st;
+        if (weft_comm__rdzv_is_over(v->o)) return weft_comm__rdzv_fail_over(v->o);
         double now = weft_clock_s();
         if (now >= v->deadline || (v->gone_at > 0 && now >= v->gone_at))
             return fail_visit(v);

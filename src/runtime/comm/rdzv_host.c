@@ -78,6 +78,14 @@ static void log_text(const rdzv_host *h, bool warning, const char *text)
     if (h->o->log) h->o->log(warning, text);
 }
 
+/* It has another token, mode or version, and not only another epoch. */
+static bool is_stranger(const rdzv_conn *c)
+{
+    weft_comm_auth_reason why = c->guest.auth.reason;
+    return why == WEFT_COMM_AUTH_PROOF || why == WEFT_COMM_AUTH_MODE ||
+           why == WEFT_COMM_AUTH_VERSION;
+}
+
 /* The first few by themselves, then how many there were, every so often. */
 static void note_turned_away(rdzv_host *h, const rdzv_conn *c, const char *why)
 {
@@ -86,6 +94,7 @@ static void note_turned_away(rdzv_host *h, const rdzv_conn *c, const char *why)
     h->n_turned_away++;
     snprintf(h->last_away, sizeof h->last_away, "%s: %s", c->from, why);
     if (h->n_turned_away > LOG_FIRST && now < h->log_after) return;
+    if (h->o->epoch && !is_stranger(c)) return; /* a rank of another membership */
     if (h->n_turned_away <= LOG_FIRST)
         snprintf(text, sizeof text, "rendezvous: turned away a connection from %s",
                  h->last_away);
@@ -158,7 +167,8 @@ static void close_oldest_unproven(rdzv_host *h)
 static void open_conn(rdzv_host *h, int fd, const struct sockaddr *from, socklen_t len)
 {
     rdzv_conn *c = calloc(1, sizeof *c);
-    if (!c || weft_comm__rdzv_guest_init(&c->guest, h->o->token) != WEFT_OK) {
+    if (!c ||
+        weft_comm__rdzv_guest_init(&c->guest, h->o->token, h->o->epoch) != WEFT_OK) {
         free(c);
         close(fd);
         return;
@@ -392,7 +402,8 @@ static weft_status fill_poll(rdzv_host *h, double now)
 
 static double next_time(const rdzv_host *h, double now)
 {
-    double t = h->deadline;
+    double t = h->deadline, look = now + RDZV_LOOK_MS * 1e-3;
+    if (h->o->is_over && look < t) t = look;
     if (!h->waits_logged && h->soon < t) t = h->soon;
     if (now < h->paused_until && h->paused_until < t) t = h->paused_until;
     for (const rdzv_conn *c = h->conn; c; c = c->next)
@@ -422,6 +433,7 @@ static weft_status gather_members(rdzv_host *h)
     while (h->n_member < h->o->world - 1) {
         double now = weft_clock_s();
         if (now >= h->deadline) return fail_late(h);
+        if (weft_comm__rdzv_is_over(h->o)) return weft_comm__rdzv_fail_over(h->o);
         if (!h->waits_logged && now >= h->soon) {
             weft_comm__rdzv_log_wait(h->o, find_missing(h),
                                      h->o->world - 2 - h->n_member);

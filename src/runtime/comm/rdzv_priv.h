@@ -9,8 +9,9 @@
 #include "comm/rdzv.h"
 
 enum {
-    RDZV_HELLO_S = 5, /* from connecting to the end of the guest's record */
-    RDZV_SOON_S  = 3, /* after which those who wait say so */
+    RDZV_HELLO_S = 5,  /* from connecting to the end of the guest's record */
+    RDZV_SOON_S  = 3,  /* after which those who wait say so */
+    RDZV_LOOK_MS = 50, /* between two questions whether the membership is over */
 };
 
 /* ---- rdzv_address.c ---- */
@@ -64,7 +65,8 @@ typedef struct rdzv_guest {
     char           in[WEFT_COMM__AUTH_SECOND];
 } rdzv_guest;
 
-weft_status weft_comm__rdzv_guest_init(rdzv_guest *g, const weft_comm_token *token);
+weft_status weft_comm__rdzv_guest_init(rdzv_guest *g, const weft_comm_token *token,
+                                       uint32_t epoch);
 void        weft_comm__rdzv_guest_fini(rdzv_guest *g);
 /* Where the next bytes go and how many at most; 0: none are read now. */
 char *weft_comm__rdzv_guest_room(rdzv_guest *g, size_t *most);
@@ -74,7 +76,7 @@ const char *weft_comm__rdzv_guest_why(const rdzv_guest *g);
 
 /* The key by which guests and rank 0 prove that they have the token, and what they connect for. */
 weft_status     weft_comm__rdzv_key(const weft_comm_token *token, weft_comm_key *out);
-weft_comm_claim weft_comm__rdzv_claim(void);
+weft_comm_claim weft_comm__rdzv_claim(uint32_t epoch);
 
 typedef struct rdzv_part {
     const void *p;
@@ -97,6 +99,8 @@ weft_status weft_comm__rdzv_host(const weft_comm_rdzv_options *o, const void *mi
 weft_status weft_comm__rdzv_visit(const weft_comm_rdzv_options *o, const void *mine,
                                   int64_t bytes, weft_comm_rdzv_table *out);
 int         weft_comm__rdzv_ms_left(double deadline); /* for poll() */
+bool        weft_comm__rdzv_is_over(const weft_comm_rdzv_options *o);
+weft_status weft_comm__rdzv_fail_over(const weft_comm_rdzv_options *o);
 void weft_comm__rdzv_log_wait(const weft_comm_rdzv_options *o, int rank, int others);
 
 #endif

@@ -14,18 +14,19 @@ weft_status weft_comm__rdzv_key(const weft_comm_token *token, weft_comm_key *out
     return weft_comm_key_derive(&token->key, "weft rendezvous", NULL, 0, out);
 }
 
-weft_comm_claim weft_comm__rdzv_claim(void)
+weft_comm_claim weft_comm__rdzv_claim(uint32_t epoch)
 {
     /* the guest's rank is in its record, which has a MAC */
-    return (weft_comm_claim){.purpose = WEFT_COMM_FOR_RDZV};
+    return (weft_comm_claim){.purpose = WEFT_COMM_FOR_RDZV, .epoch = epoch};
 }
 
 /* ---- a guest at rank 0 ---- */
 
-weft_status weft_comm__rdzv_guest_init(rdzv_guest *g, const weft_comm_token *token)
+weft_status weft_comm__rdzv_guest_init(rdzv_guest *g, const weft_comm_token *token,
+                                       uint32_t epoch)
 {
     weft_comm_key   key;
-    weft_comm_claim claim = weft_comm__rdzv_claim();
+    weft_comm_claim claim = weft_comm__rdzv_claim(epoch);
     *g                    = (rdzv_guest){.stage = RDZV_PROVES};
     WEFT_TRY(weft_comm__rdzv_key(token, &key));
     weft_status st = weft_comm_auth_start(&g->auth, WEFT_COMM_RESPONDER, &key,

@@ -117,6 +117,23 @@ weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream 
     return WEFT_OK;
 }
 
+weft_status weft_state_make_empty(const weft_state *like, weft_state **out)
+{
+    weft_state *e;
+    WEFT_TRY(weft_state_create(NULL, 0, &e));
+    weft_status st = WEFT_OK;
+    for (int i = 0; st == WEFT_OK && i < weft_state_count(like); i++) {
+        weft_state_tensor t = *weft_state_at(like, i);
+        t.part              = NULL;
+        st                  = weft_state_add(e, &t);
+    }
+    if (st == WEFT_OK)
+        *out = e;
+    else
+        weft_state_destroy(e);
+    return st;
+}
+
 weft_status weft_state_clone(const weft_state *s, weft_state **out)
 {
     weft_state *clone = NULL;

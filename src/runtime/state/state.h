@@ -48,6 +48,8 @@ weft_status weft_state_create_like(const weft_state *s, weft_space space,
 weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream *stream);
 /* Both, in space DEVICE. */
 weft_status weft_state_clone(const weft_state *s, weft_state **out);
+/* The same tensors, and nothing of them is here. */
+weft_status weft_state_make_empty(const weft_state *like, weft_state **out);
 void        weft_state_destroy(weft_state *s); /* accepts NULL */
 int64_t     weft_state_bytes(
         const weft_state *s); /* tables, without the tensors; NULL is 0 */
