@@ -5,7 +5,7 @@
                  [--keep FOLDER] [--out FILE]
 
 A case is a small model with awkward sizes, a job (micro-batches, optimizer, clipping, bf16, dropout, evaluation) and a plan:
-axes in any order, stages (also cut anywhere, by a plan file), ZeRO (also with overlap_param_gather), chunks, batch_split,
+axes in any order, stages (also cut anywhere, by a plan file), ZeRO (also with copies and overlap_param_gather), chunks, batch_split,
 rings, tp_exclude, recomputation, buckets.  Where dp, stages, ZeRO and accumulation alone are drawn, loss, gradient norm, evaluation and weights are the
 same to the last bit; elsewhere to rounding, and where reduction: fixed sums gradients in shards a second run has the same
 bits.  Refusals are listed by their words.  Ends with 1 if a plan trains
@@ -91,6 +91,9 @@ class Case:
         self.shards = self.fixed and self.plan.get('zero', 0) > 1
         self.close = self.tp * self.cp * self.ep > 1 or self.shards
         self.hosts = 1 if self.ranks % hosts else hosts
+        many = [n for n in range(2, self.dp + 1) if self.dp % n == 0]
+        if self.plan.get('zero', 0) and self.often(.5):  # drawn last: cases of a seed stay as they were
+            self.plan['copies'] = self.dice.choice(many)
 
     def often(self, share):
         return self.dice.random() < share

@@ -19,8 +19,11 @@ weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_strate
     if (weft_strategy_parse(words, h) != WEFT_OK ||
         weft_shard_expand(h, j->training.graph, NULL, 0, a, &o) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
-    o.n_mesh = 1;
-    if (h->dp) o.lanes = 1u << weft_strategy_axis_at(h, WEFT_AXIS_DP);
+    o.n_mesh   = 1;
+    int dp     = weft_strategy_axis_at(h, WEFT_AXIS_DP),
+        copies = weft_strategy_shard_copies(h);
+    if (h->dp) o.lanes = 1u << dp;
+    if (copies > 1) assert_ok(weft_shard_split_lanes(&o, dp, copies, a));
     if (weft_shard_propagate(j->training.graph, &o, &s) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     weft_arena_destroy(a);

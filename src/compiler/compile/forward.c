@@ -45,9 +45,11 @@ weft_status weft_compile__forward_marks(const weft_compile__request *q, weft_are
         if (g->value[v].kind != WEFT_VALUE_PARAM || t < 0) continue;
         const weft_layout *l = &b->sharding->value[t];
         for (int k = 0; k < l->n; k++) {
-            const weft_split *x = &l->split[k];
-            if (says(out, g->value[v].name, x->axis)) continue;
-            bool       lane    = x->axis == p->lane_axis;
+            weft_split x = l->split[k];
+            if (weft_plan_copies(p) > 1)
+                x.axis = (int8_t)weft_shard_axis_before(p->lane_axis, x.axis);
+            if (says(out, g->value[v].name, x.axis)) continue;
+            bool       lane    = x.axis == p->lane_axis;
             weft_mark *m       = &out->mark[out->n_mark++];
             *m                 = (weft_mark){.name     = g->value[v].name,
                                              .value    = -1,
@@ -55,7 +57,7 @@ weft_status weft_compile__forward_marks(const weft_compile__request *q, weft_are
                                              .open     = (1u << l->n_dim) - 1,
                                              .rest     = lane,
                                              .priority = lane};
-            m->layout.split[0] = *x;
+            m->layout.split[0] = x;
             m->layout.n        = 1;
         }
     }

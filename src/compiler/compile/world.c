@@ -10,32 +10,31 @@
 #include "partition/partition.h"
 
 /* Ranks from one place of axis k to the next. */
-static int stride_of(const weft_plan *p, int k)
+static int stride_of(const weft_compiled_world *w, int k)
 {
     int n = 1;
-    for (int m = k + 1; m < p->n_axis; m++) n *= p->axis[m].size;
+    for (int m = k + 1; m < w->n_axis; m++) n *= w->size[m];
     return n;
 }
 
-static int place_along(const weft_plan *p, int k, int rank)
+static int place_along(const weft_compiled_world *w, int k, int rank)
 {
-    return rank / stride_of(p, k) % p->axis[k].size;
+    return rank / stride_of(w, k) % w->size[k];
 }
 
 /* rank moved by `by` places round axis k. */
-static int moved(const weft_plan *p, int k, int rank, int by)
+static int moved(const weft_compiled_world *w, int k, int rank, int by)
 {
-    int at = place_along(p, k, rank), n = p->axis[k].size;
-    return rank + ((at + by + n) % n - at) * stride_of(p, k);
+    int at = place_along(w, k, rank), n = w->size[k];
+    return rank + ((at + by + n) % n - at) * stride_of(w, k);
 }
 
 static int32_t other(const void *user, int rank, int32_t x)
 {
     const weft_compiled_world *w = user;
-    const weft_plan           *p = w->plan;
     int                        t = w->from[rank];
-    for (int k = 0; k < p->n_axis && t != rank; k++)
-        x = moved(p, k, x, place_along(p, k, rank) - place_along(p, k, t));
+    for (int k = 0; k < w->n_axis && t != rank; k++)
+        x = moved(w, k, x, place_along(w, k, rank) - place_along(w, k, t));
     return x;
 }
 
@@ -78,25 +77,40 @@ static weft_status read_deal(weft_compiled_world *w)
     weft_lanes d = {(int)s->lanes, weft_plan_lane_ranks(w->plan), w->plan->share};
     w->deal      = WEFT_ARENA_ARRAY(w->arena, uint64_t, d.n);
     WEFT_TRY(weft_arena_status(w->arena));
-    for (int k = 0; k < d.n; k++)
+    w->alike = true;
+    for (int k = 0; k < d.n; k++) {
         w->deal[k] = deal_of(&d, (int)(s->batch / s->micro_batch), k);
+        w->alike   = w->alike && w->deal[k] == w->deal[0];
+    }
     return WEFT_OK;
+}
+
+/* The axes along which ranks are compared: those of the mesh.  With copies the lane axis is two
+ * of them; lanes are then dealt alike, or nothing is folded. */
+static void read_axes(weft_compiled_world *w)
+{
+    const weft_plan *p = w->plan;
+    int              n = weft_plan_copies(p);
+    w->lane_axis       = n > 1 ? -1 : p->lane_axis;
+    for (int k = 0; k < p->n_axis; k++) {
+        bool split = n > 1 && k == p->lane_axis;
+        if (split) w->size[w->n_axis++] = n;
+        w->size[w->n_axis++] = split ? p->axis[k].size / n : p->axis[k].size;
+    }
 }
 
 /* The first place along axis k that is dealt as `place` is. */
 static int first_such(const weft_compiled_world *w, int k, int place)
 {
     int first = 0;
-    if (k != w->plan->lane_axis) return 0;
+    if (k != w->lane_axis) return 0;
     while (w->deal[first] != w->deal[place]) first++;
     return first;
 }
 
 static bool dealt_alike(const weft_compiled_world *w, int k)
 {
-    for (int i = 1; k == w->plan->lane_axis && i < w->plan->axis[k].size; i++)
-        if (w->deal[i] != w->deal[0]) return false;
-    return true;
+    return k != w->lane_axis || w->alike;
 }
 
 /* ---- which axes ---- */
@@ -180,14 +194,13 @@ static weft_status find_runs(weft_compiled_world *w, int base, int stride, int l
  * is like it all. */
 static weft_status find_deals(weft_compiled_world *w, int base, int k)
 {
-    int n = w->plan->axis[k].size, stride = stride_of(w->plan, k);
+    int n = w->size[k], stride = stride_of(w, k);
     for (int lo = 0, hi; lo < n; lo = hi) {
         bool alike = false;
         int  such  = first_such(w, k, lo);
-        for (hi = lo + 1;
-             hi < n && k == w->plan->lane_axis && w->deal[hi] == w->deal[lo];)
+        for (hi = lo + 1; hi < n && k == w->lane_axis && w->deal[hi] == w->deal[lo];)
             hi++;
-        if (k != w->plan->lane_axis) hi = n;
+        if (k != w->lane_axis) hi = n;
         WEFT_TRY(find_runs(w, base, stride, lo, hi - 1));
         if (such == lo) continue;
         int first = base + lo * stride;
@@ -238,8 +251,8 @@ static weft_status find_same(weft_compiled_world *w, int k, bool *same)
         w->quick ? takes_no_more : compare;
     *same = false;
     if (!dealt_alike(w, k)) return WEFT_OK;
-    WEFT_TRY(ask(w, 0, moved(w->plan, k, 0, -1), same));
-    if (*same && last) WEFT_TRY(ask(w, last, moved(w->plan, k, last, -1), same));
+    WEFT_TRY(ask(w, 0, moved(w, k, 0, -1), same));
+    if (*same && last) WEFT_TRY(ask(w, last, moved(w, k, last, -1), same));
     return WEFT_OK;
 }
 
@@ -249,26 +262,25 @@ static weft_status find_same(weft_compiled_world *w, int k, bool *same)
  * runs. */
 static weft_status find_from(weft_compiled_world *w)
 {
-    const weft_plan *p    = w->plan;
-    unsigned         same = 0;
-    int              cut  = -1;
-    for (int k = 0; k < p->n_axis; k++) {
+    unsigned same = 0;
+    int      cut  = -1;
+    for (int k = 0; k < w->n_axis; k++) {
         bool yes = false;
-        if (p->axis[k].size < 2) continue;
+        if (w->size[k] < 2) continue;
         WEFT_TRY(find_same(w, k, &yes));
         if (yes)
             same |= 1u << k;
-        else if (cut < 0 || p->axis[k].size > p->axis[cut].size)
+        else if (cut < 0 || w->size[k] > w->size[cut])
             cut = k;
     }
     for (int r = 0; r < w->world.n; r++) {
         int t = r;
-        for (int k = 0; k < p->n_axis; k++) {
-            int at = place_along(p, k, t);
-            if (same >> k & 1 || (w->quick && at < p->axis[k].size - 1))
-                t = moved(p, k, t, first_such(w, k, at) - at);
+        for (int k = 0; k < w->n_axis; k++) {
+            int at = place_along(w, k, t);
+            if (same >> k & 1 || (w->quick && at < w->size[k] - 1))
+                t = moved(w, k, t, first_such(w, k, at) - at);
         }
-        if (!w->quick && t == r && cut >= 0 && !place_along(p, cut, r))
+        if (!w->quick && t == r && cut >= 0 && !place_along(w, cut, r))
             WEFT_TRY(find_deals(w, r, cut));
         if (t != r) w->from[r] = w->from[t];
     }
@@ -293,8 +305,10 @@ static weft_status fill(weft_compiled_world *w, weft_compile_ranks which)
     WEFT_TRY(weft_compile__shard(&q, &w->sharding));
     for (int r = 0; r < n; r++) w->from[r] = r;
     WEFT_TRY(read_deal(w));
-    w->quick = which == WEFT_RANKS_ENDS;
-    if (which != WEFT_RANKS_EACH) WEFT_TRY(find_from(w));
+    read_axes(w);
+    w->quick   = which == WEFT_RANKS_ENDS;
+    bool folds = which != WEFT_RANKS_EACH && (w->alike || weft_plan_copies(w->plan) == 1);
+    if (folds) WEFT_TRY(find_from(w));
     for (int r = 0; r < n; r++) {
         WEFT_TRY(make_rank(w, w->from[r]));
         w->like[r] = w->made[w->from[r]];

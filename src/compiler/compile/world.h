@@ -18,16 +18,19 @@
 typedef struct weft_compiled_world {
     weft_arena          *arena;
     weft_world           world;
-    const weft_training *training; /* borrowed */
-    const weft_plan     *plan;     /* borrowed */
-    uint64_t *deal; /* [place along the lane axis]: equal where lanes are dealt alike */
-    int      *from; /* [rank]: whose program it has */
-    int       n_made;
-    bool      quick;               /* WEFT_RANKS_ENDS */
-    weft_sharding       *sharding; /* of all of them; NULL: values are replicated */
-    weft_program       **made;     /* [rank]; NULL: like another's */
-    const weft_program **like;     /* world.like */
-    int                  n_cache;
+    const weft_training *training;   /* borrowed */
+    const weft_plan     *plan;       /* borrowed */
+    int n_axis, size[WEFT_MAX_AXIS]; /* of the mesh; copies are an axis of their own */
+    int lane_axis;                   /* of these; -1: none, or two */
+    uint64_t      *deal;  /* [place along the lanes]: equal where lanes are dealt alike */
+    bool           alike; /* all of them */
+    int           *from;  /* [rank]: whose program it has */
+    int            n_made;
+    bool           quick;               /* WEFT_RANKS_ENDS */
+    weft_sharding *sharding;            /* of all of them; NULL: values are replicated */
+    weft_program **made;                /* [rank]; NULL: like another's */
+    const weft_program          **like; /* world.like */
+    int                           n_cache;
     struct weft_partition_cache **cache; /* [mesh rank]: shared by all stages, or NULL */
 } weft_compiled_world;
 

@@ -176,7 +176,8 @@ static weft_status make_local(const weft_graph *g, const weft_sharding *s,
     weft_status           st = WEFT_OK;
     weft_coalesce_options co = {.bucket_bytes   = o->shard_bucket_bytes,
                                 .several_stages = n_stage_of(o) > 1,
-                                .several_terms  = so->several_terms ? s->lanes : 0};
+                                .several_terms  = so->several_terms ? s->lanes : 0,
+                                .lanes          = s->lanes};
     WEFT_GO(weft_spmd_rewrite(g, s, so, &l));
     WEFT_GO(weft_spmd_coalesce_collectives(g, l, &co));
     WEFT_GO(weft_spmd_gather_before_matmuls(g, l));

@@ -26,6 +26,11 @@ int weft_plan_lane_ranks(const weft_plan *p)
     return p->lane_axis < 0 ? 1 : p->axis[p->lane_axis].size;
 }
 
+int weft_plan_copies(const weft_plan *p)
+{
+    return p->lane_axis < 0 ? 1 : weft_strategy_shard_copies(&p->strategy);
+}
+
 /* ---- verify ---- */
 
 static weft_status check_axes(const weft_plan *p)
@@ -44,6 +49,13 @@ static weft_status check_axes(const weft_plan *p)
             return WEFT_FAIL(WEFT_ERR_ARG, "mesh: more than %d ranks", 1 << 24);
     }
     return WEFT_OK;
+}
+
+static weft_status check_copies(const weft_plan *p)
+{
+    if (weft_plan_lane_ranks(p) % weft_plan_copies(p) == 0) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "copies=%d does not divide %s=%d", p->strategy.copies,
+                     p->axis[p->lane_axis].name, weft_plan_lane_ranks(p));
 }
 
 static weft_status check_batch(const weft_plan *p)
@@ -162,6 +174,7 @@ weft_status weft_plan_verify(const weft_plan *p)
         (p->strategy.zero < 1 || p->strategy.zero > 2))
         return WEFT_FAIL(WEFT_ERR_ARG, "overlap_param_gather: it goes with zero 1 or 2");
     WEFT_TRY(check_axes(p));
+    WEFT_TRY(check_copies(p));
     WEFT_TRY(check_batch(p));
     WEFT_TRY(check_split(p));
     WEFT_TRY(check_stages(p));
@@ -305,7 +318,8 @@ weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena 
     *out = (weft_shard_options){
         .n_mesh = 1, .mesh = m, .n_mark = p->n_mark, .mark = p->mark};
     if (p->lane_axis >= 0) out->lanes = 1u << p->lane_axis;
-    return WEFT_OK;
+    if (weft_plan_copies(p) == 1) return WEFT_OK;
+    return weft_shard_split_lanes(out, p->lane_axis, weft_plan_copies(p), a);
 }
 
 bool weft_plan_lanes_only(const weft_plan *p, const weft_graph *g)

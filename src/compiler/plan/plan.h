@@ -90,6 +90,7 @@ void        weft_plan_destroy(weft_plan *p); /* accepts NULL */
 int weft_plan_places(const weft_plan *p);     /* ranks of a stage */
 int weft_plan_world(const weft_plan *p);      /* ranks */
 int weft_plan_lane_ranks(const weft_plan *p); /* the lane axis' size; 1 without */
+int weft_plan_copies(const weft_plan *p);     /* ranks along it that hold the same shards */
 
 /* Is it for this?  want.kernels and want.dtype NULL are not compared.  WEFT_ERR_ARG names what
  * differs; where: the file. */
@@ -122,7 +123,8 @@ weft_status weft_plan_cuts(const weft_plan *p, const weft_graph *g, int *cut);
 /* WEFT_ERR_ARG: a mark on nothing, or on a value of other dimensions. */
 weft_status weft_plan_check_marks(const weft_plan *p, const weft_graph *g);
 /* Mesh and marks on a graph, as propagation takes them: one mesh of ranks 0 .. places - 1, which
- * stands for every stage's.  Everything in a.  WEFT_ERR_ARG: a mark on nothing. */
+ * stands for every stage's.  With copies the lane axis is two axes of it
+ * (weft_shard_split_lanes).  Everything in a.  WEFT_ERR_ARG: a mark on nothing. */
 weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena *a,
                             weft_shard_options *out);
 /* True when nothing but dimension 0 of inputs is cut, and that by the lane axis alone (other axes

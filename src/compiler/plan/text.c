@@ -81,7 +81,8 @@ static bool is_option(const weft_strategy_row *row)
 /* Rows that a plan file leaves out where they are at their default. */
 static bool may_be_left_out(const weft_strategy_row *row)
 {
-    return row->kind == WEFT_STRATEGY_LAYERS || !strcmp(row->key, "offload");
+    return row->kind == WEFT_STRATEGY_LAYERS || !strcmp(row->key, "offload") ||
+           !strcmp(row->key, "copies");
 }
 
 static bool is_left_out(const weft_plan *p, const weft_strategy_row *row)

@@ -222,6 +222,15 @@ static bool is_last(const weft_layout *l, const weft_split *s)
     return s->order != WEFT_SPLIT_OWN && !s->ragged;
 }
 
+/* Is a sum over a lanes' axis left that goes before the one over this axis?  Lanes are counted with
+ * the last axis fastest: their tree is summed from the last axis on. */
+static bool is_early(const search *x, const weft_layout *l, int axis)
+{
+    for (int a = axis + 1; a < x->m->n_axis && x->still >> axis & 1; a++)
+        if (x->still >> a & 1 && l->unreduced[a] && !x->goal.unreduced[a]) return true;
+    return false;
+}
+
 static weft_status expand_axis(search *x, int at, int axis)
 {
     weft_layout       l    = x->s[at].l, y;
@@ -229,6 +238,7 @@ static weft_status expand_axis(search *x, int at, int axis)
     weft_unreduced    kind = (weft_unreduced)l.unreduced[axis];
     weft_unreduced    want = (weft_unreduced)x->goal.unreduced[axis];
     if (kind && kind == want) return WEFT_OK;
+    if (kind && is_early(x, &l, axis)) return WEFT_OK;
     if (kind) {
         y                 = l;
         y.unreduced[axis] = 0;
@@ -252,6 +262,16 @@ static weft_status expand_axis(search *x, int at, int axis)
                     axis, y);
 }
 
+/* Are the lanes two axes of which one cuts the goal?  Sums then go to their owners first: the bytes
+ * of lanes of one axis, in calls that are coalesced with others. */
+static bool goes_to_owners(const search *x, uint32_t axes)
+{
+    uint32_t lanes = axes & x->still;
+    for (int i = 0; i < x->goal.n && lanes & (lanes - 1); i++)
+        if (lanes >> x->goal.split[i].axis & 1) return true;
+    return false;
+}
+
 /* All reductions that are left at once: fewer bytes than one by one where nothing can be
  * scattered. */
 static weft_status reduce_all(search *x, int at)
@@ -267,6 +287,7 @@ static weft_status reduce_all(search *x, int at)
         axes |= 1u << a;
     }
     if (!(axes & (axes - 1))) return WEFT_OK; /* one at most */
+    if (goes_to_owners(x, axes)) return WEFT_OK;
     return try_step(x, at, collective_step(WEFT_ALL_REDUCE, axes, kind), y);
 }
 

@@ -162,6 +162,14 @@ typedef struct weft_shard_options {
     uint32_t lanes;
 } weft_shard_options;
 
+/* Copies of shards: the lanes' axis of every mesh becomes two, "copies" (so many ranks, the slower)
+ * and after it the axis of its own name (the ranks left).  Marks cut by the latter, lanes are of
+ * both; o is changed, what is new is in a.  WEFT_ERR_ARG: copies do not divide the axis. */
+weft_status weft_shard_split_lanes(weft_shard_options *o, int axis, int copies,
+                                   weft_arena *a);
+/* The axis of the mesh before the split that axis of the mesh after it is, or is a part of. */
+int weft_shard_axis_before(int lane_axis, int axis);
+
 /* Two wishes that one operator could not fulfil at once. */
 typedef struct weft_conflict {
     int32_t  node;

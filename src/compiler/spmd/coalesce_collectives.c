@@ -6,6 +6,7 @@
  * other:
  *     square a, gather a, norm a, square b, gather b, norm b   ->
  *     square a, square b, gather a, gather b, norm a, norm b
+ * Of lanes along two axes (copies) the sums over the second follow those of their bucket at once.
  * What writes state comes after all other nodes of the update (graph/commit.h).
  * Sizes are those of the unsharded graph (weft_spmd_served_bytes), the same on all ranks. */
 #include <string.h>
@@ -35,6 +36,31 @@ static bool is_view(const weft_graph_node *n)
     return weft_op_get(n->op)->flags & WEFT_OP_VIEW;
 }
 
+static bool is_sum(const weft_graph_node *n)
+{
+    return n->op == WEFT_OP_ALL_REDUCE || n->op == WEFT_OP_REDUCE_SCATTER;
+}
+
+/* Is it a sum over one of the two lanes' axes? */
+static bool is_half_sum(const coalesce_pass *pass, const weft_graph_node *n)
+{
+    weft_op_use u     = {.op = n->op, .attr = n->attr};
+    uint32_t    lanes = pass->o->lanes;
+    if (!(lanes & (lanes - 1)) || !is_sum(n)) return false;
+    uint32_t axes = pass->l->group_axes[weft_use_int(&u, "group")];
+    return !(axes & (axes - 1)) && axes & lanes;
+}
+
+/* Is it the sum over the second axis of what was summed over the first? */
+static bool follows_sum(const coalesce_pass *pass, const weft_graph_node *n)
+{
+    if (!is_half_sum(pass, n)) return false;
+    int from = pass->g->value[n->in[0]].node;
+    while (from >= 0 && is_view(&pass->g->node[from]))
+        from = pass->g->value[pass->g->node[from].in[0]].node;
+    return from >= 0 && is_half_sum(pass, &pass->g->node[from]);
+}
+
 /* From the last node to the first: is a value taken by nodes other than the update's? */
 static void find_update_only(coalesce_pass *pass)
 {
@@ -43,7 +69,7 @@ static void find_update_only(coalesce_pass *pass)
     for (int i = g->n_node - 1; i >= 0; i--) {
         const weft_graph_node *n     = &g->node[i];
         bool                   waits = n->phase == WEFT_PHASE_UPDATE;
-        if (is_view(n)) {
+        if (is_view(n) || (n->phase == WEFT_PHASE_BACKWARD && is_half_sum(pass, n))) {
             waits = true;
             for (int j = 0; j < n->n_out; j++)
                 waits = waits && pass->update_only[n->out[j]];
@@ -69,7 +95,7 @@ static bool has_clear_terms(const coalesce_pass *pass, const weft_graph_node *n)
 
 static bool may_wait(const coalesce_pass *pass, const weft_graph_node *n)
 {
-    bool sum = n->op == WEFT_OP_ALL_REDUCE || n->op == WEFT_OP_REDUCE_SCATTER;
+    bool sum = is_sum(n);
     if (sum && pass->o->several_terms && !has_clear_terms(pass, n)) return false;
     if (n->phase == WEFT_PHASE_UPDATE) return sum || n->op == WEFT_OP_ALL_GATHER;
     return sum && !pass->o->several_stages && n->phase == WEFT_PHASE_BACKWARD &&
@@ -96,6 +122,62 @@ static void mark_held(coalesce_pass *pass, const weft_graph_node *n, bool on)
     for (int j = 0; j < n->n_out; j++) pass->held[n->out[j]] = on;
 }
 
+static void put_calls(coalesce_pass *pass, int n_call)
+{
+    for (int c = 0; c < n_call; c++) {
+        pass->order[pass->n++]      = pass->call[c];
+        pass->bucket[pass->call[c]] = pass->n_bucket;
+        mark_held(pass, &pass->g->node[pass->call[c]], false);
+    }
+    if (n_call) pass->n_bucket++;
+}
+
+/* Does a sum over the second axis depend on node n through views alone? */
+static bool leads_to_sum(const coalesce_pass *pass, int i, int n_rest)
+{
+    const weft_graph_node *n = &pass->g->node[pass->rest[i]];
+    if (follows_sum(pass, n)) return true;
+    for (int r = i + 1; is_view(n) && r < n_rest; r++) {
+        const weft_graph_node *user = &pass->g->node[pass->rest[r]];
+        for (int k = 0; k < user->n_in; k++)
+            if (user->in[k] == n->out[0] && leads_to_sum(pass, r, n_rest)) return true;
+    }
+    return false;
+}
+
+/* Sums over the second axis of what a bucket has summed over the first: the next bucket.  How many
+ * nodes still wait. */
+static int put_second_sums(coalesce_pass *pass, int n_rest)
+{
+    int  kept = 0, n_call = 0;
+    bool any = false;
+    for (int r = 0; r < n_rest && !any; r++)
+        any = follows_sum(pass, &pass->g->node[pass->rest[r]]);
+    if (!any) return n_rest;
+    for (int r = 0; r < n_rest; r++) {
+        int                    at = pass->rest[r];
+        const weft_graph_node *n  = &pass->g->node[at];
+        if (depends_on_held(pass, n) || !leads_to_sum(pass, r, n_rest)) {
+            pass->rest[kept++] = at;
+        } else if (is_view(n)) {
+            pass->order[pass->n++] = at;
+            mark_held(pass, n, false);
+        } else {
+            pass->call[n_call++] = at;
+        }
+    }
+    put_calls(pass, n_call);
+    return kept;
+}
+
+/* Is it a step on the way to such a sum, of what is held back? */
+static bool continues(const coalesce_pass *pass, const weft_graph_node *n)
+{
+    uint32_t lanes = pass->o->lanes;
+    return lanes & (lanes - 1) && depends_on_held(pass, n) &&
+           (is_view(n) || follows_sum(pass, n));
+}
+
 /* One bucket, and what can be done before it; how many nodes are left to do. */
 static int fill_bucket(coalesce_pass *pass, int n_list, int64_t limit)
 {
@@ -114,12 +196,12 @@ static int fill_bucket(coalesce_pass *pass, int n_list, int64_t limit)
         }
         if (w) mark_held(pass, n, true);
     }
-    for (int c = 0; c < n_call; c++) {
-        pass->order[pass->n++]      = pass->call[c];
-        pass->bucket[pass->call[c]] = pass->n_bucket;
-        mark_held(pass, &pass->g->node[pass->call[c]], false);
+    for (; i < n_list && continues(pass, &pass->g->node[pass->list[i]]); i++) {
+        pass->rest[n_rest++] = pass->list[i];
+        mark_held(pass, &pass->g->node[pass->list[i]], true);
     }
-    pass->n_bucket++;
+    put_calls(pass, n_call);
+    n_rest = put_second_sums(pass, n_rest);
     for (int r = 0; r < n_rest; r++)
         mark_held(pass, &pass->g->node[pass->rest[r]], false);
     for (; i < n_list; i++) pass->rest[n_rest++] = pass->list[i];
@@ -134,7 +216,7 @@ static void set_limits(coalesce_pass *pass)
     int64_t all = 0;
     for (int i = 0; i < pass->g->n_node; i++)
         if (pass->g->node[i].phase == WEFT_PHASE_BACKWARD &&
-            may_wait(pass, &pass->g->node[i]))
+            may_wait(pass, &pass->g->node[i]) && !follows_sum(pass, &pass->g->node[i]))
             all += bytes_of(pass, i);
     pass->limit[0] = weft_coalesce_backward_limit(pass->o->bucket_bytes, all);
     pass->limit[1] = weft_coalesce_limit(pass->o->bucket_bytes);

@@ -76,6 +76,8 @@ typedef struct weft_coalesce_options {
     /* of a pipeline: accumulators are added to between collectives */
     bool     several_stages;
     uint32_t several_terms; /* along these axes ranks bring several terms to a sum */
+    /* of two axes: a sum over one follows that over the other, bucket by bucket */
+    uint32_t lanes;
 } weft_coalesce_options;
 
 /* of: the graph that l was rewritten from.  Collectives whose results can wait are put one after

@@ -40,7 +40,7 @@ const char *weft_strategy_hint(const char *key)
 
 weft_strategy weft_strategy_default(void)
 {
-    return (weft_strategy){.pp = 1, .chunks = 1, .bucket_bytes = -1};
+    return (weft_strategy){.pp = 1, .chunks = 1, .copies = 1, .bucket_bytes = -1};
 }
 
 /* ---- numbers ---- */
@@ -122,6 +122,11 @@ int weft_strategy_world(const weft_strategy *s)
     return n <= 1 << 24 ? (int)n : -1;
 }
 
+int weft_strategy_shard_copies(const weft_strategy *s)
+{
+    return s->zero && s->dp && s->copies > 1 ? s->copies : 1;
+}
+
 int weft_strategy_lanes(const weft_strategy *s)
 {
     int n = 0;
@@ -181,10 +186,21 @@ static weft_status check_split(const weft_strategy *s)
     return WEFT_OK;
 }
 
+static weft_status check_copies(const weft_strategy *s)
+{
+    int n = weft_strategy_shard_copies(s);
+    if (s->dp % n == 0 || n == 1) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "copies=%d does not divide dp=%d: with zero=%d shards are over dp / "
+                     "copies ranks",
+                     n, s->dp, s->zero);
+}
+
 weft_status weft_strategy_check(const weft_strategy *s)
 {
     WEFT_TRY(check_order(s));
     if (s->zero && !s->dp) return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d needs dp", s->zero);
+    WEFT_TRY(check_copies(s));
     if (s->overlap_param_gather && (s->zero < 1 || s->zero > 2))
         return WEFT_FAIL(WEFT_ERR_ARG, "overlap_param_gather goes with zero=1 or zero=2");
     if (s->sp && !s->tp) return WEFT_FAIL(WEFT_ERR_ARG, "sp=true needs tp");

@@ -81,6 +81,7 @@ typedef struct weft_strategy {
     int  dp, tp, cp, ep;       /* 0: no such axis */
     int  pp, chunks;           /* pipeline ranks, stages of each */
     int  zero;                 /* 0 to 3 */
+    int  copies;               /* of each shard; with zero */
     int  overlap_param_gather; /* percent of the parameters; with zero 1 and 2 */
     bool sp;
     int  cp_comm, schedule, recompute,
@@ -161,6 +162,8 @@ bool weft_layer_spans_equal(const weft_layer_span *a, int n, const weft_layer_sp
 
 /* Ranks in all; -1: too many. */
 int weft_strategy_world(const weft_strategy *s);
+/* Ranks along dp that hold the same shards: copies with zero, else 1 (nothing is sharded). */
+int weft_strategy_shard_copies(const weft_strategy *s);
 /* The lanes that batch_split needs; 0 without. */
 int weft_strategy_lanes(const weft_strategy *s);
 /* The ranks that batch_split has lanes for; 0 without. */
