@@ -14,14 +14,14 @@
 #include "base/clock.h"
 #include "control/control.h"
 
-static weft_comm_token token_of(uint8_t number)
+static inline weft_comm_token token_of(uint8_t number)
 {
     weft_comm_token t = {0};
     memset(t.key.byte, number, sizeof t.key.byte);
     return t;
 }
 
-static weft_control_hello hello_of(const char *host)
+static inline weft_control_hello hello_of(const char *host)
 {
     weft_control_hello h = {.role = WEFT_CONTROL_AGENT, .invariant = true};
     snprintf(h.job, sizeof h.job, "gpt2");
@@ -31,15 +31,15 @@ static weft_control_hello hello_of(const char *host)
     return h;
 }
 
-static weft_control *open_plane(const weft_control_options *o)
+static inline weft_control *open_plane(const weft_control_options *o)
 {
     weft_control *c = NULL;
     if (weft_control_open(o, &c) != WEFT_OK) fail_msg("%s", weft_error_text());
     return c;
 }
 
-static weft_control *open_host(const char *host, const weft_comm_token *token,
-                               bool listens)
+static inline weft_control *open_host(const char *host, const weft_comm_token *token,
+                                      bool listens)
 {
     return open_plane(&(weft_control_options){.listen = listens ? "127.0.0.1:0" : NULL,
                                               .token  = token,
@@ -58,8 +58,8 @@ static int64_t connect_planes(weft_control *from, const weft_control *to)
 
 /* The next event of c, while `other` (or NULL) is served as well; events of the other stay with it.
  * false: none within limit_s. */
-static bool await_event(weft_control *c, weft_control *other, double limit_s,
-                        weft_control_event *out)
+static inline bool await_event(weft_control *c, weft_control *other, double limit_s,
+                               weft_control_event *out)
 {
     double end_s = weft_clock_s() + limit_s;
     while (weft_clock_s() < end_s) {
@@ -74,8 +74,8 @@ static bool await_event(weft_control *c, weft_control *other, double limit_s,
     return false;
 }
 
-static void expect_event(weft_control *c, weft_control *other,
-                         weft_control_event_kind kind, weft_control_event *out)
+static inline void expect_event(weft_control *c, weft_control *other,
+                                weft_control_event_kind kind, weft_control_event *out)
 {
     if (!await_event(c, other, 30, out)) fail_msg("no event of kind %d", (int)kind);
     if (out->kind != kind)
@@ -84,7 +84,8 @@ static void expect_event(weft_control *c, weft_control *other,
 }
 
 /* Both sides open; the peers' numbers. */
-static void open_both(weft_control *a, weft_control *b, int64_t *of_a, int64_t *of_b)
+static inline void open_both(weft_control *a, weft_control *b, int64_t *of_a,
+                             int64_t *of_b)
 {
     weft_control_event e;
     *of_a = connect_planes(a, b);
@@ -96,7 +97,7 @@ static void open_both(weft_control *a, weft_control *b, int64_t *of_a, int64_t *
 }
 
 /* A stranger's socket. */
-static int connect_raw(const weft_control *to)
+static inline int connect_raw(const weft_control *to)
 {
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port   = htons((uint16_t)weft_control_port(to))};

@@ -11,7 +11,7 @@
 
 #include "base/doc.h"
 #include "base/io.h"
-#include "cli/cli.h"
+#include "cli/remote.h"
 #include "cli/request.h"
 
 static int run(int argc, char **argv);
@@ -282,15 +282,25 @@ static int run(int argc, char **argv)
     const weft_cli_command *c    = &weft_cli_events;
     bool                    json = false, follow = false;
     int                     n_word = 0, n = 0;
+    weft_cli_remote         remote    = {0};
     event_file              f[N_FILE] = {{"incidents.jsonl", 0}, {"views.jsonl", 0}};
     const weft_cli_option   option[]  = {
            {"follow", 'f', WEFT_CLI_FLAG, &follow, NULL,
             "go on with events as they come, until the job has ended"},
            {"json", 0, WEFT_CLI_FLAG, &json, NULL, "lines of JSON, as the job wrote them"},
+           WEFT_CLI_REMOTE_OPTIONS(remote),
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word > 1) return weft_cli_usage(c, "expected one folder");
+    if (remote.at && n_word)
+        return weft_cli_usage(c, "--at names the job: no folder beside it");
+    if (remote.at)
+        return weft_cli_ask(c, &remote,
+                            &(weft_control_request){.ask    = WEFT_CONTROL_EVENTS,
+                                                    .json   = json,
+                                                    .follow = follow},
+                            follow ? 0 : WEFT_CLI_ANSWER_S);
     char        dir[4096];
     weft_status st = weft_cli_find_output(n_word ? argv[0] : NULL, dir, sizeof dir);
     if (st == WEFT_OK) st = check_folder(dir);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/remote.h"
 #include "cli/request.h"
 #include "comm/rdzv.h"
 #include "launch/join.h"
@@ -59,20 +60,22 @@ const weft_cli_command weft_cli_run = {
 #define LEAST_TIMEOUT_S 0.1
 
 typedef struct run_options {
-    weft_launch_request     request;
-    weft_cli_span           ranks; /* of this host */
-    int64_t                 n_rank, n_node, node, port;
-    bool                    print_plan;
-    double                  grace_s; /* after a signal; 0: no limit */
-    double                  failure_timeout_s;
-    const char             *on_stop; /* "replace", "wait"; NULL: after the timeout */
-    const char             *metrics, *metrics_file, *on_incident;
-    const char             *log; /* "json"; NULL: text */
-    const char             *log_dir, *rdzv, *addr, *cluster;
-    weft_comm_token_options token;
-    char *const            *argv; /* as it was given, up to NULL */
-    char *const *program;         /* what stands behind --, up to NULL; NULL: nothing */
-    int64_t      max_restarts;    /* of the program */
+    weft_launch_request       request;
+    weft_cli_span             ranks; /* of this host */
+    int64_t                   n_rank, n_node, node, port;
+    bool                      print_plan;
+    double                    grace_s; /* after a signal; 0: no limit */
+    double                    failure_timeout_s;
+    const char               *on_stop; /* "replace", "wait"; NULL: after the timeout */
+    const char               *metrics, *metrics_file, *on_incident;
+    const char               *control, *reader_file;
+    weft_control_certificates tls;
+    const char               *log; /* "json"; NULL: text */
+    const char               *log_dir, *rdzv, *addr, *cluster;
+    weft_comm_token_options   token;
+    char *const              *argv; /* as it was given, up to NULL */
+    char *const *program;           /* what stands behind --, up to NULL; NULL: nothing */
+    int64_t      max_restarts;      /* of the program */
 } run_options;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -351,6 +354,9 @@ static int start(const run_options *o)
                                   .metrics           = o->metrics,
                                   .metrics_file      = o->metrics_file,
                                   .on_incident       = o->on_incident,
+                                  .control           = o->control,
+                                  .reader_file       = o->reader_file,
+                                  .tls               = o->tls,
                                   .log_json          = o->log != NULL,
                                   .request           = &o->request,
                                   .log_dir           = o->log_dir,
@@ -534,6 +540,11 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
            "Prometheus text over read-only HTTP (off)"},
           {"metrics-file", 0, WEFT_CLI_TEXT, &o.metrics_file, "FILE",
            "the same as a file, replaced every 2 s, for node_exporter"},
+          {"control", 0, WEFT_CLI_TEXT, &o.control, "ADDR:PORT",
+           "weft status, events and scale --at it, from other hosts (off)"},
+          {"read-token-file", 0, WEFT_CLI_TEXT, &o.reader_file, "FILE",
+           "--control: a second token, for weft status and events alone"},
+          WEFT_CLI_TLS_OPTIONS(o.tls),
           {"on-incident", 0, WEFT_CLI_TEXT, &o.on_incident, "CMD",
            "recover: on: run by sh for each incident, which it reads as JSON"},
           {"log", 0, WEFT_CLI_TEXT, &o.log, "json", "log lines as JSON"},

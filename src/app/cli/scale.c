@@ -1,7 +1,7 @@
 /* weft scale: a running job gets more or fewer ranks */
 #include <stdlib.h>
 
-#include "cli/cli.h"
+#include "cli/remote.h"
 #include "launch/control.h"
 
 static int run(int argc, char **argv);
@@ -27,9 +27,11 @@ static int run(int argc, char **argv)
     int                     n_word    = 0;
     char                    text[256], *end;
     int64_t                 agent;
+    weft_cli_remote         remote   = {0};
     weft_text               t        = {0};
     const weft_cli_option   option[] = {
           {"timeout", 0, WEFT_CLI_REAL, &timeout_s, "S", "how long to wait for it (600)"},
+          WEFT_CLI_REMOTE_OPTIONS(remote),
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
@@ -38,6 +40,12 @@ static int run(int argc, char **argv)
     long n = strtol(argv[0], &end, 10);
     if (*end || end == argv[0] || n < 1 || n > 1024)
         return weft_cli_usage(c, "'%s' is not a number of ranks from 1 to 1024", argv[0]);
+    if (remote.at && n_word > 1)
+        return weft_cli_usage(c, "--at names the job: no folder beside it");
+    if (remote.at)
+        return weft_cli_ask(c, &remote,
+                            &(weft_control_request){.ask = WEFT_CONTROL_SCALE, .n = n},
+                            timeout_s);
     weft_status st = weft_cli_find_agent(n_word > 1 ? argv[1] : "out", &agent);
     if (st == WEFT_OK)
         st = weft_launch_scale(agent, (int)n, timeout_s, text, sizeof text);

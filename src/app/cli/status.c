@@ -10,7 +10,7 @@
 #include "base/doc.h"
 #include "base/io.h"
 #include "ckpt/ckpt.h"
-#include "cli/cli.h"
+#include "cli/remote.h"
 #include "cli/request.h"
 
 static int run(int argc, char **argv);
@@ -314,12 +314,20 @@ static int run(int argc, char **argv)
     bool                    json     = false;
     int                     n_word   = 0;
     weft_text               t        = {0};
+    weft_cli_remote         remote   = {0};
     const weft_cli_option   option[] = {
           {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
+          WEFT_CLI_REMOTE_OPTIONS(remote),
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word > 1) return weft_cli_usage(c, "expected one folder");
+    if (remote.at && n_word)
+        return weft_cli_usage(c, "--at names the job: no folder beside it");
+    if (remote.at)
+        return weft_cli_ask(
+            c, &remote, &(weft_control_request){.ask = WEFT_CONTROL_STATUS, .json = json},
+            WEFT_CLI_ANSWER_S);
     char        dir[4096];
     weft_status st = weft_cli_find_output(n_word ? argv[0] : NULL, dir, sizeof dir);
     if (st == WEFT_OK) st = describe_job(dir, json, &t);

@@ -69,9 +69,19 @@ static void report_refusal(weft_control *c, const weft_control__peer *p)
     c->reported_s = c->now_s;
 }
 
+/* Bytes that are left unread would turn the end into a reset, which takes the reason that was sent
+ * with it. */
+static void drain_socket(int fd)
+{
+    char sink[4096];
+    for (int k = 0; k < 8; k++)
+        if (recv(fd, sink, sizeof sink, MSG_DONTWAIT) <= 0) return;
+}
+
 static void close_socket(weft_control__peer *p)
 {
     weft_control__channel_fini(&p->channel);
+    if (p->fd >= 0) drain_socket(p->fd);
     if (p->fd >= 0) close(p->fd);
     p->fd    = -1;
     p->stage = WEFT_CONTROL__OVER;

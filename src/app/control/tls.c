@@ -303,27 +303,36 @@ static bool begin_channel(weft_control__channel *ch)
     return true;
 }
 
-static bool is_alert(int reason)
+/* Did the other side say why it ends?  A client of TLS 1.3 may hear of its certificate after its
+ * own handshake. */
+static bool explain_alert(weft_control__channel *ch)
 {
-    return reason >= SSL_AD_REASON_OFFSET && reason < SSL_AD_REASON_OFFSET + 256;
+    unsigned long code = ERR_peek_error();
+    int           n    = ERR_GET_REASON(code);
+    if (n < SSL_AD_REASON_OFFSET || n >= SSL_AD_REASON_OFFSET + 256) return false;
+    snprintf(
+        ch->why, sizeof ch->why, "it refused this side's %s (%s): both sides need %s",
+        ch->tls->certificates ? "certificate" : "token", ERR_reason_error_string(code),
+        ch->tls->certificates ? "certificates of one CA" : "the same token file");
+    return true;
+}
+
+static const char *name_error(void)
+{
+    unsigned long code   = ERR_peek_error();
+    const char   *reason = code ? ERR_reason_error_string(code) : NULL;
+    return reason ? reason : "no reason given";
 }
 
 /* What a failed handshake means, unless find_session has said it. */
 static void explain_handshake(weft_control__channel *ch)
 {
-    unsigned long code   = ERR_peek_error();
-    const char   *reason = code ? ERR_reason_error_string(code) : NULL;
-    bool          alert  = is_alert(ERR_GET_REASON(code));
-    const char   *proof  = ch->tls->certificates ? "certificate" : "token";
     if (*ch->why) return;
     if (ch->error)
         snprintf(ch->why, sizeof ch->why, "%s", strerror(ch->error));
-    else if (alert)
-        snprintf(ch->why, sizeof ch->why,
-                 "it refused this side's %s (%s): both sides need %s", proof, reason,
-                 ch->tls->certificates ? "certificates of one CA"
-                                       : "the same token file");
-    else if (ERR_GET_REASON(code) == SSL_R_CERTIFICATE_VERIFY_FAILED)
+    else if (explain_alert(ch))
+        return;
+    else if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_CERTIFICATE_VERIFY_FAILED)
         snprintf(ch->why, sizeof ch->why, "%s",
                  ch->tls->certificates
                      ? "its certificate is not one of this side's CA"
@@ -334,8 +343,8 @@ static void explain_handshake(weft_control__channel *ch)
                  "it closed the connection before it had proven itself");
     else
         snprintf(ch->why, sizeof ch->why,
-                 "it does not prove a %s by TLS 1.3 (%s): is it weft?", proof,
-                 reason ? reason : "no reason given");
+                 "it does not prove a %s by TLS 1.3 (%s): is it weft?",
+                 ch->tls->certificates ? "certificate" : "token", name_error());
 }
 
 static void explain_end(weft_control__channel *ch, int code)
@@ -344,13 +353,9 @@ static void explain_end(weft_control__channel *ch, int code)
         snprintf(ch->why, sizeof ch->why, "%s", strerror(ch->error));
     else if (ch->ended || code == SSL_ERROR_ZERO_RETURN)
         snprintf(ch->why, sizeof ch->why, "it closed the connection");
-    else {
-        unsigned long e      = ERR_peek_error();
-        const char   *reason = e ? ERR_reason_error_string(e) : NULL;
+    else if (!explain_alert(ch))
         snprintf(ch->why, sizeof ch->why,
-                 "what it sent is no TLS record of this connection (%s)",
-                 reason ? reason : "no reason given");
-    }
+                 "what it sent is no TLS record of this connection (%s)", name_error());
 }
 
 static weft_control__io read_code(weft_control__channel *ch, int rc, bool handshake)

@@ -53,7 +53,7 @@ void weft_launch__control_open(weft_launch__run *l)
 
 void weft_launch__control_close(weft_launch__run *l)
 {
-    if (l->client >= 0) weft_launch__control_answer(l, false, "the job has ended");
+    weft_launch__control_answer(l, false, "the job has ended");
     if (l->control >= 0) close(l->control);
     l->control = -1;
 }
@@ -61,11 +61,28 @@ void weft_launch__control_close(weft_launch__run *l)
 void weft_launch__control_answer(weft_launch__run *l, bool done, const char *text)
 {
     control_reply r = {.magic = MAGIC, .done = done};
+    if (l->plane) {
+        weft_launch__remote_answer(l->plane, l->plane_peer, done, text);
+        l->plane = NULL;
+    }
     if (l->client < 0) return;
     snprintf(r.text, sizeof r.text, "%s", text);
     (void)send(l->client, &r, sizeof r, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(l->client);
     l->client = -1;
+}
+
+bool weft_launch__control_begin(weft_launch__run *l, weft_control *c, int64_t peer)
+{
+    if (l->client >= 0 || l->plane) return false;
+    l->plane      = c;
+    l->plane_peer = peer;
+    return true;
+}
+
+void weft_launch__control_forget(weft_launch__run *l, const weft_control *c, int64_t peer)
+{
+    if (l->plane == c && l->plane_peer == peer) l->plane = NULL;
 }
 
 static bool is_own_user(int fd)
@@ -104,8 +121,9 @@ static void read_request(weft_launch__run *l)
 /* One request at a time: others wait to be accepted. */
 void weft_launch__control_poll(weft_launch__run *l, struct pollfd p[2])
 {
-    p[0] = (struct pollfd){.fd = l->client < 0 ? l->control : -1, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = l->client, .events = POLLIN};
+    bool free = l->client < 0 && !l->plane;
+    p[0]      = (struct pollfd){.fd = free ? l->control : -1, .events = POLLIN};
+    p[1]      = (struct pollfd){.fd = l->client, .events = POLLIN};
 }
 
 void weft_launch__control_hear(weft_launch__run *l, const struct pollfd p[2])

@@ -360,7 +360,8 @@ static void reap(weft_launch__run *l)
 {
     int   how;
     pid_t p;
-    while ((p = waitpid(-1, &how, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
+    while ((p = waitpid(-1, &how, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+        weft_launch__remote_ended(l, p, how);
         for (int r = 0; r < l->n; r++) {
             if (l->c[r].pid != p) continue;
             if (WIFSTOPPED(how) || WIFCONTINUED(how))
@@ -368,6 +369,7 @@ static void reap(weft_launch__run *l)
             else
                 note_end(l, r, how);
         }
+    }
 }
 
 /* A second signal means now.  SIGUSR1 is a warning of a SIGTERM to come, and never a second one. */
@@ -516,6 +518,7 @@ static int time_left_ms(const weft_launch__run *l)
     int    agent_ms = weft_launch__agent_wait_ms(l);
     agent_ms        = sooner(agent_ms, weft_launch__watch_wait_ms(l));
     agent_ms        = sooner(agent_ms, weft_launch__export_wait_ms(l));
+    agent_ms        = sooner(agent_ms, weft_launch__remote_wait_ms(l));
     if (!is_watched(l)) return agent_ms;
     if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
     int ms = (int)(s * 1e3) + 1;
@@ -543,7 +546,7 @@ static bool any_open(const weft_launch__run *l)
 
 static weft_status attend(weft_launch__run *l)
 {
-    int            n_fd = 4 + 3 * l->n;
+    int            n_fd = 5 + 3 * l->n;
     struct pollfd *p    = calloc((size_t)n_fd, sizeof *p);
     weft_status    st   = WEFT_OK;
     if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
@@ -554,7 +557,8 @@ static weft_status attend(weft_launch__run *l)
             p[2 + 3 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
             p[3 + 3 * r] = (struct pollfd){.fd = l->c[r].line, .events = POLLIN};
         }
-        weft_launch__control_poll(l, p + n_fd - 3);
+        weft_launch__control_poll(l, p + n_fd - 4);
+        p[n_fd - 2] = (struct pollfd){.fd = weft_launch__remote_fd(l), .events = POLLIN};
         p[n_fd - 1] = (struct pollfd){.fd = weft_launch__export_fd(l), .events = POLLIN};
         if (poll(p, (nfds_t)n_fd, time_left_ms(l)) < 0 && errno != EINTR) break;
         for (int r = 0; r < l->n; r++) {
@@ -563,7 +567,8 @@ static weft_status attend(weft_launch__run *l)
             if (p[3 + 3 * r].revents) weft_launch__agent_hear(l, r);
         }
         on_signal(l);
-        weft_launch__control_hear(l, p + n_fd - 3);
+        weft_launch__control_hear(l, p + n_fd - 4);
+        weft_launch__remote_tick(l);
         weft_launch__watch_tick(l);
         weft_launch__agent_tick(l);
         st = weft_launch__agent_act(l);
@@ -667,6 +672,7 @@ static int report(weft_launch__run *l)
 static void fini(weft_launch__run *l)
 {
     weft_launch__control_close(l);
+    weft_launch__remote_close(l);
     for (int r = 0; l->c && r < l->n; r++)
         if (l->c[r].pid) kill_now(l, l->c[r].pid);
     for (int r = 0; l->c && r < l->n; r++) {
@@ -713,6 +719,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     WEFT_GO(open_logs(&l));
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
     WEFT_GO(weft_launch__export_open(&l));
+    WEFT_GO(weft_launch__remote_open(&l));
     if (!o->program) WEFT_GO(weft_launch__recorder_open(&l));
     if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);

@@ -33,6 +33,7 @@
 
 #include "base/status.h"
 #include "comm/token.h"
+#include "control/control.h"
 #include "launch/request.h"
 #include "member/detect.h"
 
@@ -70,6 +71,11 @@ typedef struct weft_launch_options {
     const char *output; /* the job's folder, where it has one; for metrics */
     /* Prometheus text at ADDR:PORT, and in a file; NULL: not */
     const char *metrics, *metrics_file;
+    /* HOST:PORT for weft status, events and scale of other hosts, or NULL: not */
+    const char *control;
+    /* the token that only reads, or NULL */
+    const char               *reader_file;
+    weft_control_certificates tls; /* for control, instead of tokens */
     /* a command of sh that gets each incident as JSON, or NULL */
     const char *on_incident;
     bool log_json;       /* lines on standard error are objects; WEFT_LOG=json in ranks */

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "comm/shm.h"
+#include "control/control.h"
 #include "launch/exporter.h"
 #include "launch/launch.h"
 
@@ -16,6 +17,7 @@ typedef struct weft_launch__agent    weft_launch__agent;
 typedef struct weft_launch__watch    weft_launch__watch;
 typedef struct weft_launch__export   weft_launch__export;
 typedef struct weft_launch__recorder weft_launch__recorder;
+typedef struct weft_launch__remote   weft_launch__remote;
 
 typedef struct weft_launch__child {
     pid_t     pid;        /* 0: ended */
@@ -51,17 +53,20 @@ typedef struct weft_launch__run {
     weft_launch__recorder *recorder;
     weft_comm_shm         *shm;
     int                    request; /* descriptor of what ranks are to do, or -1 */
-    int      control, client; /* where requests come in, and who has sent one; or -1 */
-    int      signals;         /* signalfd */
-    sigset_t old_mask;
-    int      stopped_by; /* signal that we passed on */
-    double   signal_s;   /* when it came */
-    bool     early;      /* it was SIGUSR1: one of the others may follow */
-    bool     late;       /* what ranks have after a signal is over */
-    double   kill_at_s;  /* 0: not yet */
-    bool     at_once;    /* a second signal: all ranks are killed */
-    double   looked_s;   /* when ranks were last looked at */
-    double   moved_s;    /* of the last progress of one of them */
+    int control, client;        /* where requests come in, and who has sent one; or -1 */
+    weft_control        *plane; /* or a tool of another host has; NULL: none */
+    int64_t              plane_peer;
+    weft_launch__remote *remote;  /* requests over TCP; NULL: not asked for */
+    int                  signals; /* signalfd */
+    sigset_t             old_mask;
+    int                  stopped_by; /* signal that we passed on */
+    double               signal_s;   /* when it came */
+    bool                 early;      /* it was SIGUSR1: one of the others may follow */
+    bool                 late;       /* what ranks have after a signal is over */
+    double               kill_at_s;  /* 0: not yet */
+    bool                 at_once;    /* a second signal: all ranks are killed */
+    double               looked_s;   /* when ranks were last looked at */
+    double               moved_s;    /* of the last progress of one of them */
 } weft_launch__run;
 
 /* ---- launch.c ---- */
@@ -146,8 +151,27 @@ void weft_launch__control_close(weft_launch__run *l);
 /* Two places of a list of descriptors to wait for, and what is to be done after it. */
 void weft_launch__control_poll(weft_launch__run *l, struct pollfd p[2]);
 void weft_launch__control_hear(weft_launch__run *l, const struct pollfd p[2]);
+/* A request came over the control plane: its client is answered.  false: another one is. */
+bool weft_launch__control_begin(weft_launch__run *l, weft_control *c, int64_t peer);
+void weft_launch__control_forget(weft_launch__run *l, const weft_control *c,
+                                 int64_t peer);
 /* To the client that sent the request. */
 void weft_launch__control_answer(weft_launch__run *l, bool done, const char *text);
+
+/* ---- remote.c: nothing happens where --control is not given ---- */
+
+weft_status weft_launch__remote_open(weft_launch__run *l);
+void        weft_launch__remote_close(weft_launch__run *l);
+int         weft_launch__remote_fd(const weft_launch__run *l); /* -1: none */
+int         weft_launch__remote_wait_ms(const weft_launch__run *l);
+void        weft_launch__remote_tick(weft_launch__run *l);
+/* A process that is no rank has ended. */
+void weft_launch__remote_ended(weft_launch__run *l, pid_t pid, int how);
+/* An event of a tool, or a refusal, of any control plane of this agent. */
+void weft_launch__remote_hear(weft_launch__run *l, weft_control *c,
+                              const weft_control_event *e);
+void weft_launch__remote_answer(weft_control *c, int64_t peer, bool done,
+                                const char *text);
 
 /* ---- watch.c: as those ---- */
 
