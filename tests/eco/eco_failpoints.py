@@ -40,7 +40,7 @@ POINTS = {
     "vote.summed": ("vote", "run", ANY, 10),
     "vote.passed": ("vote", "run", ANY, 10),
     "update.begin": ("update", "run", ANY, 10),
-    "update.chunk_kept": ("update", "run", ANY, 100),
+    "update.chunk_begun": ("update", "run", ANY, 100),
     "update.chunk_made": ("update", "run", ANY, 100),
     "update.chunk_done": ("update", "run", ANY, 100),
     "update.end": ("update", "run", ANY, 10),

@@ -10,34 +10,34 @@
  * (2) An instruction that overwrites none of its operands is repeated from its beginning.
  * (3) An update (WEFT_OP_UPDATE) overwrites its operands.  It is made chunk by chunk:
  *
- *         old values of the chunk -> undo of this thread
- *         undo says: this chunk of this instruction
- *         the kernel, on the chunk
+ *         undo of this thread says: this chunk of this instruction, no block of it
+ *         the kernel, on the chunk, with old values block by block -> undo (kernel/undo.h)
  *         done[chunk] = this instruction
  *
- *     Chunks that are not done are restored from the undo that has them, and made again.  A chunk
- *     and its undo stay in the cache, so it costs one more pass through the cache.
+ *     The kernel has the old values in its registers or in the first-level cache, so memory is
+ *     read once.  A chunk that was begun has at most one block that is broken off: that is
+ *     restored, and the rest of the chunk is made.
  * (4) Whatever else overwrites its operands cannot be repeated: WEFT_ERR_ARG. */
 #include <string.h>
 
 #include "base/failpoint.h"
 #include "exec/exec_priv.h"
+#include "kernel/undo.h"
 #include "program/own.h"
 
 enum {
-    CHUNK    = 1 << 13, /* elements; with its undo it fits in a second-level cache */
-    MAX_UNDO = 3,       /* results of an update */
-    MAX_OUT  = 6,       /* with those of casts that are part of it */
-    MAX_IN   = 16,
-    LINE     = 64,
-    MAGIC    = 0x314a4657 /* "WFJ1" */
+    CHUNK   = 1 << 16, /* elements, whole blocks */
+    MAX_OUT = 6,       /* with those of casts that are part of it */
+    MAX_IN  = 16,
+    LINE    = 64,
+    MAGIC   = 0x314a4657 /* "WFJ1" */
 };
 
 typedef struct undo_slot {
     _Atomic uint64_t tag; /* of the instruction; 0: nothing is in it */
     _Atomic int64_t  chunk;
     char             line[LINE - 2 * sizeof(uint64_t)];
-    float            old[MAX_UNDO][CHUNK];
+    weft_kernel_undo undo;
 } undo_slot;
 
 /* The beginning of the memory; then of each stream its chunks and undos. */
@@ -84,8 +84,8 @@ static bool is_elementwise(const weft_instr *i)
 static bool is_chunkable(const weft_instr *i)
 {
     int64_t n = i->n_out ? count_operand(&i->out[0]) : 0;
-    if (!is_elementwise(i) || n < 1 || i->add || i->into || i->n_own_out > MAX_UNDO ||
-        i->n_out > MAX_OUT || i->n_in > MAX_IN)
+    if (!is_elementwise(i) || n < 1 || i->add || i->into ||
+        i->n_own_out > WEFT_UNDO_RESULT || i->n_out > MAX_OUT || i->n_in > MAX_IN)
         return false;
     for (int k = 0; k < i->n_out; k++)
         if (count_operand(&i->out[k]) != n || !weft_operand_contiguous(&i->out[k]) ||
@@ -261,40 +261,20 @@ typedef struct chunk_job {
     stream_journal         *j;
     uint64_t                tag;
     int64_t                 n;
-    unsigned                undo; /* bit k: result k overwrites an operand */
     _Atomic int             st;
 } chunk_job;
 
-static unsigned find_undo(const weft_kernel_call *c)
-{
-    unsigned undo = 0;
-    for (int k = 0; k < c->n_own_out; k++)
-        for (int i = 0; i < c->n_in; i++)
-            if (c->out[k].p == c->in[i].p) undo |= 1u << k;
-    return undo;
-}
-
 static chunk_job make_job(const weft_exec__instr *x)
 {
-    return (chunk_job){.x    = x,
-                       .j    = &x->s->e->journal->stream[number_of(x->s)],
-                       .tag  = find_tag(x),
-                       .n    = weft_shape_count(&x->call.out[0].shape),
-                       .undo = find_undo(&x->call)};
+    return (chunk_job){.x   = x,
+                       .j   = &x->s->e->journal->stream[number_of(x->s)],
+                       .tag = find_tag(x),
+                       .n   = weft_shape_count(&x->call.out[0].shape)};
 }
 
-static int64_t chunk_size(const chunk_job *c, int64_t chunk)
+static bool is_journaled(const weft_exec__instr *x)
 {
-    int64_t left = c->n - chunk * CHUNK;
-    return left < CHUNK ? left : CHUNK;
-}
-
-static char *chunk_of(const chunk_job *c, int result, int64_t chunk, size_t *bytes)
-{
-    const weft_view *v    = &c->x->call.out[result];
-    int64_t          size = weft_dtype_bytes(v->dtype);
-    *bytes                = (size_t)(chunk_size(c, chunk) * size);
-    return (char *)v->p + chunk * CHUNK * size;
+    return is_chunkable(x->i) && x->kernel->undoes && !x->kernel->scratch;
 }
 
 static weft_view cut_view(const weft_view *v, int64_t lo, int64_t n, int64_t all)
@@ -307,78 +287,101 @@ static weft_view cut_view(const weft_view *v, int64_t lo, int64_t n, int64_t all
     return out;
 }
 
-static weft_status run_part(const chunk_job *c, int64_t chunk)
+/* A chunk from a block of it on. */
+static weft_status run_part(const chunk_job *c, int64_t chunk, int64_t block,
+                            weft_kernel_undo *undo)
 {
     weft_kernel_call call = c->x->call;
     weft_kernel_ctx  ctx  = c->x->s->ctx;
     weft_view        in[MAX_IN], out[MAX_OUT];
-    for (int k = 0; k < call.n_in; k++)
-        in[k] = cut_view(&call.in[k], chunk * CHUNK, chunk_size(c, chunk), c->n);
+    int64_t          lo = chunk * CHUNK + block * WEFT_UNDO_BLOCK;
+    int64_t          hi = (chunk + 1) * CHUNK < c->n ? (chunk + 1) * CHUNK : c->n;
+    for (int k = 0; k < call.n_in; k++) in[k] = cut_view(&call.in[k], lo, hi - lo, c->n);
     for (int k = 0; k < call.n_out; k++)
-        out[k] = cut_view(&call.out[k], chunk * CHUNK, chunk_size(c, chunk), c->n);
-    call.in  = in;
-    call.out = out;
-    ctx.pool = NULL; /* this is a task of it */
+        out[k] = cut_view(&call.out[k], lo, hi - lo, c->n);
+    undo->first = block;
+    call.in     = in;
+    call.out    = out;
+    call.undo   = undo;
+    ctx.pool    = NULL; /* this is a task of it */
     return c->x->kernel->run(&call, &ctx);
 }
 
-static void keep_old(const chunk_job *c, int64_t chunk, undo_slot *u)
+static void begin_chunk(const chunk_job *c, int64_t chunk, undo_slot *u)
 {
-    atomic_store(&u->tag, 0); /* before its old content goes */
-    for (int k = 0; k < c->x->call.n_own_out; k++) {
-        size_t      bytes;
-        const char *p = chunk_of(c, k, chunk, &bytes);
-        if (c->undo >> k & 1) memcpy(u->old[k], p, bytes);
-    }
+    atomic_store(&u->tag, 0); /* what follows belongs to it */
+    atomic_store_explicit(&u->undo.block, -1, memory_order_release);
     atomic_store_explicit(&u->chunk, chunk, memory_order_release);
     atomic_store_explicit(&u->tag, c->tag, memory_order_release);
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-static void run_chunk(void *arg, int64_t chunk, int thread)
+static void end_chunk(chunk_job *c, int64_t chunk, weft_status st)
 {
-    chunk_job *c = arg;
-    if (atomic_load_explicit(&c->j->done[chunk], memory_order_relaxed) == c->tag) return;
-    keep_old(c, chunk, &c->j->undo[thread]);
-    weft_failpoint("update.chunk_kept");
-    weft_status st = run_part(c, chunk);
-    weft_failpoint("update.chunk_made");
     if (st != WEFT_OK) atomic_store(&c->st, (int)st);
     atomic_store_explicit(&c->j->done[chunk], c->tag, memory_order_release);
     weft_failpoint("update.chunk_done");
 }
 
+static void run_chunk(void *arg, int64_t chunk, int thread)
+{
+    chunk_job *c = arg;
+    undo_slot *u = &c->j->undo[thread];
+    if (atomic_load_explicit(&c->j->done[chunk], memory_order_relaxed) == c->tag) return;
+    begin_chunk(c, chunk, u);
+    weft_failpoint("update.chunk_begun");
+    weft_status st = run_part(c, chunk, 0, &u->undo);
+    weft_failpoint("update.chunk_made");
+    end_chunk(c, chunk, st);
+}
+
+static weft_status report_chunks(chunk_job *c)
+{
+    weft_status st = (weft_status)atomic_load(&c->st);
+    return st == WEFT_OK ? WEFT_OK : WEFT_FAIL(st, "a chunk of the update failed");
+}
+
 weft_status weft_exec__run_chunks(const weft_exec__instr *x, bool *done)
 {
-    if (!is_chunkable(x->i) || x->kernel->scratch) return WEFT_OK;
+    if (!is_journaled(x)) return WEFT_OK;
     chunk_job c = make_job(x);
     *done       = true;
     weft_pool_run(x->s->ctx.pool, count_chunks(x->i), run_chunk, &c);
-    return atomic_load(&c.st) == WEFT_OK
-               ? WEFT_OK
-               : WEFT_FAIL((weft_status)c.st, "a chunk of the update failed");
+    return report_chunks(&c);
 }
 
 /* ---- another process goes on ---- */
 
-/* Chunks that were begun, as they were before. */
-static void restore_chunks(const weft_exec__instr *x)
+static void restore_block(const chunk_job *c, int64_t chunk, int64_t block,
+                          const weft_kernel_undo *undo)
+{
+    int64_t lo = chunk * CHUNK + block * WEFT_UNDO_BLOCK, n = c->n - lo;
+    if (n > WEFT_UNDO_BLOCK) n = WEFT_UNDO_BLOCK;
+    for (int k = 0; k < c->x->call.n_own_out; k++)
+        memcpy((float *)c->x->call.out[k].p + lo, undo->old[block % 2][k],
+               (size_t)n * sizeof(float));
+}
+
+/* Ends chunks that were begun.  Each keeps its undo, into which the kernel first stores the same
+ * values again: so this can be broken off as well. */
+static weft_status end_chunks(const weft_exec__instr *x)
 {
     chunk_job c = make_job(x);
     for (int t = 0; t < c.j->n_thread; t++) {
         undo_slot *u     = &c.j->undo[t];
-        int64_t    chunk = atomic_load(&u->chunk);
+        int64_t    chunk = atomic_load(&u->chunk), block = atomic_load(&u->undo.block);
         if (atomic_load(&u->tag) != c.tag || chunk < 0 || chunk >= count_chunks(x->i) ||
             atomic_load(&c.j->done[chunk]) == c.tag)
             continue;
-        for (int k = 0; k < x->call.n_own_out; k++) {
-            size_t bytes;
-            char  *p = chunk_of(&c, k, chunk, &bytes);
-            if (c.undo >> k & 1) memcpy(p, u->old[k], bytes);
-        }
-        atomic_thread_fence(memory_order_seq_cst);
-        atomic_store(&u->tag, 0);
+        if (block < -1 || chunk * CHUNK + block * WEFT_UNDO_BLOCK >= c.n ||
+            block >= CHUNK / WEFT_UNDO_BLOCK)
+            return WEFT_FAIL(WEFT_ERR_ARG, "the journal has block %lld of a chunk",
+                             (long long)block);
+        if (block >= 0) restore_block(&c, chunk, block, &u->undo);
+        atomic_signal_fence(memory_order_seq_cst);
+        end_chunk(&c, chunk, run_part(&c, chunk, block < 0 ? 0 : block, &u->undo));
     }
+    return report_chunks(&c);
 }
 
 static int64_t span_of(const weft_view *v)
@@ -437,9 +440,8 @@ static weft_status find_stream(weft_exec *e, int k, int64_t step)
     j->at               = at;
     j->instr            = instr;
     weft_exec__instr *x = &s->variant[at]->instr[instr];
-    if (is_chunkable(x->i) && !x->kernel->scratch)
-        restore_chunks(x);
-    else if (!can_repeat(x))
+    if (is_journaled(x)) return end_chunks(x);
+    if (!can_repeat(x))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "step %lld: '%s' was broken off and cannot be repeated",
                          (long long)step, x->i->name);

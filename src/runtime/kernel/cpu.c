@@ -21,7 +21,7 @@
     {                                                                                    \
         .op = WEFT_OP_##ID, .run = weft_kernel__cpu_update,                              \
         .prepare = weft_kernel__cpu_update_prepare, .takes = weft_kernel__takes_update,  \
-        .fusions = WEFT_FUSION_COPY                                                      \
+        .fusions = WEFT_FUSION_COPY, .undoes = true                                      \
     }
 #define PREPARED(ID, name)                                                               \
     {                                                                                    \
@@ -105,6 +105,11 @@ static const weft_kernel kernels[] = {
     PLAIN(SUMSQ_PARTS, sumsq_parts),
     ROOMY(SUMSQ_TREE, sumsq_tree),
     PLAIN(CLIP, clip),
+    {.op      = WEFT_OP_EMA,
+     .run     = weft_kernel__cpu_update,
+     .prepare = weft_kernel__cpu_update_prepare,
+     .takes   = weft_kernel__takes_ema,
+     .undoes  = true},
     PLAIN(EMA, ema),
     UPDATE(SGD),
     UPDATE(SGD_MOMENTUM),

@@ -104,6 +104,7 @@ SCRATCH(sumsq_tree);
 KERNEL(clip);
 KERNEL(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb */
 bool weft_kernel__takes_update(const weft_kernel_call *c);
+bool weft_kernel__takes_ema(const weft_kernel_call *c);
 PREPARE(update);
 
 /* Loss, log-sum-exp and gradient of each row of logits in one visit; loss and lse may be NULL

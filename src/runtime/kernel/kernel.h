@@ -32,6 +32,8 @@ typedef struct weft_kernel_post {
     int              out; /* index into call->out, -1 not kept */
 } weft_kernel_post;
 
+typedef struct weft_kernel_undo weft_kernel_undo; /* undo.h */
+
 typedef struct weft_kernel_call {
     weft_op          op;
     unsigned         add; /* bit j: add to result j instead of storing it */
@@ -44,6 +46,7 @@ typedef struct weft_kernel_call {
     int                     n_post;
     const weft_kernel_post *post;
     void                   *prepared; /* what the kernel's prepare made of this call */
+    weft_kernel_undo       *undo;     /* NULL: old values are not stored */
 } weft_kernel_call;
 
 /* What changes from step to step and is no operand of a program, in memory that the device reads.
@@ -92,6 +95,7 @@ typedef struct weft_kernel {
     weft_kernel_release_fn  release; /* NULL: nothing to give back */
     const weft_kernel_many *many;    /* NULL: one by one */
     unsigned fusions; /* weft_fusion that it takes; calls with others are not its */
+    bool     undoes;  /* stores old values in call->undo */
 } weft_kernel;
 
 /* Instructions of programs that are no operators; to and from have one shape and type.  copy: any

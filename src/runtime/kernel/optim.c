@@ -5,61 +5,54 @@
 #include "kernel/rows.h"
 
 enum {
-    TASK  = 65536,
-    BLOCK = 1024 /* directions of LAMB that are made and used at once */
+    TASK = 65536
 };
 
 typedef struct job {
-    const weft_kernel_call  *c;
     const weft_kernel__rows *f;
+    weft_kernel__update_fn   update; /* NULL: lamb_dir */
     weft_kernel__update      u;
-    float                   *state[3]; /* p, m, v or as many as there are */
-    const float             *g;
+    weft_kernel__updated     x;
     const float             *p, *m, *v; /* lamb_dir: read only */
-    uint16_t                *copy;      /* bf16, of the new parameter; NULL: none */
     int64_t                  n;
 } job;
 
-/* p, m, v in place: the direction as lamb_dir makes it, then a step along it. */
-static void lamb_step(const job *j, float *p, const float *g, float *m, float *v,
-                      int64_t n)
-{
-    float dir[BLOCK];
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        int64_t k = n - i < BLOCK ? n - i : BLOCK;
-        j->f->lamb(&j->u, dir, p + i, g + i, m + i, v + i, m + i, v + i, k);
-        j->f->map[MAP_AXPY](p + i, p + i, dir, -j->u.lr, k);
-    }
-}
-
 static void task_fn(void *arg, int64_t task, int thread)
 {
-    job    *j  = arg;
-    int64_t at = task * TASK, n = j->n - at < TASK ? j->n - at : TASK;
-    float  *a = j->state[0] + at, *b = j->state[1] ? j->state[1] + at : NULL,
-          *d       = j->state[2] ? j->state[2] + at : NULL;
-    const float *g = j->g + at;
+    const job           *j  = arg;
+    int64_t              at = task * TASK, n = j->n - at < TASK ? j->n - at : TASK;
+    weft_kernel__updated x = j->x;
     (void)thread;
-    switch ((int)j->c->op) {
-    case WEFT_OP_SGD: j->f->sgd(&j->u, a, g, n); break;
-    case WEFT_OP_SGD_MOMENTUM: j->f->momentum(&j->u, a, g, b, n); break;
-    case WEFT_OP_ADAGRAD: j->f->adagrad(&j->u, a, g, b, n); break;
-    case WEFT_OP_ADAM: j->f->adam(&j->u, a, g, b, d, n); break;
-    case WEFT_OP_ADAMW: j->f->adamw(&j->u, a, g, b, d, n); break;
-    case WEFT_OP_LAMB: lamb_step(j, a, g, b, d, n); break;
-    default:
-        j->f->lamb(&j->u, a, j->p + at, g, j->m + at, j->v + at, NULL, NULL, n);
-        break;
+    for (int k = 0; k < WEFT_UNDO_RESULT; k++)
+        if (x.state[k]) x.state[k] += at;
+    if (x.copy) x.copy += at;
+    x.g += at;
+    if (j->update)
+        j->update(&j->u, &x, n);
+    else
+        j->f->lamb_dir(&j->u, x.state[0], j->p + at, x.g, j->m + at, j->v + at, n);
+}
+
+static weft_kernel__update_fn find_update(const weft_kernel__rows *f, weft_op op)
+{
+    switch ((int)op) {
+    case WEFT_OP_SGD: return f->update[UPDATE_SGD];
+    case WEFT_OP_SGD_MOMENTUM: return f->update[UPDATE_MOMENTUM];
+    case WEFT_OP_ADAGRAD: return f->update[UPDATE_ADAGRAD];
+    case WEFT_OP_ADAM: return f->update[UPDATE_ADAM];
+    case WEFT_OP_ADAMW: return f->update[UPDATE_ADAMW];
+    case WEFT_OP_LAMB: return f->update[UPDATE_LAMB];
+    case WEFT_OP_EMA: return f->update[UPDATE_EMA];
+    default: return NULL;
     }
-    if (j->copy) j->f->narrow(j->copy + at, a, n); /* out of the cache */
 }
 
 /* ---- constants: names are looked up once, scalar operands are read in every step ---- */
 
 /* Where attributes and scalar operands stand in the call; -1: the operator has none. */
 typedef struct constants {
-    int8_t beta1, beta2, eps, decay, momentum; /* attributes */
-    int8_t step, lr, scale, p_sq, u_sq;        /* operands */
+    int8_t beta1, beta2, eps, decay, momentum, count, unbias; /* attributes */
+    int8_t step, lr, scale, p_sq, u_sq;                       /* operands */
 } constants;
 
 static int8_t find_attr(const weft_kernel_call *c, const char *name)
@@ -90,6 +83,8 @@ PREPARE(update)
                        .eps      = find_attr(c, "eps"),
                        .decay    = find_attr(c, "weight_decay"),
                        .momentum = find_attr(c, "momentum"),
+                       .count    = find_attr(c, "count"),
+                       .unbias   = find_attr(c, "unbias"),
                        .step     = find_operand(c, "step"),
                        .lr       = find_operand(c, "lr"),
                        .scale    = find_operand(c, "scale"),
@@ -123,6 +118,11 @@ static weft_kernel__update read_constants(const weft_kernel_call *c)
         .decay = (float)attr(c, k->decay),
     };
     bool lamb = c->op == WEFT_OP_LAMB;
+    if (c->op == WEFT_OP_EMA) {
+        double m = attr(c, k->momentum);
+        u.beta1  = (float)(1.0 - m);
+        u.lr     = (float)(m * attr(c, k->unbias) / attr(c, k->count));
+    }
     if (k->beta1 >= 0) {
         u.step_size    = (float)((lamb ? 1.0 : lr) / (1.0 - pow(attr(c, k->beta1), t)));
         u.inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(attr(c, k->beta2), t)));
@@ -137,13 +137,14 @@ static weft_kernel__update read_constants(const weft_kernel_call *c)
 /* ---- the update ---- */
 
 /* The state's next value lies where the state is, unless the caller keeps both. */
-static weft_status settle(job *j, int out, int in, weft_pool *pool)
+static weft_status settle(job *j, const weft_kernel_call *c, int out, int in,
+                          weft_pool *pool)
 {
-    const weft_view *y = &j->c->out[out], *x = &j->c->in[in];
+    const weft_view *y = &c->out[out], *x = &c->in[in];
     if (y->dtype != WEFT_DTYPE_F32 || x->dtype != WEFT_DTYPE_F32)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: state is not f32",
-                         weft_op_get(j->c->op)->name);
-    j->state[out] = y->p;
+                         weft_op_get(c->op)->name);
+    j->x.state[out] = y->p;
     return y->p == x->p ? WEFT_OK : weft_kernel__copy(y, x, 0, pool);
 }
 
@@ -157,24 +158,35 @@ bool weft_kernel__takes_update(const weft_kernel_call *c)
            weft_view_contiguous(&c->out[0]);
 }
 
+/* Others are those of elem.c. */
+bool weft_kernel__takes_ema(const weft_kernel_call *c)
+{
+    return c->in[0].dtype == WEFT_DTYPE_F32 && c->in[1].dtype == WEFT_DTYPE_F32 &&
+           c->out[0].dtype == WEFT_DTYPE_F32 && weft_view_contiguous(&c->in[0]) &&
+           weft_view_contiguous(&c->in[1]) && weft_view_contiguous(&c->out[0]);
+}
+
 KERNEL(update)
 {
-    job j = {
-        .c = c, .f = weft_kernel__rows_now(), .n = weft_shape_count(&c->out[0].shape)};
-    bool l = c->op == WEFT_OP_LAMB_DIR;
+    const weft_kernel__rows *f = weft_kernel__rows_now();
+    job                      j = {.f      = f,
+                                  .update = find_update(f, c->op),
+                                  .u      = read_constants(c),
+                                  .x      = {.g = c->in[1].p, .undo = c->undo},
+                                  .n      = weft_shape_count(&c->out[0].shape)};
     if (c->in[1].dtype != WEFT_DTYPE_F32)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: gradient is not f32",
                          weft_op_get(c->op)->name);
-    j.u = read_constants(c);
-    j.g = c->in[1].p;
-    j.p = c->in[0].p;
     /* results are p m v, operands p g m v; that of lamb_dir is new */
-    if (l)
-        j.state[0] = c->out[0].p, j.m = c->in[2].p, j.v = c->in[3].p;
+    if (j.update)
+        WEFT_TRY(settle(&j, c, 0, 0, x->pool));
     else
-        WEFT_TRY(settle(&j, 0, 0, x->pool));
-    for (int k = 1; k < c->n_own_out; k++) WEFT_TRY(settle(&j, k, k + 1, x->pool));
-    if (c->n_post) j.copy = c->out[c->post[0].out].p;
-    weft_pool_run(x->pool, weft_kernel__ceil(j.n, TASK), task_fn, &j);
+        j.x.state[0] = c->out[0].p, j.p = c->in[0].p, j.m = c->in[2].p, j.v = c->in[3].p;
+    for (int k = 1; k < c->n_own_out; k++) WEFT_TRY(settle(&j, c, k, k + 1, x->pool));
+    if (c->n_post) j.x.copy = c->out[c->post[0].out].p;
+    if (c->undo) /* block after block */
+        j.update(&j.u, &j.x, j.n);
+    else
+        weft_pool_run(x->pool, weft_kernel__ceil(j.n, TASK), task_fn, &j);
     return WEFT_OK;
 }

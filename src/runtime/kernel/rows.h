@@ -11,6 +11,7 @@
 
 #include "kernel/kernel.h"
 #include "kernel/mask.h"
+#include "kernel/undo.h"
 #include "kernel/vec.h"
 
 /* y = f(a, b, s) element by element; y may be a or b. */
@@ -41,6 +42,28 @@ typedef struct weft_kernel__update {
     float lr, scale, beta1, beta2, eps, decay;
     float step_size, inv_sqrt_bc2; /* lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
 } weft_kernel__update;
+
+/* Updates in place; how many states each has. */
+typedef enum weft_kernel__optimizer {
+    UPDATE_SGD,      /* p */
+    UPDATE_MOMENTUM, /* p m */
+    UPDATE_ADAGRAD,  /* p h */
+    UPDATE_ADAM,     /* p m v */
+    UPDATE_ADAMW,    /* p m v */
+    UPDATE_LAMB,     /* p m v */
+    UPDATE_EMA,      /* a running mean; g is what it moves towards */
+    N_UPDATE
+} weft_kernel__optimizer;
+
+typedef struct weft_kernel__updated {
+    float            *state[WEFT_UNDO_RESULT];
+    const float      *g;
+    uint16_t         *copy; /* bf16, of the new parameter; NULL: none */
+    weft_kernel_undo *undo; /* of old values; NULL: they are not stored */
+} weft_kernel__updated;
+
+typedef void (*weft_kernel__update_fn)(const weft_kernel__update  *u,
+                                       const weft_kernel__updated *x, int64_t n);
 
 typedef struct weft_kernel__rows {
     void (*widen)(float *y, const uint16_t *x, int64_t n);
@@ -83,17 +106,9 @@ typedef struct weft_kernel__rows {
     void (*drop)(float *y, const float *x, int64_t n, const weft_mask *m, int64_t word,
                  float scale);
 
-    void (*adamw)(const weft_kernel__update *u, float *p, const float *g, float *m,
-                  float *v, int64_t n);
-    void (*adam)(const weft_kernel__update *u, float *p, const float *g, float *m,
-                 float *v, int64_t n);
-    void (*lamb)(const weft_kernel__update *u, float *dir, const float *p, const float *g,
-                 const float *m, const float *v, float *m_next, float *v_next, int64_t n);
-    void (*adagrad)(const weft_kernel__update *u, float *p, const float *g, float *h,
-                    int64_t n);
-    void (*sgd)(const weft_kernel__update *u, float *p, const float *g, int64_t n);
-    void (*momentum)(const weft_kernel__update *u, float *p, const float *g, float *m,
-                     int64_t n);
+    weft_kernel__update_fn update[N_UPDATE];
+    void (*lamb_dir)(const weft_kernel__update *u, float *dir, const float *p,
+                     const float *g, const float *m, const float *v, int64_t n);
 } weft_kernel__rows;
 
 extern const weft_kernel__rows weft_kernel__rows_plain, weft_kernel__rows_avx2,

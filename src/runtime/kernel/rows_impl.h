@@ -281,12 +281,14 @@ const weft_kernel__rows ROWS = {
     .softmax_grad    = softmax_grad,
     .rotate          = rotate,
     .drop            = drop,
-    .adamw           = adamw,
-    .adam            = adam,
-    .lamb            = lamb,
-    .adagrad         = adagrad,
-    .sgd             = sgd,
-    .momentum        = momentum,
+    .update          = {[UPDATE_SGD]      = sgd,
+                        [UPDATE_MOMENTUM] = momentum,
+                        [UPDATE_ADAGRAD]  = adagrad,
+                        [UPDATE_ADAM]     = adam,
+                        [UPDATE_ADAMW]    = adamw,
+                        [UPDATE_LAMB]     = lamb,
+                        [UPDATE_EMA]      = ema},
+    .lamb_dir        = lamb_dir,
 };
 
 #endif
