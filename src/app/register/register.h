@@ -8,7 +8,7 @@
  *     weft_register_close(r);
  *
  * Where it is: the memory of the only agent (weft_register_open_memory), a folder that all hosts
- * see (file:DIR).
+ * see (file:DIR), the memory of a majority of the last view's agents (majority.h).
  *
  * (1) For each epoch at most one value is ever given with STANDS, to all callers in all processes.
  * (2) It is one of the values that were proposed for that epoch, whole.
