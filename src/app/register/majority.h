@@ -4,7 +4,7 @@
  *     weft_register_open_majority(self, &r);
  *     weft_majority_advance(r, 6, view, n, 3, ids);      these three decide epoch 7
  *     weft_register_propose(r, 7, ..);
- *     weft_majority_receive(r, from, bytes, n);          what weft_majority_send gave at another host
+ *     weft_majority_receive(r, from, bytes, n);          of another host's send
  *     while (weft_majority_send(r, &m)) ..               to m.to
  *     weft_majority_tick(r, now_s);                      repeats what may be lost
  *

@@ -1,0 +1,122 @@
+/* Which hosts are in a job: one agent's part of their agreement.  Pure: events in, actions out; no
+ * clock, no socket (tests/member/test_hosts_sim.c runs agents under a seeded simulator).
+ *
+ *     weft_hosts *h;
+ *     WEFT_TRY(weft_hosts_create(&options, &h));
+ *     weft_hosts_tell(h, &event);                     a message, a lost connection, a tick
+ *     while (weft_hosts_next(h, &action)) ..          all of them, before the next tell
+ *     weft_hosts_destroy(h);
+ *
+ *     CANDIDATE -a view with this host-> MEMBER -a newer view without it-> LEFT or FENCED
+ *                                              -no majority, no register-> ALONE
+ *
+ * A job begins with a view of one host: FOUND.  Others are candidates: CONTACT names an agent to
+ * send to, which passes them on to the leader, the first host of the view.  As soon as there are
+ * min_host of them all are taken in; until then no rank is started (weft_hosts_is_enough).
+ *
+ * The next view: a member asks for it (a rank or a host was lost, a host leaves or joins); the
+ * leader, or the first host that is there, asks all hosts to stop their ranks (STOP_RANKS),
+ * collects how far those came (STOPPED), and proposes hosts and first step to the register.  What
+ * stands there is sent to all.
+ *
+ * (1) One view for each epoch: the register's.  Epochs of an agent rise.
+ * (2) A host of the view before is in a view only if its ranks had stopped when it was proposed.
+ * (3) first_step follows the rule of tests/model/vote.pml: no step that a rank has passed is run
+ *     again; a step that all stopped hosts had arrived at is committed, as a lost one may have
+ *     passed it.  Where state was lost ranks go back further.
+ * (4) A host that learns of a newer view without it is FENCED.
+ * (5) A host is lost when it was silent for failure_timeout_s, for 0.8 of it where a second agent
+ *     has not heard of it either, or at once where its kernel says so (GONE).  Time that this
+ *     agent did not look (a late TICK) does not count. */
+#ifndef WEFT_MEMBER_HOSTS_H
+#define WEFT_MEMBER_HOSTS_H
+
+#include "base/status.h"
+#include "member/view.h"
+#include "register/register.h"
+
+typedef struct weft_hosts weft_hosts;
+
+enum {
+    WEFT_HOSTS_MESSAGE_MOST = WEFT_MEMBER_VIEW_MOST + 128 /* bytes */
+};
+
+typedef struct weft_hosts_options {
+    weft_member_host self;
+    /* Reached by all hosts (file:, etcd://), borrowed; NULL: a majority of the last view's hosts
+     * decides.  Its descriptor is to be polled: a TICK when it is readable. */
+    weft_register *shared;
+    int            min_host, max_host; /* --nnodes MIN:MAX */
+    double         failure_timeout_s;
+    double wait_s;   /* for min_host hosts, then SAVE; for a first answer; 0: 60 s */
+    int    max_view; /* one after another without a committed step; 0: 16 */
+} weft_hosts_options;
+
+typedef enum weft_hosts_event_kind {
+    WEFT_HOSTS_TICK, /* now_s: any clock that does not stand still; every 100 ms or more often */
+    WEFT_HOSTS_MESSAGE, /* id, bytes, n: what SEND gave at agent id */
+    WEFT_HOSTS_GONE, /* id: that agent's process has ended (connection reset, or closed) */
+    WEFT_HOSTS_FOUND,   /* epoch: this host alone, as the first view of a run */
+    WEFT_HOSTS_CONTACT, /* id: an agent that can be sent to, which may be a member */
+    /* n_rank, text: the next view is needed: a rank was lost; n_rank can be had here */
+    WEFT_HOSTS_CHANGE,
+    /* epoch, arrived, passed, n_rank: no rank of this host is in the epoch any more.  arrived: the
+     * step that all of them have brought to the vote, passed: the last that one has passed */
+    WEFT_HOSTS_STOPPED,
+    WEFT_HOSTS_READY, /* epoch: all ranks here run in it */
+    WEFT_HOSTS_STEP,  /* passed: a step was committed */
+    WEFT_HOSTS_DRAIN, /* id: the host is to leave; this one or another */
+    WEFT_HOSTS_TERM, /* this host was told to end: it leaves; two within 2 s: the job ends */
+    WEFT_HOSTS_SAVE_ALL, /* text: the job is to save and end */
+    WEFT_HOSTS_DONE,     /* the ranks of this host have done their work */
+} weft_hosts_event_kind;
+
+typedef struct weft_hosts_event {
+    weft_hosts_event_kind kind;
+    double                now_s;
+    uint64_t              id;
+    uint32_t              epoch;
+    int64_t               arrived, passed;
+    int                   n_rank;
+    const char           *text;
+    const void           *bytes;
+    size_t                n;
+} weft_hosts_event;
+
+typedef enum weft_hosts_action_kind {
+    WEFT_HOSTS_SEND, /* id, bytes, n; may be lost.  weft_hosts_find() has its address */
+    WEFT_HOSTS_STOP_RANKS, /* epoch: of this host; then STOPPED, also where there are none */
+    WEFT_HOSTS_VIEW,       /* weft_hosts_view() is new, and this host is in it */
+    WEFT_HOSTS_WARN,       /* why: for the log */
+    WEFT_HOSTS_SAVE,       /* why: all ranks save and end; views still change meanwhile */
+    /* The last one of these is the last action.  why. */
+    WEFT_HOSTS_LEFT,   /* as it was asked to: others go on without this host */
+    WEFT_HOSTS_FENCED, /* others go on without this host: what it writes does not count */
+    WEFT_HOSTS_ALONE,  /* this host cannot go on: it saves what it holds, and ends */
+} weft_hosts_action_kind;
+
+typedef struct weft_hosts_action {
+    weft_hosts_action_kind kind;
+    uint64_t               id;
+    uint32_t               epoch;
+    const uint8_t         *bytes; /* until the next tell */
+    size_t                 n;
+    char                   why[200];
+} weft_hosts_action;
+
+weft_status weft_hosts_create(const weft_hosts_options *o, weft_hosts **out);
+void        weft_hosts_destroy(weft_hosts *h); /* accepts NULL */
+void        weft_hosts_tell(weft_hosts *h, const weft_hosts_event *e);
+/* false: nothing is to be done. */
+bool weft_hosts_next(weft_hosts *h, weft_hosts_action *out);
+
+/* The newest view that is known; epoch 0: none.  Of a candidate: one without it. */
+const weft_member_view *weft_hosts_view(const weft_hosts *h);
+bool                    weft_hosts_is_member(const weft_hosts *h); /* of that view */
+bool weft_hosts_is_leader(const weft_hosts *h); /* the first that is there */
+bool weft_hosts_is_enough(const weft_hosts *h); /* has the view min_host hosts? */
+bool weft_hosts_is_ready(const weft_hosts *h);  /* leader: do all hosts run in it? */
+/* A host of the view, or a candidate that this agent has heard of; NULL: neither. */
+const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id);
+
+#endif

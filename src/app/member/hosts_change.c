@@ -1,0 +1,291 @@
+/* The way to the next view: stop all ranks, collect how far they came, propose. */
+#include <stdio.h>
+#include <string.h>
+
+#include "member/hosts_priv.h"
+#include "register/majority.h"
+
+/* The first host that is there.  This one always is, so there is one. */
+int weft_member__acting_leader(const weft_hosts *h)
+{
+    for (int k = 0; k < h->view->n_host; k++)
+        if (k == h->self || (!h->peer[k].lost && !h->peer[k].done)) return k;
+    return h->self;
+}
+
+void weft_member__want_change(weft_hosts *h, const char *reason)
+{
+    if (h->change.wanted) return;
+    h->change.wanted = true;
+    snprintf(h->change.reason, sizeof h->change.reason, "%s", reason);
+}
+
+void weft_member__stop_ranks(weft_hosts *h)
+{
+    if (h->change.stopping) return;
+    h->change.stopping = true;
+    weft_member__add_action(h, WEFT_HOSTS_STOP_RANKS, h->change.reason);
+}
+
+void weft_member__send_report(weft_hosts *h, uint64_t to)
+{
+    const hosts_peer *self = &h->peer[h->self];
+    if (!h->change.stopped) return;
+    weft_member__send_host(
+        h, to,
+        &(hosts_message){.kind    = HOSTS_REPORT,
+                         .arrived = h->change.arrived,
+                         .passed  = h->change.passed,
+                         .n_rank  = self->n_rank,
+                         .flags   = (unsigned)((self->leaving ? HOSTS_LEAVING : 0) |
+                                             (self->by_term ? HOSTS_TERM : 0))});
+}
+
+/* ---- reasons for another view ---- */
+
+/* Signals to several hosts mean the job; one means its host, after a while. */
+static void judge_leaving(weft_hosts *h)
+{
+    int         n_term = 0, n_stay = h->n_candidate;
+    const char *name = NULL;
+    char        text[200];
+    for (int k = 0; k < h->view->n_host; k++) {
+        const hosts_peer *p = &h->peer[k];
+        n_stay += !p->lost && !p->done && !p->leaving;
+        if (!p->leaving || p->done) continue;
+        n_term += p->by_term;
+        if (!p->by_term || h->now_s - p->term_s >= HOSTS_TERM_S)
+            name = h->view->host[k].name;
+    }
+    if (n_term > 1 || (!n_stay && (n_term || name))) {
+        snprintf(text, sizeof text, "%d hosts of %d were told to end", n_term,
+                 h->view->n_host);
+        weft_member__save_all(h, n_term ? text : "all hosts leave");
+    } else if (name) {
+        snprintf(text, sizeof text, "host %s leaves", name);
+        weft_member__want_change(h, text);
+    }
+}
+
+static void judge_candidates(weft_hosts *h)
+{
+    char text[200];
+    int  n = h->view->n_host, next = n + h->n_candidate;
+    if (!h->n_candidate || n >= h->o.max_host) return;
+    if (n < h->o.min_host ? next < h->o.min_host : !weft_hosts_is_ready(h)) return;
+    snprintf(text, sizeof text, "host %s joins", h->candidate[0].host.name);
+    weft_member__want_change(h, text);
+}
+
+static void judge_losses(weft_hosts *h)
+{
+    char text[200];
+    for (int k = 0; k < h->view->n_host; k++) {
+        if (!h->peer[k].lost || h->peer[k].done) continue;
+        snprintf(text, sizeof text, "host %s was lost", h->view->host[k].name);
+        weft_member__want_change(h, text);
+    }
+}
+
+/* ---- the leader ---- */
+
+/* Are all hosts that are there stopped?  Asks those that are not. */
+static bool collect_reports(weft_hosts *h)
+{
+    bool all = h->change.stopped, repeat = h->now_s >= h->change.collect_s;
+    bool late = h->now_s - h->change.led_s > HOSTS_COLLECT_S;
+    for (int k = 0; k < h->view->n_host; k++) {
+        hosts_peer *p = &h->peer[k];
+        if (k == h->self || p->lost || p->done || p->reported) continue;
+        if (late) {
+            p->cut = p->lost = true;
+            continue;
+        }
+        all = false;
+        if (repeat)
+            weft_member__send_host(
+                h, h->view->host[k].id,
+                &(hosts_message){.kind  = HOSTS_COLLECT,
+                                 .flags = p->leaving ? HOSTS_LEAVING : 0});
+    }
+    if (repeat) h->change.collect_s = h->now_s + HOSTS_REPEAT_S;
+    return all;
+}
+
+/* Hosts that this agent does not see may decide without it. */
+static bool may_propose(weft_hosts *h)
+{
+    bool   has[WEFT_MEMBER_MAX_HOST];
+    char   why[200];
+    int    n_here = 0, n = h->view->n_host;
+    double led_s = h->now_s - h->change.led_s;
+    for (int k = 0; k < n; k++) n_here += has[k] = k == h->self || !h->peer[k].lost;
+    if (!h->is_majority)
+        return 2 * n_here > n || (2 * n_here == n && has[0]) || led_s >= HOSTS_SMALL_S;
+    if (weft_majority_is_quorum(n, has)) return true;
+    if (led_s < HOSTS_SMALL_S) return false;
+    snprintf(why, sizeof why,
+             "%d of %d hosts can be reached, which is no majority: file: or etcd:// lets "
+             "them go on",
+             n_here, n);
+    weft_member__end_hosts(h, WEFT_HOSTS_ALONE, why);
+    return false;
+}
+
+/* The rule of tests/model/vote.pml. */
+static int64_t find_first_step(const weft_hosts *h)
+{
+    int64_t committed = h->view->first_step - 1;
+    bool    all_at    = true;
+    for (int k = 0; k < h->view->n_host; k++)
+        if (h->peer[k].reported && h->peer[k].passed > committed)
+            committed = h->peer[k].passed;
+    for (int k = 0; k < h->view->n_host; k++)
+        if (h->peer[k].reported && h->peer[k].arrived <= committed) all_at = false;
+    return committed + all_at + 1;
+}
+
+static void build_view(weft_hosts *h, weft_member_view *v)
+{
+    v->epoch      = h->view->epoch + 1;
+    v->proposer   = h->o.self.id;
+    v->first_step = find_first_step(h);
+    v->n_host     = 0;
+    memcpy(v->reason, h->change.reason, sizeof v->reason);
+    for (int k = 0; k < h->view->n_host; k++) {
+        const hosts_peer *p = &h->peer[k];
+        if (!p->reported || p->lost || p->done || p->leaving || !p->n_rank) continue;
+        v->host[v->n_host]          = h->view->host[k];
+        v->host[v->n_host++].n_rank = p->n_rank;
+    }
+    for (int k = 0; k < h->n_candidate && v->n_host < h->o.max_host && !h->saving; k++)
+        v->host[v->n_host++] = h->candidate[k].host;
+}
+
+static void propose_view(weft_hosts *h)
+{
+    static const char none[] = "no host has a rank left";
+    build_view(h, h->scratch);
+    if (!h->scratch->n_host) {
+        weft_member__end_hosts(h, WEFT_HOSTS_ALONE, none);
+        return;
+    }
+    uint8_t bytes[WEFT_MEMBER_VIEW_MOST];
+    size_t  n = weft_member_view_encode(h->scratch, bytes, sizeof bytes);
+    if (n && weft_register_propose(h->store, h->scratch->epoch, bytes, n) == WEFT_OK)
+        h->n_asked++;
+    else
+        h->change.retry_s = h->now_s + 1;
+}
+
+static void lead_change(weft_hosts *h)
+{
+    if (!h->change.leads) {
+        h->change.leads = true;
+        h->change.led_s = h->now_s;
+    }
+    weft_member__stop_ranks(h);
+    if (h->change.stopped) {
+        h->peer[h->self].arrived = h->change.arrived;
+        h->peer[h->self].passed  = h->change.passed;
+    }
+    if (!collect_reports(h) || h->n_asked || h->now_s < h->change.retry_s) return;
+    if (may_propose(h)) propose_view(h);
+}
+
+/* To the leader: the next view is needed. */
+static void ask_leader(weft_hosts *h, int leader)
+{
+    hosts_message m = {.kind = HOSTS_WANT};
+    if (h->now_s < h->change.want_s) return;
+    h->change.want_s = h->now_s + HOSTS_REPEAT_S;
+    memcpy(m.text, h->change.reason, sizeof m.text);
+    for (int k = 0; k < h->view->n_host; k++)
+        if (h->peer[k].leaving)
+            weft_member__send_host(
+                h, h->view->host[leader].id,
+                &(hosts_message){.kind  = HOSTS_LEAVE,
+                                 .id    = h->view->host[k].id,
+                                 .flags = h->peer[k].by_term ? HOSTS_TERM : 0});
+    for (int k = 0; k < h->view->n_host; k++)
+        if (h->peer[k].lost && !h->peer[k].gone) m.id = h->view->host[k].id;
+    if (h->change.wanted) weft_member__send_host(h, h->view->host[leader].id, &m);
+    weft_member__send_report(h, h->view->host[leader].id);
+}
+
+void weft_member__move_change(weft_hosts *h)
+{
+    int leader = weft_member__acting_leader(h);
+    judge_losses(h);
+    if (h->peer[0].done) { /* rank 0 has done the job's work: no host is replaced */
+        if (h->change.wanted)
+            weft_member__end_hosts(h, WEFT_HOSTS_LEFT, "the job's work is done");
+        return;
+    }
+    if (leader != h->self) {
+        h->change.leads = false;
+        ask_leader(h, leader);
+        return;
+    }
+    if (!h->saving) judge_leaving(h);
+    if (!h->saving) judge_candidates(h);
+    if (h->change.wanted && h->state == HOSTS_MEMBER) lead_change(h);
+}
+
+/* ---- the register ---- */
+
+void weft_member__propose_found(weft_hosts *h)
+{
+    uint8_t bytes[1024];
+    if (h->n_asked || h->now_s < h->change.retry_s) return;
+    weft_member_view *v = h->scratch;
+    v->epoch            = h->found_epoch;
+    v->proposer         = h->o.self.id;
+    v->first_step       = 1;
+    v->n_host           = 1;
+    v->host[0]          = h->o.self;
+    snprintf(v->reason, sizeof v->reason, "host %.64s begins", h->o.self.name);
+    if (h->is_majority && weft_majority_advance(h->store, h->found_epoch - 1, NULL, 0, 1,
+                                                &h->o.self.id) != WEFT_OK)
+        return;
+    size_t n = weft_member_view_encode(v, bytes, sizeof bytes);
+    if (weft_register_propose(h->store, v->epoch, bytes, n) == WEFT_OK) h->n_asked++;
+}
+
+static void take_outcome(weft_hosts *h, const weft_register_outcome *o)
+{
+    char why[200];
+    if (h->n_asked) h->n_asked--;
+    if (o->result == WEFT_REGISTER_STANDS) {
+        h->unknown_s   = 0;
+        h->found_epoch = 0;
+        if (weft_member__adopt_view(h, o->bytes, o->n, true)) return;
+        snprintf(
+            why, sizeof why,
+            "the register holds something else than views for epoch %u: give another "
+            "--rdzv",
+            o->epoch);
+        weft_member__end_hosts(h, WEFT_HOSTS_ALONE, why);
+        return;
+    }
+    if (o->result != WEFT_REGISTER_UNKNOWN) return;
+    h->change.retry_s = h->now_s + 1;
+    if (h->unknown_s <= 0) {
+        h->unknown_s = h->now_s;
+        weft_member__add_action(h, WEFT_HOSTS_WARN, o->why);
+    } else if (h->now_s - h->unknown_s >= HOSTS_REGISTER_S) {
+        weft_member__end_hosts(h, WEFT_HOSTS_ALONE, o->why);
+    }
+}
+
+void weft_member__poll_register(weft_hosts *h)
+{
+    weft_register_outcome o;
+    weft_majority_message m;
+    if (h->is_majority) weft_majority_tick(h->store, h->now_s);
+    while (h->state != HOSTS_OVER && weft_register_next(h->store, &o))
+        take_outcome(h, &o);
+    while (h->is_majority && weft_majority_send(h->store, &m))
+        weft_member__send_host(
+            h, m.to, &(hosts_message){.kind = HOSTS_VOTE, .bytes = m.bytes, .n = m.n});
+}

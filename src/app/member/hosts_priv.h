@@ -1,0 +1,116 @@
+/* The state of one agent's part of the agreement, shared by the files that change it. */
+#ifndef WEFT_MEMBER_HOSTS_PRIV_H
+#define WEFT_MEMBER_HOSTS_PRIV_H
+
+#include "member/hosts.h"
+#include "member/hosts_message.h"
+
+enum {
+    HOSTS_MAX_CANDIDATE = 64,
+    HOSTS_MAX_CONTACT   = 8
+};
+
+#define HOSTS_ALIVE_S    0.1  /* between keep-alive messages */
+#define HOSTS_REPEAT_S   0.2  /* between messages that may be lost */
+#define HOSTS_SUSPECT    0.8  /* of failure_timeout_s */
+#define HOSTS_SMALL_S    3.0  /* that the smaller side of a cut waits */
+#define HOSTS_TERM_S     2.0  /* signals to several hosts within it mean the job */
+#define HOSTS_COLLECT_S  15.0 /* for a host that is there to stop its ranks */
+#define HOSTS_REGISTER_S 60.0 /* for a register that does not answer */
+#define HOSTS_CONFIRM_S  5.0 /* for a host that leaves: that another one knows the view */
+
+typedef enum hosts_state {
+    HOSTS_CANDIDATE, /* in no view */
+    HOSTS_MEMBER,
+    HOSTS_OUTSIDE, /* it leaves, and the next view is decided: another host has to know it */
+    HOSTS_OVER
+} hosts_state;
+
+/* A host of the view, at its position. */
+typedef struct hosts_peer {
+    double  heard_s, probed_s, term_s;
+    bool    gone; /* its process has ended */
+    bool    cut;  /* it is left out: another host does not hear it, or it does not stop */
+    bool    lost; /* gone, cut or silent for too long */
+    bool    ready, done, leaving, by_term;
+    bool    reported;
+    int64_t arrived, passed;
+    int     n_rank;
+} hosts_peer;
+
+typedef struct hosts_candidate {
+    weft_member_host host;
+    double           heard_s;
+} hosts_candidate;
+
+/* The way to the next view. */
+typedef struct hosts_change {
+    bool    wanted;
+    char    reason[WEFT_MEMBER_REASON];
+    bool    leads; /* this agent collects, since led_s */
+    double  led_s, collect_s, want_s, retry_s;
+    bool    stopping, stopped; /* ranks of this host */
+    int64_t arrived, passed;   /* once stopped */
+} hosts_change;
+
+typedef struct hosts_queue {
+    int                n, first, cap;
+    weft_hosts_action *action; /* bytes: an offset while in the queue */
+    size_t             n_byte, byte_cap;
+    uint8_t           *byte;
+} hosts_queue;
+
+struct weft_hosts {
+    weft_hosts_options o;
+    weft_register     *store;
+    bool               is_majority; /* and the store is ours */
+    hosts_state        state;
+    /* Seconds that this agent was awake; clock_s: the last TICK's */
+    double            now_s, clock_s;
+    bool              has_clock;
+    weft_member_view *view, *scratch;
+    uint8_t          *view_bytes;
+    size_t            n_view_bytes;
+    int               self; /* position in the view, -1: not in it */
+    hosts_peer        peer[WEFT_MEMBER_MAX_HOST];
+    hosts_change      change;
+    int               n_candidate;
+    hosts_candidate   candidate[HOSTS_MAX_CANDIDATE];
+    int               n_contact;
+    uint64_t          contact[HOSTS_MAX_CONTACT];
+    int               n_asked; /* proposals without an outcome */
+    uint32_t          found_epoch;
+    double            unknown_s; /* since when the register does not answer; 0: it does */
+    double            alive_s, join_s, below_s, member_s, out_s;
+    bool              saving;
+    char              save_why[WEFT_MEMBER_REASON];
+    int               n_idle_view; /* since a step was committed */
+    hosts_queue       queue;
+};
+
+/* hosts.c */
+weft_hosts_action *weft_member__add_action(weft_hosts *h, weft_hosts_action_kind kind,
+                                           const char *why);
+void               weft_member__send_host(weft_hosts *h, uint64_t to, hosts_message *m);
+void               weft_member__send_view(weft_hosts *h, uint64_t to);
+void weft_member__end_hosts(weft_hosts *h, weft_hosts_action_kind kind, const char *why);
+void weft_member__save_all(weft_hosts *h, const char *why);
+void weft_member__send_alive(weft_hosts *h);
+/* Takes a view that stands where it is newer.  spread: this agent decided it, and sends it. */
+bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool spread);
+
+/* hosts_change.c */
+int  weft_member__acting_leader(const weft_hosts *h); /* its position */
+void weft_member__want_change(weft_hosts *h, const char *reason);
+void weft_member__stop_ranks(weft_hosts *h);
+void weft_member__send_report(weft_hosts *h, uint64_t to);
+void weft_member__move_change(weft_hosts *h);
+void weft_member__propose_found(weft_hosts *h);
+void weft_member__poll_register(weft_hosts *h);
+
+/* hosts_watch.c */
+void weft_member__watch_peers(weft_hosts *h);
+void weft_member__hear_message(weft_hosts *h, uint64_t from, const hosts_message *m);
+void weft_member__drop_candidate(weft_hosts *h, uint64_t id);
+
+#endif
