@@ -25,6 +25,8 @@
 #   starts      gpt2: from the start to the first step, twice
 #   wall        gpt2 by wall clock: 200 steps of weft train and of PyTorch, weft bench's step, cores of the host
 #   offload     GPT 1.3B and llama3-8b with optimizer states in the host's memory, beside none: step, memory, bits
+#   survive     20 kills of ranks that share the GPU, over peer and staged, ZeRO and pipeline: bits, committed steps run again; GPT 1.3B:
+#               pauses, cost of snapshots (tools/gpu_survive.py)
 #   long        500 steps of gpt2 on real text, bf16 against the spread of three fp32 seeds
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
@@ -39,7 +41,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,33s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,35s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
@@ -117,6 +119,9 @@ run_block() {
         else
             python3 bench/predict/own_gpu.py --weft "$WEFT" --cluster "$cluster" --out "$out/predict"
         fi
+        ;;
+    survive)
+        WEFT_VIEWS_KILLS=20 WEFT_VIEWS_SEED=1 tests/eco/run.sh cuda_views && python3 tools/gpu_survive.py "$WEFT" --seconds 240
         ;;
     sanitize | soak | starts | wall | long | offload) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)

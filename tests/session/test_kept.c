@@ -40,8 +40,11 @@ static void a_new_process_finds_it(void **state)
     (void)state;
     assert_ok(weft_compile_training(&spec, &t));
     assert_ok(weft_compile_program(&t, NULL, 0, &made));
-    weft_kept_need need = {
-        .plan = "a plan", .plan_bytes = 6, .program = made.program, .n_thread = 2};
+    weft_kept_need need = {.plan       = "a plan",
+                           .plan_bytes = 6,
+                           .program    = made.program,
+                           .n_thread   = 2,
+                           .journals   = true};
     assert_ok(weft_comm_shm_create(1, &kept));
     weft_comm *c = join_epoch(kept, &epoch, 1);
     assert_null(weft_kept_find(c));

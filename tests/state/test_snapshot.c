@@ -448,6 +448,52 @@ static void a_copy_lets_go(void **state)
     weft_state_destroy(s);
 }
 
+static weft_status find_keep(void *arg, weft_state **keep)
+{
+    *keep = arg;
+    return WEFT_OK;
+}
+
+/* A snapshot without files, into memory that stays: the state may change when it is copied, the
+ * bytes are those of the start. */
+static void kept_without_files(void **state)
+{
+    case_table     t;
+    layout         l;
+    weft_state    *s, *copy, *keep;
+    weft_snapshot *p;
+    (void)state;
+    make_slow_state(&t, &l, &s);
+    const weft_memory *m    = weft_state_memory(s);
+    void              *want = malloc((size_t)m->bytes);
+    memcpy(want, m->address, (size_t)m->bytes);
+    assert_ok(weft_state_create_like(s, WEFT_SPACE_DEVICE, &copy));
+    assert_ok(weft_state_create_like(s, WEFT_SPACE_PINNED, &keep));
+    for (int k = 0; k < 2; k++) {
+        weft_snapshot_options o = {
+            .copy = k ? copy : NULL, .find_keep = find_keep, .arg = keep, .n_writer = 1};
+        spoil_slow_state(keep);
+        memcpy(m->address, want, (size_t)m->bytes);
+        atomic_store(&open_gate, false);
+        atomic_store(&n_pass, k);
+        assert_ok(
+            weft_snapshot_start(&(weft_snapshot_source){s, NULL, 0}, NULL, 0, &o, &p));
+        assert_int_equal(weft_snapshot_wait(p, WEFT_SNAPSHOT_COPIED, k ? 60 : 0.05), k);
+        if (k) spoil_slow_state(s);
+        assert_false(weft_snapshot_wait(p, WEFT_SNAPSHOT_WRITTEN, 0));
+        atomic_store(&open_gate, true);
+        assert_true(weft_snapshot_wait(p, WEFT_SNAPSHOT_WRITTEN, 60));
+        assert_true(weft_snapshot_wait(p, WEFT_SNAPSHOT_COPIED, 0));
+        assert_ok(weft_snapshot_status(p));
+        assert_memory_equal(weft_state_memory(keep)->address, want, (size_t)m->bytes);
+        weft_snapshot_close(p);
+    }
+    free(want);
+    weft_state_destroy(copy);
+    weft_state_destroy(keep);
+    weft_state_destroy(s);
+}
+
 /* The device fails at the first copy, and at later ones: of the state, of blocks. */
 static void a_device_fails(void **state)
 {
@@ -481,6 +527,7 @@ int main(void)
         cmocka_unit_test(each_call_fails),
         cmocka_unit_test(given_up),
         cmocka_unit_test(a_copy_lets_go),
+        cmocka_unit_test(kept_without_files),
         cmocka_unit_test(a_device_fails),
     };
     return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);

@@ -268,6 +268,14 @@ static int find_rdzv(const run_options *o, char *at, size_t n)
     return -1;
 }
 
+/* Are all devices of a list with commas of that kind? */
+static bool has_only(const char *list, const char *kind)
+{
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, kind, strlen(kind)) != 0) return false;
+    return true;
+}
+
 /* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
  * report. */
 static weft_launch_policy find_policy(const run_options *o, char *output, size_t n,
@@ -279,12 +287,14 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
         return WEFT_LAUNCH_END_ALL;
     snprintf(output, n, "%s", job->output ? job->output : "");
     snprintf(levels, 64, "%s", job->recover);
-    bool on = strcmp(job->recover, "off") != 0, cpu = !strncmp(job->device, "cpu", 3);
+    bool on  = strcmp(job->recover, "off") != 0;
+    bool cpu = has_only(job->device, "cpu"), gpu = has_only(job->device, "cuda");
+    bool fits = o->n_node == 1 && (cpu || (gpu && o->ranks.is_one));
     weft_job_destroy(job);
-    if (on && (o->n_node > 1 || !cpu))
-        weft_cli_log(true,
-                     "recover: on is for CPUs of one host: a lost rank ends the job");
-    return on && cpu && o->n_node == 1 ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
+    if (on && !fits)
+        weft_cli_log(true, "recover: on is for one host, and CPUs or GPUs (device=cuda) "
+                           "alone: a lost rank ends the job");
+    return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
 
 static weft_detect_on_stop find_on_stop(const run_options *o)

@@ -40,7 +40,7 @@ struct weft_job {
     const char *file; /* for messages */
     const char *model, *data, *data_format, *tokenizer, *reduction, *dtype, *init,
         *output, *memory, *device, *recover;
-    int64_t seq, batch, micro_batch, lanes, steps, seed, threads;
+    int64_t seq, batch, micro_batch, lanes, steps, seed, threads, snapshot_every;
     bool    given_micro_batch, given_lanes; /* else chosen here, at step 0 */
     bool    shuffle, dropout, labels_shifted, share_gpu;
     weft_compile_optimizer optimizer;

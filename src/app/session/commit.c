@@ -129,6 +129,7 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
     if (reads && !s->now->reads) WEFT_TRY(check_programs(s));
     if (reads) count_samples(s, &mine);
     weft_failpoint("vote.begin");
+    WEFT_TRY(weft_session__await_snapshot(s, step + 1));
     if (mine.finite) weft_session__note_arrival(s, value[0], value[1]);
     weft_failpoint("vote.arrived");
     WEFT_TRY(hold_vote(s, &mine, &all));
@@ -149,6 +150,7 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
     weft_session__note_passed(s, step + 1);
     weft_failpoint("vote.passed");
     weft_session__wait_copied(s);
+    weft_session__wait_snapshot_copied(s);
     weft_session__mark_state(s, -1); /* until its update is done */
     weft_failpoint("update.begin");
     return WEFT_OK;
@@ -159,6 +161,7 @@ weft_status weft_session__agree_skipped(weft_session *s, int64_t step)
     weft_vote     mine = {.step = step, .finite = true};
     weft_vote_sum all;
     s->trial = (weft_session__trial){.fault = WEFT_SESSION__NO_FAULT};
+    WEFT_TRY(weft_session__await_snapshot(s, step + 1));
     weft_session__note_arrival(s, 0, 0);
     WEFT_TRY(hold_vote(s, &mine, &all));
     weft_session__note_passed(s, step + 1);

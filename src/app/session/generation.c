@@ -263,7 +263,7 @@ static weft_status open_state(weft_session *s)
     weft_status      st   = WEFT_OK;
     weft_failpoint("view.adopt");
     WEFT_TRY(weft_session__adopt_kept(s));
-    if (g->comm && weft_program_state_slot(g->comm))
+    if (g->comm && weft_program_state_slot(g->comm) && s->device->host_access)
         WEFT_TRY(weft_session__open_kept(s, &made));
     else if (!fits)
         WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
@@ -312,7 +312,7 @@ static weft_status open_runner(weft_session *s)
         .state      = s->state,
         .commit     = weft_session__commit,
         .commit_arg = s,
-        .journal    = g->kept ? weft_kept_journal(g->kept) : NULL,
+        .journal    = g->kept && g->need.journals ? weft_kept_journal(g->kept) : NULL,
         .resumes    = g->resumes,
         .slab_at    = g->kept ? weft_kept_slabs(g->kept, g->made.program) : NULL,
         .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0};
@@ -383,6 +383,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
         WEFT_TRY(weft_session__continue(s));
     else if (first)
         WEFT_TRY(start(s));
+    WEFT_TRY(weft_session__open_snapshots(s));
 #ifdef __GLIBC__
     malloc_trim(0); /* what compiling held */
 #endif
@@ -414,6 +415,7 @@ weft_status weft_generation_keep_state(weft_session *s)
 void weft_generation_close(weft_session *s, weft_generation *g)
 {
     weft_session__drop_save(s);
+    weft_session__close_snapshots(s);
     weft_state_destroy(g->copy);
     weft_session__eval_close(g);
     weft_runner_destroy(g->runner);

@@ -30,11 +30,12 @@ static int64_t round_up(int64_t bytes)
 /* Sizes and places alone. */
 static weft_kept lay_out(const weft_kept_need *need)
 {
-    weft_kept k     = {.magic = MAGIC, .plan_bytes = need->plan_bytes};
-    k.plan_at       = round_up(sizeof k);
-    k.journal_at    = k.plan_at + round_up(need->plan_bytes);
-    k.journal_bytes = weft_exec_journal_bytes(need->program, need->n_thread);
-    k.bytes         = k.journal_at + round_up(k.journal_bytes);
+    weft_kept k  = {.magic = MAGIC, .plan_bytes = need->plan_bytes};
+    k.plan_at    = round_up(sizeof k);
+    k.journal_at = k.plan_at + round_up(need->plan_bytes);
+    k.journal_bytes =
+        need->journals ? weft_exec_journal_bytes(need->program, need->n_thread) : 0;
+    k.bytes = k.journal_at + round_up(k.journal_bytes);
     return k;
 }
 

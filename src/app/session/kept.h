@@ -21,7 +21,7 @@ enum {
 typedef struct weft_kept_card {
     int32_t          started; /* 0: of a rank that knows nothing */
     int64_t          first_step, steps, saved_step;
-    int64_t          micro_batch, lanes;
+    int64_t          micro_batch, lanes, snapshot_every;
     char             reduction[16], folder[1024];
     weft_metrics_row row; /* step 0: there is none; its loads are the next field */
     float            load[WEFT_KEPT_MAX_LOAD];
@@ -44,6 +44,7 @@ typedef struct weft_kept_need {
     const weft_program *program; /* of the training */
     int                 rank;    /* that it is of */
     int                 n_thread;
+    bool                journals; /* its updates, which are in memory that stays */
 } weft_kept_need;
 /* The one that is there, where it is as large as that needs, and before anything is allocated in
  * the rank's slab; false: there is none. */

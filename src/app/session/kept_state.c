@@ -7,13 +7,14 @@
 #include "state/table.h"
 
 enum {
-    N_OF_SLOT  = 1 + WEFT_COMM_SHM_OLDER,
+    N_OF_SLOT  = 1 + WEFT_COMM_SHM_OLDER + WEFT_COMM_SHM_SNAPSHOT,
     MAX_SERVED = 1024 * N_OF_SLOT /* by a rank that is alone on its host */
 };
 
 static weft_comm_shm_held *held_of(weft_comm *end, int slot, int k)
 {
     weft_comm_shm_slot *s = weft_comm_shm_kept_slot_of(end, slot);
+    if (k > WEFT_COMM_SHM_OLDER) return &s->snapshot[k - 1 - WEFT_COMM_SHM_OLDER];
     return k ? &s->older[k - 1] : &s->state;
 }
 

@@ -181,7 +181,7 @@ weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm)
 }
 
 /* Names, types, parts and offsets. */
-static uint64_t hash_layout(const weft_state *s)
+uint64_t weft_program_state_layout(const weft_state *s)
 {
     weft_hash_state h;
     weft_hash_init(&h, 1);
@@ -287,7 +287,7 @@ static weft_status describe_slot(weft_comm_shm_slot *slot, weft_comm *end,
     atomic_store(&slot->state.bytes, weft_state_memory(s)->bytes);
     atomic_store(&slot->state.table_at, table_at);
     atomic_store(&slot->state.table_bytes, bytes);
-    atomic_store(&slot->state.layout, hash_layout(s));
+    atomic_store(&slot->state.layout, weft_program_state_layout(s));
     return WEFT_OK;
 }
 
@@ -313,7 +313,7 @@ static weft_status adopt_state(const weft_compiled *made, weft_comm *comm,
     m.address = weft_comm_shm_reach(end, end->rank, atomic_load(&held->at), bytes);
     if (!m.address) return WEFT_OK;
     WEFT_TRY(make_state(made, &m, keep_memory, NULL, &like));
-    bool same = hash_layout(like) == atomic_load(&held->layout);
+    bool same = weft_program_state_layout(like) == atomic_load(&held->layout);
     weft_state_destroy(like);
     return same ? make_state(made, &m, free_slab, comm, out) : WEFT_OK;
 }
@@ -370,7 +370,8 @@ weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
         weft_state_memory(s)->space != WEFT_SPACE_SHARED &&
         weft_state_memory(s)->bytes == (slab < 0 ? 0 : p->slab[slab].bytes) &&
         weft_state_host_memory(s)->bytes == weft_program_bytes(p, WEFT_SLAB_HOST_STATE) &&
-        !(slab >= 0 && weft_comm_shared_end(comm) && peers_reach(p, slab));
+        !(slab >= 0 && weft_state_memory(s)->device->host_access &&
+          weft_comm_shared_end(comm) && peers_reach(p, slab));
     if (!*fits) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
     for (weft_vid v = 0; v < made->graph->n_value && *fits; v++) {

@@ -42,6 +42,9 @@ weft_status weft_program_state_share(const weft_compiled *made, const weft_state
                                      weft_comm *comm, weft_state **out);
 bool        weft_program_state_is_shared(const weft_state *s, const weft_state *first);
 
+/* A hash of names, types, parts and offsets: states with the same one are laid out alike. */
+uint64_t weft_program_state_layout(const weft_state *s);
+
 /* Where slabs outlive ranks (comm/shm.h): this rank's record of its state; NULL: they do not. */
 weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm);
 /* First of all: what the slot has that is whole after this step stays where it is (-1: nothing

@@ -62,7 +62,7 @@ static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
         atomic_store(&slot->arrived, step);
         atomic_store(&slot->passed, step);
     }
-    if (slot) atomic_store(&slot->state.step, step);
+    if (slot && s->device->host_access) atomic_store(&slot->state.step, step);
     if (state) weft_state_set_step(state, step);
 }
 
@@ -88,13 +88,14 @@ void weft_session__mark_state(weft_session *s, int64_t step)
 static void fill_card(const weft_session *s, const weft_metrics_row *row, int64_t steps,
                       weft_kept_card *c)
 {
-    *c          = (weft_kept_card){.started     = 1,
-                                   .first_step  = s->r.first_step,
-                                   .steps       = steps,
-                                   .saved_step  = s->out.saved_step,
-                                   .micro_batch = s->job.micro_batch,
-                                   .lanes       = s->job.lanes,
-                                   .row         = *row};
+    *c          = (weft_kept_card){.started        = 1,
+                                   .first_step     = s->r.first_step,
+                                   .steps          = steps,
+                                   .saved_step     = s->out.saved_step,
+                                   .micro_batch    = s->job.micro_batch,
+                                   .lanes          = s->job.lanes,
+                                   .row            = *row,
+                                   .snapshot_every = s->snapshot_every};
     c->row.load = NULL;
     if (c->row.n_load > WEFT_KEPT_MAX_LOAD) c->row.n_load = 0;
     for (int i = 0; i < c->row.n_load; i++) c->load[i] = row->load[i];
@@ -154,7 +155,8 @@ static weft_status describe_need(weft_session *s)
                                .plan_bytes = (int64_t)t.n,
                                .program    = g->made.program,
                                .rank       = g->comm->rank,
-                               .n_thread   = weft_pool_threads(s->pool)};
+                               .n_thread   = weft_pool_threads(s->pool),
+                               .journals   = s->device->host_access};
     weft_text_fini(&t);
     return st;
 }
@@ -170,7 +172,7 @@ static bool is_plan_of(const weft_kept *left, const weft_kept_need *need)
 weft_status weft_session__adopt_kept(weft_session *s)
 {
     weft_generation *g = s->now;
-    if (!agent_of(s) || !slot_of(s) || !s->device->host_access) return WEFT_OK;
+    if (!agent_of(s) || !slot_of(s)) return WEFT_OK;
     WEFT_TRY(describe_need(s));
     const weft_kept *left = weft_kept_find(g->comm);
     bool             same = left && is_plan_of(left, &g->need);
@@ -179,6 +181,7 @@ weft_status weft_session__adopt_kept(weft_session *s)
         same = false;
     if (!same) g->resumes = false; /* updates are of another program */
     if (!g->kept) weft_kept_forget(g->comm);
+    weft_session__adopt_snapshots(s);
     return WEFT_OK;
 }
 
@@ -218,15 +221,14 @@ static void fill_words(const weft_session *s, progress_words *w)
     const weft_kept      *kept = weft_kept_find(s->now->comm);
     const weft_kept_card *card;
     memset(w, 0, sizeof *w);
-    w->known = s->started || kept;
+    w->known      = s->started || kept;
+    w->state_step = s->started && s->state ? weft_state_step(s->state) : -1;
+    w->arrived = w->passed = w->state_step;
     if (slot) {
-        w->state_step = find_newest(slot);
-        w->arrived    = atomic_load(&slot->arrived);
-        w->passed     = atomic_load(&slot->passed);
-        w->norm       = atomic_load(&slot->norm);
-    } else {
-        w->state_step = s->started && s->state ? weft_state_step(s->state) : -1;
-        w->arrived = w->passed = w->state_step;
+        if (s->device->host_access) w->state_step = find_newest(slot);
+        w->arrived = atomic_load(&slot->arrived);
+        w->passed  = atomic_load(&slot->passed);
+        w->norm    = atomic_load(&slot->norm);
     }
     card = weft_kept_find_card(kept, w->arrived);
     if (card) w->skipped = card->row.skipped;
@@ -250,6 +252,17 @@ static int64_t find_committed(const progress_words *w, int n)
     return lost && any >= 0 && next ? c + 1 : c;
 }
 
+/* Where state goes with its process: the newest step that a rank that is left holds the state of.
+ * Ranks that have passed a vote have ended their updates, and so have those that have arrived where
+ * another one has passed (weft_session__end_alone). */
+static int64_t find_held(const progress_words *w, int n)
+{
+    int64_t newest = -1;
+    for (int r = 0; r < n; r++)
+        if (w[r].state_step > newest) newest = w[r].state_step;
+    return newest;
+}
+
 /* Of that step, where this rank has it; else of the newest that it has. */
 static void find_card(const weft_session *s, int64_t step, weft_kept_card *out)
 {
@@ -268,7 +281,7 @@ static weft_status check_card(const weft_kept_card *c, int rank)
     if (memchr(c->folder, 0, sizeof c->folder) &&
         memchr(c->reduction, 0, sizeof c->reduction) && c->row.n_load >= 0 &&
         c->row.n_load <= WEFT_KEPT_MAX_LOAD && c->first_step >= 0 &&
-        c->steps >= c->first_step &&
+        c->steps >= c->first_step && c->snapshot_every >= 0 &&
         (!c->started || (c->micro_batch > 0 && c->lanes > 0)))
         return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sent a progress record that is out of range",
@@ -329,11 +342,12 @@ static weft_status compare_cards(weft_session *s, const weft_kept_card *card,
         if (card[r].started && card[r].saved_step > s->out.saved_step)
             s->out.saved_step = card[r].saved_step;
     if (!s->started) WEFT_TRY(take_over(s, c));
-    bool same      = s->row.step == c->row.step && s->r.steps == c->steps;
-    s->r.steps     = c->steps;
-    s->r.loss      = c->row.step ? c->row.loss : s->r.loss;
-    s->r.grad_norm = c->row.step ? c->row.grad_norm : s->r.grad_norm;
-    s->r.stopped   = 0;
+    s->snapshot_every = c->snapshot_every;
+    bool same         = s->row.step == c->row.step && s->r.steps == c->steps;
+    s->r.steps        = c->steps;
+    s->r.loss         = c->row.step ? c->row.loss : s->r.loss;
+    s->r.grad_norm    = c->row.step ? c->row.grad_norm : s->r.grad_norm;
+    s->r.stopped      = 0;
     if (same) return WEFT_OK;
     s->row_written = false;
     return take_row(s, c);
@@ -352,6 +366,11 @@ static void compare_own(weft_session *s, const progress_words *w)
     weft_comm_shm_slot   *slot = slot_of(s);
     const progress_words *mine = &w[g->comm->rank];
     if (!slot || g->step < 0) return;
+    if (!s->device->host_access) {
+        if (mine->state_step >= 0 && is_whole(mine, g->step))
+            weft_state_set_step(s->state, g->step);
+        return;
+    }
     for (int r = 0; r < g->comm->world; r++)
         if (w[r].arrived == g->step && !is_whole(&w[r], g->step)) g->unfinished = true;
     g->resumes = mine->arrived == g->step && !is_whole(mine, g->step);
@@ -371,7 +390,8 @@ weft_status weft_session__catch_up(weft_session *s)
     WEFT_TRY(weft_arena_status(g->arena));
     weft_failpoint("view.words");
     WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, words));
-    int64_t step = find_committed(words, g->comm->world);
+    int64_t step = s->device->host_access ? find_committed(words, g->comm->world)
+                                          : find_held(words, g->comm->world);
     find_card(s, step, &own);
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, card));
     WEFT_TRY(compare_cards(s, card, step));
@@ -383,8 +403,7 @@ weft_status weft_session__catch_up(weft_session *s)
 
 /* ---- the state ---- */
 
-/* Can everything be had from who holds something?  The same answer at all ranks. */
-static bool is_complete(const weft_holders *from, const weft_holders *to)
+bool weft_session__is_complete(const weft_holders *from, const weft_holders *to)
 {
     weft_move_list l        = {0};
     bool           complete = from && weft_move_plan(from, to, -1, &l) == WEFT_OK;
@@ -503,7 +522,7 @@ static weft_status move_kept(weft_session *s, weft_state *to)
 }
 
 /* Where nothing outlives a rank: out of what survivors have, by messages. */
-static weft_status find_sent(weft_session *s, weft_state *to)
+weft_status weft_session__find_sent(weft_session *s, weft_state *to)
 {
     weft_generation *g     = s->now;
     weft_state      *empty = NULL, *have = s->state;
@@ -515,7 +534,7 @@ static weft_status find_sent(weft_session *s, weft_state *to)
         have = empty;
     }
     WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
-    g->restores = !is_complete(from, g->holders);
+    g->restores = !weft_session__is_complete(from, g->holders);
     if (!g->restores) {
         WEFT_GO(weft_mover_open(&(weft_mover_side){have, from},
                                 &(weft_mover_side){to, g->holders}, g->comm,
@@ -533,7 +552,7 @@ static weft_status find_kept(weft_session *s, weft_state *to)
     weft_generation *g = s->now;
     if (weft_comm_hosts_of(g->comm))
         WEFT_TRY(weft_kept_states_exchange(&g->from, to, g->comm, g->group));
-    g->restores = !is_complete(g->from.holders, g->holders);
+    g->restores = !weft_session__is_complete(g->from.holders, g->holders);
     weft_failpoint("move.begin");
     if (!g->restores) WEFT_TRY(move_kept(s, to));
     weft_failpoint("move.copied");
@@ -545,7 +564,9 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
 {
     weft_generation *g = s->now;
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_BUILT);
-    WEFT_TRY(slot_of(s) ? find_kept(s, to) : find_sent(s, to));
+    WEFT_TRY(weft_session__has_snapshots(s) ? weft_session__find_lost(s, to)
+             : slot_of(s)                   ? find_kept(s, to)
+                                            : weft_session__find_sent(s, to));
     if (g->restores)
         forget_memory(s, to);
     else
@@ -555,7 +576,7 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
     if (!slot_of(s)) return WEFT_OK;
     WEFT_TRY(weft_session__meet(s)); /* all have theirs */
     weft_failpoint("move.settle");
-    weft_program_state_settle(g->comm);
+    if (s->device->host_access) weft_program_state_settle(g->comm);
     weft_failpoint("move.settled");
     return WEFT_OK;
 }
@@ -595,6 +616,22 @@ static weft_status restore(weft_session *s)
     return WEFT_OK;
 }
 
+/* To the step of the snapshot that the state was read from. */
+static void go_back(weft_session *s)
+{
+    int64_t was = s->r.steps;
+    if (s->now->step == was) return; /* what follows the step is done once more */
+    s->r.steps = s->now->step;
+    if (s->r.first_step > s->r.steps) s->r.first_step = s->r.steps;
+    s->row = (weft_metrics_row){.step = 0};
+    close_outputs(s);
+    weft_say_warn(
+        &s->say,
+        "no rank that is left holds all of the state after step %lld: back to the "
+        "snapshot of step %lld",
+        (long long)was, (long long)s->r.steps);
+}
+
 /* Rank 0, where it is new or all went back. */
 static weft_status take_over_outputs(weft_session *s)
 {
@@ -622,6 +659,7 @@ weft_status weft_session__continue(weft_session *s)
         WEFT_TRY(restore(s));
     else if (is_new)
         WEFT_TRY(weft_session__open_source(s));
+    if (s->now->back) go_back(s);
     WEFT_TRY(weft_session__compare_copies(s));
     s->started = true;
     return weft_session__lead(s, take_over_outputs);

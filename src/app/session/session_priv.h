@@ -20,6 +20,7 @@
 #include "session/slow.h"
 #include "session/vote.h"
 #include "session/weights.h"
+#include "state/snapshot.h"
 #include "weft/session.h"
 
 /* Evaluation in one generation: a program that shares the training's parameters. */
@@ -50,6 +51,21 @@ typedef enum weft_session__reads {
     WEFT_SESSION__READS_DIFFER, /* they are not */
 } weft_session__reads;
 
+/* Snapshots of this rank's state in the agent's memory (snapshots.c). */
+typedef struct weft_session__snapshots {
+    bool        on;   /* this rank makes some */
+    weft_state *copy; /* on the device, first; NULL: there is none */
+    weft_state *buffer[WEFT_COMM_SHM_SNAPSHOT];
+    /* the one under way, or NULL; of which step, into which buffer */
+    weft_snapshot *running;
+    int64_t        step;
+    int            into;
+    int64_t        first; /* step, where it is not known yet how often they are due */
+    /* of the last one: until it was whole, that steps waited; making memory of the one under way */
+    double total_s, waited_s, prepare_s;
+    double fastest_s; /* step of this generation */
+} weft_session__snapshots;
+
 /* What lives as long as one membership: who takes part, how they share the work, and what runs it.
  * Closing it frees all of that, and nothing of the session's. */
 typedef struct weft_generation {
@@ -66,6 +82,7 @@ typedef struct weft_generation {
     /* After a lost rank (recover.c): */
     bool    continues;     /* some rank had started: this generation goes on from there */
     bool    restores;      /* nobody holds all of the state: from a checkpoint */
+    bool    back;          /* to a snapshot of an earlier step */
     int     leader;        /* a rank that had started and has the newest state */
     int64_t step;          /* of that state; -1: it has none */
     weft_kept_states from; /* what slots have of that step, while the state is opened */
@@ -81,7 +98,8 @@ typedef struct weft_generation {
     weft_holders    *holders;     /* who holds what of the state; NULL: all is here */
     weft_gather     *gather;      /* all of it at rank 0, for files */
     /* in pinned memory, for checkpoints; NULL: none yet (state_copy.c) */
-    weft_state *copy;
+    weft_state             *copy;
+    weft_session__snapshots snapshots;
     /* do all ranks see the output folder?  0: not asked yet, 1: yes, -1: no */
     int                  sees_output;
     weft_weights         weights;
@@ -216,10 +234,11 @@ typedef struct weft_session {
     weft_metrics_row      running;   /* of the step that runs, so far */
     double                running_s; /* when it began */
     float              *load; /* of each layer with experts, for the row; NULL: not yet */
-    bool                row_written; /* by this rank */
-    bool                over;        /* there is no further membership */
-    bool                released;    /* the others go on without this rank */
-    weft_session__trial trial;       /* the newest one */
+    bool                row_written;    /* by this rank */
+    bool                over;           /* there is no further membership */
+    bool                released;       /* the others go on without this rank */
+    int64_t             snapshot_every; /* steps; 0: not chosen yet */
+    weft_session__trial trial;          /* the newest one */
     weft_ending ending;    /* after it: done (where none is left), stop, membership */
     weft_session_result r; /* with the step it has got to */
 } weft_session;
@@ -261,6 +280,15 @@ weft_status weft_session__end_updates(weft_session *s);
 /* The plan that was decided for another number of ranks, for those that there are. */
 weft_status weft_session__resize_plan(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
+/* Can everything be had from who holds something?  The same answer at all ranks. */
+bool weft_session__is_complete(const weft_holders *from, const weft_holders *to);
+/* Out of what survivors have, by messages; g->restores: that is not all. */
+weft_status weft_session__find_sent(weft_session *s, weft_state *to);
+/* recover_gpu.c, where the state goes with its process.  find_lost: from survivors, else from the
+ * newest snapshot unless a checkpoint is newer.  end_alone: after a lost peer, updates that another
+ * rank has passed the vote of are made; then the state says which step it is of. */
+weft_status weft_session__find_lost(weft_session *s, weft_state *to);
+void        weft_session__end_alone(weft_session *s);
 /* The program's state in the memory of an agent, after what slots have was looked at. */
 weft_status weft_session__open_kept(weft_session *s, weft_state **out);
 /* The step after which the state is whole; -1: of none, from now on. */
@@ -474,6 +502,38 @@ void        weft_session__drop_copy(weft_session *s, weft_state *copy); /* accep
 /* Do the copies of so many ranks fit, with something left? */
 bool weft_session__has_room(int64_t bytes, int64_t n_rank, int64_t free_bytes,
                             int64_t total_bytes);
+
+/* A second one on the device for as long as the caller wants; NULL: there is not enough free. */
+void weft_session__make_device_copy(weft_session *s, weft_state **out);
+
+/* What a rank has measured of its snapshot: until it was whole, that steps waited for it, a step;
+ * all 0: it makes none. */
+typedef struct weft_session__snapshot_times {
+    double  total_s, waited_s, step_s;
+    int32_t under_way;
+} weft_session__snapshot_times;
+/* Steps between snapshots, of what n ranks have measured. */
+int64_t weft_session__choose_every(const weft_session__snapshot_times *of, int n);
+
+/* snapshots.c: in the agent's memory, where it is not the state's own.  adopt: before anything is
+ * allocated in the rank's slab; open: when the state is there. */
+bool        weft_session__has_snapshots(const weft_session *s);
+void        weft_session__adopt_snapshots(weft_session *s);
+weft_status weft_session__open_snapshots(weft_session *s);
+void        weft_session__close_snapshots(weft_session *s);
+/* Is there to be one of the step whose row is s->row? */
+bool weft_session__is_snapshot_due(const weft_session *s);
+/* After each step, whose state is settled where one is due. */
+weft_status weft_session__step_snapshots(weft_session *s);
+/* Before the vote of a step; before anything writes the state. */
+weft_status weft_session__await_snapshot(weft_session *s, int64_t step);
+void        weft_session__wait_snapshot_copied(weft_session *s);
+/* The newest step of which slots have all that the generation's ranks want, -1: none; g->from is
+ * what they have.  The same at all ranks, as long as none of them forgets any. */
+weft_status weft_session__find_snapshot(weft_session *s, int64_t *step);
+weft_status weft_session__read_snapshot(weft_session *s, weft_state *to);
+/* This rank's own, of later steps. */
+void weft_session__forget_snapshots(weft_session *s, int64_t after);
 
 /* save.c: rank 0 alone writes a checkpoint, asking the others for what it lacks. */
 weft_status weft_session__save_alone(weft_session *s);

@@ -52,14 +52,20 @@ static bool has_host_room(const weft_session *s)
     return weft_session__has_room(count_bytes(s), n > 0 ? n : 1, left, left);
 }
 
+void weft_session__make_device_copy(weft_session *s, weft_state **out)
+{
+    *out = NULL;
+    if (has_device_room(s))
+        (void)weft_state_create_like(s->state, WEFT_SPACE_DEVICE, out);
+}
+
 static void make_copy(weft_session *s, weft_state **out)
 {
     weft_generation *g = s->now;
     *out               = g->copy;
     if (*out) return;
-    if (has_device_room(s) &&
-        weft_state_create_like(s->state, WEFT_SPACE_DEVICE, out) == WEFT_OK)
-        return;
+    weft_session__make_device_copy(s, out);
+    if (*out) return;
     if (has_host_room(s) &&
         weft_state_create_like(s->state, WEFT_SPACE_PINNED, &g->copy) == WEFT_OK)
         *out = g->copy;

@@ -106,7 +106,8 @@ static bool due(int64_t step, int64_t every, int64_t last)
 static bool needs_state(const weft_session *s)
 {
     return (s->now->eval.runner && due(s->row.step, s->job.eval.every, s->job.steps)) ||
-           due(s->row.step, s->job.checkpoint.every, s->job.steps);
+           due(s->row.step, s->job.checkpoint.every, s->job.steps) ||
+           weft_session__is_snapshot_due(s);
 }
 
 /* What follows a step, whose row is s->row: after a lost rank it is done once more. */
@@ -124,6 +125,7 @@ static weft_status finish_step(weft_session *s)
     weft_session__name_slow(s);
     weft_failpoint("row.noted");
     weft_session__write_status(s, false);
+    WEFT_TRY(weft_session__step_snapshots(s));
     WEFT_TRY(weft_session__poll_save(s));
     if (due(row->step, s->job.checkpoint.every, s->job.steps))
         WEFT_TRY(row->step == s->job.steps ? weft_session__save(s)
@@ -176,5 +178,6 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
     if (settled != WEFT_OK &&
         weft_runner_progress(s->now->runner).outcome == WEFT_EXEC_TORN)
         weft_session__mark_state(s, -1);
+    if (st == WEFT_ERR_PEER) weft_session__end_alone(s);
     return st == WEFT_OK ? settled : WEFT_FAIL(st, "%s", text);
 }

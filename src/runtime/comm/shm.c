@@ -337,6 +337,8 @@ void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
 {
     atomic_store(&slot->state.step, -1);
     for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) atomic_store(&slot->older[k].step, -1);
+    for (int k = 0; k < WEFT_COMM_SHM_SNAPSHOT; k++)
+        atomic_store(&slot->snapshot[k].step, -1);
     atomic_store(&slot->arrived, -1);
     atomic_store(&slot->passed, -1);
     atomic_store(&slot->record_bytes, 0);

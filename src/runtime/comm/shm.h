@@ -53,7 +53,8 @@ typedef struct weft_comm_shm_held {
 } weft_comm_shm_held;
 
 enum {
-    WEFT_COMM_SHM_OLDER = 3
+    WEFT_COMM_SHM_OLDER    = 3,
+    WEFT_COMM_SHM_SNAPSHOT = 2
 };
 
 /* What a rank tells its launcher, and the process that takes its place, without a message; it
@@ -64,6 +65,9 @@ typedef struct weft_comm_shm_slot {
     /* Its state, where slabs outlive ranks; and those of other layouts that it is moved from, until
      * all ranks have theirs. */
     weft_comm_shm_held state, older[WEFT_COMM_SHM_OLDER];
+    /* Of a rank whose state is in memory that goes with its process (a GPU's): copies of it after
+     * two steps, of which one is whole while the other is made. */
+    weft_comm_shm_held snapshot[WEFT_COMM_SHM_SNAPSHOT];
     /* The newest steps at whose commit point it has been with all that its updates need, and that
      * it has passed; the bits of the gradient norm of the first. */
     _Atomic int64_t  arrived, passed;

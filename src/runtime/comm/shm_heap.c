@@ -326,12 +326,13 @@ weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
     if (at < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "rank %d: no room for %lld bytes in its slab",
                           c->rank, (long long)bytes));
-    char *p = e->base + own_at(e) + at;
-    WEFT_GO(make_zeroed(e, p, round));
     WEFT_GO(add_used(e, i, at, round));
-    *out = p;
 out:
     pthread_mutex_unlock(&e->opening);
+    if (st != WEFT_OK) return st;
+    *out = e->base + own_at(e) + at;
+    st   = make_zeroed(e, *out, round); /* may take seconds: others go on */
+    if (st != WEFT_OK) weft_comm_shm_free(c, *out);
     return st;
 }
 

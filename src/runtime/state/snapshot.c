@@ -20,6 +20,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "state/snapshot_block.h"
+#include "state/staged_copy.h"
 
 enum {
     MOST_WRITER = 2,
@@ -67,6 +68,7 @@ struct weft_snapshot {
     int                n_writing; /* threads that write */
     bool               copied;    /* the state may change */
     bool               taken;     /* no block comes any more */
+    _Atomic bool       stopped;   /* given up; read without the lock, too */
     bool               written, began;
     int64_t            bytes;
     double             begin_s, seconds; /* until it was written */
@@ -88,7 +90,7 @@ static void give_up(weft_snapshot *s, weft_status st, const char *text)
         s->st = st;
         snprintf(s->text, sizeof s->text, "%s", text);
     }
-    s->copied = s->taken = true;
+    s->copied = s->taken = s->stopped = true;
     pthread_cond_broadcast(&s->moved);
 }
 
@@ -162,6 +164,15 @@ static weft_status copy_next(weft_snapshot *s, weft_block_buffer *b, bool *any)
     return WEFT_OK;
 }
 
+/* There is no block to copy. */
+static void end_copying(weft_snapshot *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->copied = s->taken = true;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void copy_blocks(weft_snapshot *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -200,11 +211,26 @@ static weft_status copy_state(weft_snapshot *s)
     return WEFT_OK;
 }
 
+/* All of it into memory that stays. */
+static weft_status keep_state(weft_snapshot *s)
+{
+    weft_state *keep;
+    WEFT_TRY(s->o.find_keep(s->o.arg, &keep));
+    return weft_state_copy_staged(s->source.state, keep,
+                                  s->stream.device ? &s->stream : NULL, &s->stopped);
+}
+
 static void *copier_main(void *arg)
 {
-    weft_snapshot *s = arg;
-    if (s->o.copy) note(s, copy_state(s));
-    copy_blocks(s);
+    weft_snapshot *s  = arg;
+    weft_status    st = WEFT_OK;
+    if (s->o.copy) st = copy_state(s);
+    if (st == WEFT_OK && s->o.find_keep) st = keep_state(s);
+    note(s, st);
+    if (s->n_block)
+        copy_blocks(s);
+    else
+        end_copying(s);
     return NULL;
 }
 

@@ -59,6 +59,10 @@ typedef struct weft_snapshot_options {
     /* weft_state_create_like() of the state: takes all of it before blocks are copied; NULL: they
      * are copied out of the state itself. */
     weft_state *copy;
+    /* Gives a state of the same layout, in host memory, that takes all of the copy, or of the state
+     * where there is none, before it is WRITTEN; called by the thread that copies, which may take
+     * long to make memory.  NULL: nothing does.  A snapshot without files is this alone. */
+    weft_status (*find_keep)(void *arg, weft_state **keep);
     /* Threads that write: 1 or 2; 0 is 2. */
     int n_writer;
     /* XXH64 of each item of the first file, where this rank has all of it (weft_snapshot_hashed);
@@ -66,7 +70,7 @@ typedef struct weft_snapshot_options {
     uint64_t *item_hash;
     /* Called once by a thread of the snapshot before it writes; NULL: nothing. */
     weft_status (*before)(void *arg);
-    void *arg;
+    void *arg; /* of both */
 } weft_snapshot_options;
 
 /* What one rank wrote of a block: the checksum of the block with zeroes for the rest. */

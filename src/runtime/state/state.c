@@ -91,11 +91,18 @@ weft_status weft_state_add(weft_state *s, const weft_state_tensor *t)
 weft_status weft_state_create_like(const weft_state *s, weft_space space,
                                    weft_state **out)
 {
-    weft_state *like = NULL;
-    weft_status st   = WEFT_OK;
     weft_memory m;
     WEFT_TRY(weft_device_alloc(s->memory.device, space, s->memory.bytes, &m));
-    WEFT_TRY(weft_state_create_over(&m, free_memory, NULL, &like));
+    return weft_state_create_like_over(s, &m, free_memory, NULL, out);
+}
+
+weft_status weft_state_create_like_over(const weft_state *s, const weft_memory *memory,
+                                        weft_state_free_fn release, void *arg,
+                                        weft_state **out)
+{
+    weft_state *like = NULL;
+    weft_status st   = WEFT_OK;
+    WEFT_TRY(weft_state_create_over(memory, release, arg, &like));
     WEFT_GO(weft_state_add_host_memory(like, s->host.bytes));
     for (int i = 0; i < s->n_tensor; i++) WEFT_GO(weft_state_add(like, &s->tensor[i]));
     *out = like;

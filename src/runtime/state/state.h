@@ -45,6 +45,10 @@ weft_status weft_state_add_host_memory(weft_state *s, int64_t bytes);
  * then all numbers of one into the other.  stream NULL: done on return, else in its order. */
 weft_status weft_state_create_like(const weft_state *s, weft_space space,
                                    weft_state **out);
+/* The same over memory of another origin, as large as the first block: create_over. */
+weft_status weft_state_create_like_over(const weft_state *s, const weft_memory *memory,
+                                        weft_state_free_fn release, void *arg,
+                                        weft_state **out);
 weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream *stream);
 /* Both, in space DEVICE. */
 weft_status weft_state_clone(const weft_state *s, weft_state **out);

@@ -1,0 +1,118 @@
+/* A generation after a lost rank, where the state is in memory that goes with its process (GPUs):
+ * survivors have it, or a snapshot does. */
+#include <stdio.h>
+
+#include "comm/hosts.h"
+#include "session/session_priv.h"
+
+/* ---- before the next view ---- */
+
+/* Has a rank, perhaps one that is gone, passed the vote of that step? */
+static bool is_passed(const weft_session *s, int64_t step)
+{
+    weft_comm          *end = weft_comm_shared_end(s->now->comm);
+    weft_comm_shm_slot *slot;
+    for (int r = 0; (slot = weft_comm_shm_kept_slot_of(end, r)); r++)
+        if (atomic_load(&slot->passed) >= step) return true;
+    return false;
+}
+
+void weft_session__end_alone(weft_session *s)
+{
+    weft_exec *e = weft_runner_exec(s->now->runner);
+    if (!weft_session__has_snapshots(s)) return;
+    weft_exec_progress p = weft_exec_get_progress(e);
+    if (p.outcome == WEFT_EXEC_HELD && p.arrived == p.passed + 1 &&
+        is_passed(s, p.arrived + 1)) {
+        weft_session__mark_state(s, -1);
+        weft_session__wait_copied(s);
+        weft_session__wait_snapshot_copied(s);
+        (void)weft_exec_finish_alone(e);
+        p = weft_exec_get_progress(e);
+    }
+    /* what it gathers from others after the commit point is of no step */
+    if (p.outcome == WEFT_EXEC_ALONE && !weft_exec_gathers(e))
+        weft_session__mark_state(s, p.passed + 1);
+    else if (p.outcome == WEFT_EXEC_ALONE || p.outcome == WEFT_EXEC_TORN)
+        weft_session__mark_state(s, -1);
+}
+
+/* ---- the state ---- */
+
+/* What a rank says of its state. */
+typedef struct replica {
+    weft_memory_handle handle;
+    uint64_t           layout;
+    int64_t            bytes;
+    int32_t            has, wants; /* the state of the step that is continued */
+} replica;
+
+static weft_status copy_imported(weft_state *to, const replica *from)
+{
+    const weft_memory *m = weft_state_memory(to);
+    weft_device       *d = m->device;
+    weft_memory        there;
+    WEFT_TRY(d->import_memory(d, &from->handle, &there));
+    weft_status st = there.bytes == m->bytes
+                         ? d->copy(d, NULL, m, &there)
+                         : WEFT_FAIL(WEFT_ERR_PEER, "a replica's state has %lld bytes",
+                                     (long long)there.bytes);
+    d->import_close(d, &from->handle, &there);
+    return st;
+}
+
+/* From the first replica whose memory this rank can open. */
+static bool copy_from_any(weft_state *to, const replica *mine, const replica *all, int n)
+{
+    for (int r = 0; r < n; r++)
+        if (all[r].has && all[r].layout == mine->layout && all[r].bytes == mine->bytes &&
+            copy_imported(to, &all[r]) == WEFT_OK)
+            return true;
+    return false;
+}
+
+/* Device to device, where a rank that is left has a state laid out like this one.  *all: every rank
+ * has its state now. */
+static weft_status copy_replicas(weft_session *s, weft_state *to, bool *all)
+{
+    weft_generation   *g    = s->now;
+    weft_device       *d    = s->device;
+    const weft_memory *m    = weft_state_memory(to);
+    int                n    = g->comm->world;
+    int32_t            good = 1, *of = WEFT_ARENA_ARRAY(g->arena, int32_t, n);
+    replica           *other = WEFT_ARENA_ARRAY(g->arena, replica, n);
+    replica mine = {.layout = weft_program_state_layout(to), .bytes = m->bytes};
+    WEFT_TRY(weft_arena_status(g->arena));
+    bool plain = d->export_memory && m->bytes && !weft_state_host_memory(to)->bytes;
+    mine.wants = g->step < 0 || weft_state_step(to) != g->step;
+    mine.has   = !mine.wants && plain && d->export_memory(d, m, &mine.handle) == WEFT_OK;
+    WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, other));
+    if (mine.wants) good = g->step >= 0 && plain && copy_from_any(to, &mine, other, n);
+    WEFT_TRY(weft_session__gather(s, &good, sizeof good, of)); /* memory may be closed */
+    *all = true;
+    for (int r = 0; r < n; r++) *all = *all && of[r];
+    return WEFT_OK;
+}
+
+/* What slots have of snapshots is looked at before any of them changes it. */
+weft_status weft_session__find_lost(weft_session *s, weft_state *to)
+{
+    weft_generation *g = s->now;
+    int64_t          snapshot;
+    bool             all;
+    WEFT_TRY(weft_session__find_snapshot(s, &snapshot));
+    if (weft_state_step(to) != g->step) weft_state_set_step(to, -1);
+    WEFT_TRY(copy_replicas(s, to, &all));
+    if (!all) WEFT_TRY(weft_session__find_sent(s, to));
+    if (g->restores && snapshot >= 0 && snapshot >= s->out.saved_step) {
+        weft_state_set_step(to, -1); /* until all of it is there */
+        WEFT_TRY(weft_session__read_snapshot(s, to));
+        g->restores = false;
+        g->back     = true;
+        g->step     = snapshot;
+    }
+    weft_kept_states_close(&g->from);
+    WEFT_TRY(weft_session__meet(s));
+    weft_session__forget_snapshots(s, snapshot);
+    return WEFT_OK;
+}

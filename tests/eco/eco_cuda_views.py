@@ -1,0 +1,92 @@
+"""Ranks on a GPU are killed while a job runs with recover: on.  Device memory goes with its process: with replicas the new
+rank gets the state of a survivor, and no committed step is run again; without, all ranks go back to the newest snapshot
+in the agent's memory.  Every loss and the hash of the weights are those of the undisturbed run, bit by bit.
+
+Over the driver without a GPU of tests/cuda/stub; with WEFT_TEST_GPU=1 over the machine's own.
+
+    WEFT_VIEWS_KILLS  kills in all (2)
+    WEFT_VIEWS_SEED   what they are drawn from (drawn)"""
+import os
+import random
+import sys
+import time
+
+from cuda_stub import REAL, STUB, small_job
+from eco import Scratch, check, end, same, words
+from eco_views import Job, bits, incidents, step_s
+
+KILLS = int(os.environ.get("WEFT_VIEWS_KILLS", "2"))
+SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
+STEPS = 40 if REAL else 12
+EVERY = 3  # steps between snapshots
+# ranks, keys, communication; a replica holds all
+PLANS = {
+    "dp2-peer": (2, dict(dp=2), "peer", True),
+    "dp2-staged": (2, dict(dp=2), "staged", True),
+    "zero1": (2, dict(dp=2, zero=1), "peer", False),
+    "pp2": (2, dict(pp=2), "staged", False),
+    "one": (1, dict(), "peer", False),
+}
+
+
+def start(scratch, base, name, folder, **more):
+    n, keys, comm, _ = PLANS[name]
+    job = dict(base, share_gpu=True, output=scratch.path(folder), **keys, **more)
+    flat = dict(x.split("=", 1) for x in words(job))
+    return Job(n, flat, flat["output"], env=dict(STUB, WEFT_GPU_COMM=comm))
+
+
+def run_plain(scratch, base):
+    """One rank: plans change no bit."""
+    job = start(scratch, base, "one", "plain")
+    result, text = job.end()
+    check(result is not None, "undisturbed: %s" % text[-1500:])
+    return result, bits(job.output)
+
+
+def disturb(scratch, base, name, reference, draw, k):
+    """One kill, one time in four of all ranks."""
+    n, _, _, replicas = PLANS[name]
+    job = start(scratch, base, name, "%s-%d" % (name, k), recover="on", snapshot_every=EVERY)
+    job.await_step(draw.randint(1, STEPS - 4))
+    time.sleep(draw.random() * 1.2 * step_s(job.output))
+    all_ranks = draw.randrange(4) == 0
+    n_kill = sum(job.kill(r) for r in (range(n) if all_ranks else [draw.randrange(n)]))
+    result, text = job.end()
+    if not check(result is not None, "%s: ended with %r: %s" % (name, job.p.returncode, text[-3000:])):
+        return []
+    same(result["weights_xxh64"], reference[0]["weights_xxh64"], name + ": weights")
+    same(bits(job.output), reference[1], name + ": losses")
+    found = incidents(job.output)
+    check(len(found) <= n_kill, "%s: %d incidents of %d kills" % (name, len(found), n_kill))
+    for i in found:
+        again = i["step"] + 1 - i["next_step"]
+        print("%s: %s lost after step %d, next %d, ms %s"
+              % (name, "all" if all_ranks else "one", i["step"], i["next_step"], i["ms"]), flush=True)
+        if i["next_step"] >= STEPS:
+            continue
+        if replicas and not all_ranks:
+            check(again <= 0, "%s: committed steps are run again: %r %s" % (name, i, text[-2000:]))
+        # while a snapshot is copied a step is computed, and the one before it is what counts
+        most = EVERY + 1 if i["step"] > EVERY else i["step"]
+        check(again <= most, "%s: more than a snapshot's steps: %r %s" % (name, i, text[-2000:]))
+    return found
+
+
+def main():
+    draw = random.Random(SEED)
+    names = sys.argv[1:] or list(PLANS)
+    print("seed %d" % SEED, flush=True)
+    with Scratch("cuda_views", memory=True) as scratch:
+        base = small_job(scratch, steps=STEPS, batch=8, lanes=4)
+        reference, found = run_plain(scratch, base), []
+        if not sys.argv[1:]:
+            draw.shuffle(names)
+        for k in range(KILLS):
+            found += disturb(scratch, base, names[k % len(names)], reference, draw, k)
+        print("%d kills, %d incidents" % (KILLS, len(found)))
+        end()
+
+
+if __name__ == "__main__":
+    main()
