@@ -105,6 +105,13 @@ class Campaign:
         self.add_row(block, faults, found, good)
         return found
 
+    def await_end(self, job):
+        """What becomes of one that hangs is finish()'s."""
+        try:
+            job.p.wait(timeout=views.LIMIT_S)
+        except subprocess.TimeoutExpired:
+            pass
+
     def check_left(self, what, job):
         limit = time.monotonic() + 10
         while processes_of(job.output) and time.monotonic() < limit:
@@ -164,7 +171,7 @@ class Campaign:
         once = self.scratch.path("once-%d" % (self.n_run + 1))
         job = self.start(plan, "--on-stop", "replace", env=dict(WEFT_FAILPOINT=first + entry, WEFT_FAILPOINT_ONCE=once),
                          **{"checkpoint.every": 6})
-        job.p.wait(timeout=views.LIMIT_S)
+        self.await_end(job)
         faults = ["kill"] * os.path.exists(once + ".0") * bool(first)
         faults += ["%s@%s" % (action, name)] * os.path.exists("%s.%d" % (once, 1 if first else 0))
         self.finish("phases", job, faults)
@@ -188,7 +195,7 @@ class Campaign:
                     faults.append("kill@resize")
             p.wait(timeout=views.LIMIT_S)
             faults.append("resize")
-        job.p.wait(timeout=views.LIMIT_S)
+        self.await_end(job)
         faults += ["kill@resize"] * os.path.exists(once + ".0")
         self.finish("resize", job, faults)
 
@@ -212,7 +219,7 @@ class Campaign:
             job = self.start(plan, env=env, **{"checkpoint.every": 6})
         finally:
             move_to(CGROUP + (home[0] if home else "/"))
-        job.p.wait(timeout=views.LIMIT_S)
+        self.await_end(job)
         found = self.finish("oom", job, ["oom@" + name] * os.path.exists(once + ".0"), causes=("oom",))
         eco.same([i["cause"] for i in found], ["oom"], "oom: incidents")
         os.rmdir(group)

@@ -25,7 +25,8 @@ note("start")
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
-model = torch.nn.Linear(300, 300)
+width, every = (int(x) for x in (sys.argv + ["300", "1"])[3:5])
+model = torch.nn.Linear(width, width)
 path, step = os.path.join(folder, "checkpoint.pt"), 0
 if os.path.exists(path):
     saved = torch.load(path)
@@ -33,13 +34,15 @@ if os.path.exists(path):
     step = saved["step"]
 wrapped = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+if step:
+    optimizer.load_state_dict(saved["optimizer"])
 while step < int(sys.argv[2]):
-    wrapped(torch.randn(8, 300)).square().mean().backward()
+    wrapped(torch.randn(8, width)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
     step += 1
-    if rank == 0:
-        torch.save({"model": model.state_dict(), "step": step}, path + ".new")
+    if rank == 0 and step % every == 0:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path + ".new")
         os.replace(path + ".new", path)
     dist.barrier()
     note("step")
@@ -57,7 +60,7 @@ def read_times(folder):
     return [(int(w[0]), w[1], int(w[2]), float(w[3])) for w in words if len(w) == 4]
 
 
-def wait_for(folder, holds, limit_s=120):
+def wait_for(folder, holds, limit_s=300):
     end = time.time() + limit_s
     while time.time() < end:
         found = holds(read_times(folder))
@@ -78,13 +81,14 @@ def steps_after(n_rank, since):
     return find
 
 
-def kill_one(words, n_rank, kills):
-    """Seconds to the start of the last new process and to the next step, for each kill"""
+def kill_one(words, n_rank, kills, more=()):
+    """Seconds to the start of the last new process and to the next step, for each kill; more: width of the model, steps
+    from one checkpoint to the next"""
     out = []
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "program.py")
         open(program, "w").write(PROGRAM)
-        job = subprocess.Popen(words + [program, folder, "1000000"], stdout=subprocess.DEVNULL,
+        job = subprocess.Popen(words + [program, folder, "1000000", *more], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
         try:
             since = 0

@@ -59,6 +59,12 @@ def replaced_at_once(scratch, reference):
     check([(i["rank"], i["noticed"]) for i in found] == [(0, "stop")], "--on-stop replace: %r" % found)
 
 
+def stopped_at_the_end(scratch, reference):
+    """The last process of the job that is left: all are stopped, and nothing is waited for."""
+    job = Job(2, KEYS, scratch.path("end"), env=dict(WEFT_FAILPOINT="end.close:stop:rank=1"))
+    same(finish("stopped at the end", job, reference), [], "stopped at the end: incidents")
+
+
 def waited_for(scratch, reference):
     """Longer than every timeout: peers wait, too."""
     job = start(scratch, "wait", "--on-stop", "wait", "--failure-timeout", "0.2", "--timeout", "0.3")
@@ -180,7 +186,7 @@ def disturb(scratch, draw, k, reference):
 def main():
     with Scratch("detect", memory=True) as scratch:
         reference = run_plain(scratch)
-        cases = [(causes,), (reported,), (stopped_alone,), (replaced_at_once,), (waited_for,), (stop_all, "tstp"), (stop_all, "stop")]
+        cases = [(causes,), (reported,), (stopped_alone,), (replaced_at_once,), (stopped_at_the_end,), (waited_for,), (stop_all, "tstp"), (stop_all, "stop")]
         if not SANITIZED:  # a library cannot come before theirs
             cases = [(hangs,), (slow,)] + cases
         with ThreadPoolExecutor(len(cases)) as pool:  # they wait most of their time

@@ -58,6 +58,21 @@ static void a_lost_host_costs_detection_and_pause(void **state)
     near(r.torn_s, 1); /* the second loss is at the end of a step: 105 + 38 * 2.5 = 200 */
 }
 
+static void a_replaced_process_costs_its_step_and_a_pause(void **state)
+{
+    weft_goodput_spec s = make_spec();
+    (void)state;
+    /* steps of 2 s until 101, 1 s of pause, steps of 2 s from 102 to 200 */
+    weft_goodput_result r =
+        run(FIVE "101000,replace,c\n101000,replace,d\n200000,remove,a\n", &s);
+    near(r.torn_s, 1);
+    near(r.pause_s, 1);
+    near(r.effective_s, 198);
+    assert_int_equal(r.n_replaced, 2);
+    assert_int_equal(r.n_lost, 1);
+    assert_int_equal(r.n_view, 2);
+}
+
 static void neighbours_lost_together_go_back_to_the_checkpoint(void **state)
 {
     weft_goodput_spec s = make_spec();
@@ -152,7 +167,8 @@ static void bad_lines_are_named(void **state)
         {"0,add\n", "trace:1: fewer than three fields"},
         {"x,add,a\n", "trace:1: the time is no number"},
         {"# c\n5,add,a\n4,add,b\n", "trace:3: it is earlier than the line before"},
-        {"0,adds,a\n", "trace:1: neither add nor remove"},
+        {"0,replace,a\n", "trace:1: a host that is not there has a process replaced"},
+        {"0,adds,a\n", "trace:1: neither add nor remove nor replace"},
         {"0,add,a\n1,add,a\n", "trace:2: a host that is there comes again"},
         {"0,remove,a\n", "trace:1: a host that is not there goes"},
         {"0,add,\n", "trace:1: a name of 1 to 63 bytes"}};
@@ -178,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_host_costs_detection_and_pause),
+        cmocka_unit_test(a_replaced_process_costs_its_step_and_a_pause),
         cmocka_unit_test(neighbours_lost_together_go_back_to_the_checkpoint),
         cmocka_unit_test(notice_saves_the_step),
         cmocka_unit_test(joiners_prepare_while_others_train),

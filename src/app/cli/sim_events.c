@@ -26,9 +26,11 @@ void weft_cli_events_options(weft_cli_sim_events *e, weft_cli_option *row)
 {
     const weft_cli_option list[WEFT_CLI_N_EVENTS] = {
         {"events", 0, WEFT_CLI_TEXT, &e->file, "FILE",
-         "a trace of hosts (ms,add|remove,host): the goodput of the job"},
+         "a trace of hosts (ms,add|remove|replace,host): the goodput of the job"},
         {"incidents", 0, WEFT_CLI_TEXT, &e->incidents, "FILE",
          "incidents.jsonl of a run: its median pause instead of --pause"},
+        {"step", 0, WEFT_CLI_REAL, &e->step_s, "S",
+         "an undisturbed step of all hosts, as measured, instead of the planner's"},
         {"failure-timeout", 0, WEFT_CLI_REAL, &e->failure_timeout_s, "S",
          "until a host that is lost without notice is missed (10)"},
         {"pause", 0, WEFT_CLI_REAL, &e->pause_s, "S", "of a change of the view (0.7)"},
@@ -50,18 +52,22 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* ms.total of a line; left out where the job did not go on. */
+/* The pause of a line: to the next committed step, less that step.  Left out where the job did not
+ * go on. */
 static weft_status read_incident(const char *file, const char *line, size_t n, double *s,
                                  int *n_s)
 {
     weft_doc   *d  = NULL;
-    double      ms = -1;
+    double      ms = -1, step_ms = 0;
     weft_status st = weft_doc_parse_json(file, line, n, &d);
     if (st == WEFT_OK) {
         const weft_node *m = weft_node_get(weft_doc_root(d), "ms");
-        if (m) st = weft_doc_get_double(d, m, "total", &ms);
+        if (m && weft_node_get(m, "total")) st = weft_doc_get_double(d, m, "total", &ms);
+        if (st == WEFT_OK && m && weft_node_get(m, "step"))
+            st = weft_doc_get_double(d, m, "step", &step_ms);
     }
-    if (st == WEFT_OK && ms >= 0 && *n_s < MAX_INCIDENT) s[(*n_s)++] = 1e-3 * ms;
+    if (st == WEFT_OK && ms >= 0 && *n_s < MAX_INCIDENT)
+        s[(*n_s)++] = 1e-3 * (ms - step_ms);
     weft_doc_destroy(d);
     return st;
 }
@@ -115,6 +121,17 @@ static weft_status fill_steps(weft_planner_workspace *w, int per_host, host_step
         WEFT_TRY(st);
         h->least = n;
     }
+    return WEFT_OK;
+}
+
+/* More hosts are faster in proportion: there is no plan to price. */
+static weft_status take_step(double step_s, int most, host_steps *h)
+{
+    h->n_host = most;
+    h->least  = 1;
+    h->step_s = calloc((size_t)most + 1, sizeof *h->step_s);
+    if (!h->step_s) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d hosts", most);
+    for (int n = 1; n <= most; n++) h->step_s[n] = step_s * most / n;
     return WEFT_OK;
 }
 
@@ -207,7 +224,8 @@ static weft_status simulate(const weft_cli_sim_events *e, const weft_cli_spec *s
     WEFT_GO(weft_io_read_as(e->file, WEFT_IO_PIPES | WEFT_IO_LARGE, &text, &n));
     WEFT_GO(weft_goodput_parse(e->file, text, n, &trace));
     if (e->incidents) WEFT_GO(read_pause(e->incidents, &s.pause_s));
-    WEFT_GO(plan_steps(spec, c, trace.most, &h));
+    WEFT_GO(e->step_s > 0 ? take_step(e->step_s, trace.most, &h)
+                          : plan_steps(spec, c, trace.most, &h));
     s.step_s   = h.step_s;
     s.n_step_s = h.n_host + 1;
     WEFT_GO(weft_goodput_run(&trace, &s, &r));

@@ -7,12 +7,13 @@
 typedef struct weft_cli_sim_events {
     const char *file;      /* the trace; NULL: none */
     const char *incidents; /* measured pauses; NULL */
+    double      step_s;    /* measured; 0: the planner says it */
     double      failure_timeout_s, pause_s, join_s, restart_s, notice_s, checkpoint_s;
     int64_t     copies;
 } weft_cli_sim_events;
 
 enum {
-    WEFT_CLI_N_EVENTS = 9
+    WEFT_CLI_N_EVENTS = 10
 };
 
 weft_cli_sim_events weft_cli_events_default(void);

@@ -14,6 +14,9 @@
 #include "launch/launch_priv.h"
 #include "member/detect.h"
 
+/* For ranks to end after rank 0, before those that are stopped are killed. */
+static const double DONE_S = 1;
+
 struct weft_launch__watch {
     weft_detect        *detect;
     weft_detect_sample *sample; /* of each slot, as last seen */
@@ -21,6 +24,7 @@ struct weft_launch__watch {
     int                *pid; /* that the sample is of */
     double              looked_s;
     double              n_core;
+    double              done_s; /* when rank 0 was seen to have ended; 0: it has not */
 };
 
 weft_status weft_launch__watch_open(weft_launch__run *l)
@@ -189,6 +193,20 @@ static void hold_deadlines(weft_launch__run *l, double now_s)
     weft_launch__agent_hold(l, any);
 }
 
+/* All is written: a rank that is stopped has nothing left to do, also where it is the last one, and
+ * so all are stopped. */
+static void end_stopped(weft_launch__run *l, double now_s)
+{
+    weft_launch__watch *w = l->watch;
+    if (!weft_launch__agent_is_done(l) || l->o->on_stop == WEFT_DETECT_STOP_WAIT) return;
+    if (w->done_s <= 0) w->done_s = now_s;
+    for (int r = 0; r < l->n && now_s - w->done_s > DONE_S; r++) {
+        if (!l->c[r].pid || !l->c[r].stopped || l->c[r].killed_s > 0) continue;
+        l->c[r].killed_s = now_s;
+        kill(l->c[r].pid, SIGKILL);
+    }
+}
+
 void weft_launch__watch_tick(weft_launch__run *l)
 {
     weft_launch__watch *w = l->watch;
@@ -196,6 +214,7 @@ void weft_launch__watch_tick(weft_launch__run *l)
     double now_s = weft_clock_s();
     if (now_s - w->looked_s < weft_detect_period_s(w->detect) / 2) return;
     w->looked_s = now_s;
+    end_stopped(l, now_s);
     for (int r = 0; r < l->n; r++) take_sample(l, r);
     hold_deadlines(l, now_s);
     int n = weft_detect_look(w->detect, now_s, read_load(w), w->sample, w->found);

@@ -162,21 +162,35 @@ static void lose_hosts(simulation *m)
     pause_until(m, s->detect_s + (lost ? s->restart_s : s->pause_s));
 }
 
+/* A process of a member, whose memory outlives it. */
+static void replace_process(simulation *m)
+{
+    m->r.torn_s += m->under_way_s;
+    m->under_way_s = 0;
+    m->r.n_view++;
+    pause_until(m, m->spec->pause_s);
+}
+
 /* ---- events ---- */
 
 /* An event as it takes effect.  With notice enough a host leaves as late as it can. */
 typedef struct change {
     double at_s;
-    bool   adds, announced;
+    bool   adds, replaces, announced;
     int    host;
 } change;
 
 /* n: hosts that are there before it. */
 static change plan_change(const simulation *m, const weft_goodput_event *e, int n)
 {
-    double leave_s   = step_of(m, n) + m->spec->pause_s;
-    bool   announced = !e->adds && m->spec->notice_s > 0 && m->spec->notice_s >= leave_s;
-    return (change){e->at_s - (announced ? leave_s : 0), e->adds, announced, e->host};
+    double leave_s = step_of(m, n) + m->spec->pause_s;
+    bool   announced =
+        !e->adds && !e->replaces && m->spec->notice_s > 0 && m->spec->notice_s >= leave_s;
+    return (change){.at_s      = e->at_s - (announced ? leave_s : 0),
+                    .adds      = e->adds,
+                    .replaces  = e->replaces,
+                    .announced = announced,
+                    .host      = e->host};
 }
 
 /* Joins that are due. */
@@ -200,12 +214,16 @@ static void join_until(simulation *m, double to_s)
 }
 
 typedef struct moment {
-    int lost, left;
+    int lost, left, replaced;
 } moment;
 
 static void take_change(simulation *m, const change *e, moment *now)
 {
     place *p = &m->place[e->host];
+    if (e->replaces) {
+        now->replaced += *p == MEMBER;
+        return;
+    }
     if (e->adds) {
         *p                  = COMING;
         m->ready_s[e->host] = m->now_s + m->spec->join_s;
@@ -233,6 +251,7 @@ static void run_changes(simulation *m, const change *e, int n)
         join_until(m, at_s);
         for (; i < n && e[i].at_s <= at_s; i++) take_change(m, &e[i], &now);
         m->r.n_lost += now.lost;
+        m->r.n_replaced += now.replaced;
         if (!m->begun)
             begin(m);
         else if (now.lost)
@@ -241,7 +260,8 @@ static void run_changes(simulation *m, const change *e, int n)
             finish_step(m);
             change_view(m);
             pause_until(m, m->spec->pause_s);
-        }
+        } else if (now.replaced)
+            replace_process(m);
     }
 }
 
@@ -265,7 +285,7 @@ static void plan_changes(const simulation *m, change *out)
     int n = 0;
     for (int i = 0; i < m->trace->n; i++) {
         out[i] = plan_change(m, &m->trace->event[i], n);
-        n += m->trace->event[i].adds ? 1 : -1;
+        if (!m->trace->event[i].replaces) n += m->trace->event[i].adds ? 1 : -1;
     }
     qsort(out, (size_t)m->trace->n, sizeof *out, by_effect);
 }

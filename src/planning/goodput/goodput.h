@@ -10,6 +10,7 @@
  * Pure.  Between events the hosts of the view run steps of step_s[hosts]; a change is a pause:
  *     lost without notice   the step under way is lost; detect_s, then pause_s
  *     a host that joins     takes part join_s after it came, the others train meanwhile; pause_s
+ *     a process replaced    the step under way is lost; pause_s, with the same hosts
  *     lost with notice      it leaves in time, a step and a pause before it goes; pause_s.  Shorter
  *                           notice is none
  * Regions of state are held by `copies` hosts that follow each other in the view's ring.  Where all
@@ -28,8 +29,9 @@ enum {
 
 typedef struct weft_goodput_event {
     double at_s;
-    bool   adds; /* else: it is gone */
-    int    host; /* index of its name */
+    bool   adds;     /* else: it is gone, */
+    bool   replaces; /* or one of its processes is, and another one takes its place */
+    int    host;     /* index of its name */
 } weft_goodput_event;
 
 typedef struct weft_goodput_trace {
@@ -38,8 +40,8 @@ typedef struct weft_goodput_trace {
     int                 most; /* hosts at a time */
 } weft_goodput_trace;
 
-/* Lines "milliseconds,add|remove,host", in the order of time; lines that begin with # and empty
- * ones are left out.  WEFT_ERR_ARG: the line, and what is wrong with it. */
+/* Lines "milliseconds,add|remove|replace,host", in the order of time; those that begin
+ * with # and empty ones are left out.  WEFT_ERR_ARG: the line, and what is wrong with it. */
 weft_status weft_goodput_parse(const char *name, const char *text, size_t n,
                                weft_goodput_trace *out);
 void        weft_goodput_trace_fini(weft_goodput_trace *t);
@@ -60,9 +62,10 @@ typedef struct weft_goodput_result {
     /* committed steps, each as long as it takes the hosts that were there */
     double  effective_s;
     int64_t n_committed;
-    int     n_view;    /* changes of it */
-    int     n_lost;    /* hosts that went without notice */
-    int     n_restart; /* times it went back to a checkpoint */
+    int     n_view;     /* changes of it */
+    int     n_lost;     /* hosts that went without notice */
+    int     n_replaced; /* processes */
+    int     n_restart;  /* times it went back to a checkpoint */
     /* where the rest of wall_s went */
     double pause_s, torn_s, repeated_s, waiting_s;
     /* what hosts would have added that were there and did not take part yet */

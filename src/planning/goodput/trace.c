@@ -22,8 +22,9 @@ typedef struct reader {
 
 static weft_status bad_line(const reader *r, const char *why)
 {
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s; a line is milliseconds,add|remove,host",
-                     r->file, r->line, why);
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s:%d: %s; a line is milliseconds,add|remove|replace,host", r->file,
+                     r->line, why);
 }
 
 /* A name's index; a new one gets the next. */
@@ -39,7 +40,9 @@ static weft_status find_host(reader *r, const char *name, int *host)
 static weft_status add_event(reader *r, weft_goodput_event e)
 {
     weft_goodput_trace *t = r->t;
-    if (r->there[e.host] == e.adds)
+    if (e.replaces && !r->there[e.host])
+        return bad_line(r, "a host that is not there has a process replaced");
+    if (!e.replaces && r->there[e.host] == e.adds)
         return bad_line(r, e.adds ? "a host that is there comes again"
                                   : "a host that is not there goes");
     if (t->n == MAX_EVENT) return bad_line(r, "more than a million events");
@@ -50,6 +53,7 @@ static weft_status add_event(reader *r, weft_goodput_event e)
         t->event = more;
     }
     t->event[t->n++] = e;
+    if (e.replaces) return WEFT_OK;
     r->there[e.host] = e.adds;
     r->n_there += e.adds ? 1 : -1;
     if (r->n_there > t->most) t->most = r->n_there;
@@ -66,12 +70,15 @@ static weft_status read_line(reader *r, char *line)
     if (!weft_text_read_double(line, &ms) || !(ms >= 0 && ms < 1e15))
         return bad_line(r, "the time is no number of milliseconds");
     if (ms < r->last_s) return bad_line(r, "it is earlier than the line before");
-    if (strcmp(verb, "add") && strcmp(verb, "remove"))
-        return bad_line(r, "neither add nor remove");
+    if (strcmp(verb, "add") && strcmp(verb, "remove") && strcmp(verb, "replace"))
+        return bad_line(r, "neither add nor remove nor replace");
     if (!*host || strlen(host) > MAX_NAME) return bad_line(r, "a name of 1 to 63 bytes");
     r->last_s = ms;
     WEFT_TRY(find_host(r, host, &index));
-    return add_event(r, (weft_goodput_event){ms / 1e3, !strcmp(verb, "add"), index});
+    return add_event(r, (weft_goodput_event){.at_s     = ms / 1e3,
+                                             .adds     = !strcmp(verb, "add"),
+                                             .replaces = !strcmp(verb, "replace"),
+                                             .host     = index});
 }
 
 static weft_status read_lines(reader *r, const char *text, size_t n)
