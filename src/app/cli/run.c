@@ -11,7 +11,9 @@
 #include "comm/rdzv.h"
 #include "launch/join.h"
 #include "launch/launch.h"
+#include "launch/spare.h"
 #include "launch/supervise.h"
+#include "session/device.h"
 #include "session/say.h"
 
 static int run(int argc, char **argv);
@@ -226,12 +228,28 @@ static int be_rank(const weft_launch_environment *e, const weft_launch_request *
     return q->check ? check_ranks(e, &join, q) : train_rank(e, &join, q);
 }
 
+/* What takes long and needs no rank; an error is the rank's to report, when it is one. */
+static void warm_up(const weft_launch_request *q)
+{
+    weft_job *job = NULL;
+    if (weft_cli_load_job(q, &job) == WEFT_OK)
+        weft_session_warm_device(
+            &(weft_session_device){.list        = job->device,
+                                   .share_gpu   = job->share_gpu,
+                                   .local_world = weft_launch_spare_world()});
+    weft_job_destroy(job);
+}
+
 /* A rank that our launcher started: the request says what to do, variables which rank it is and
  * where its token is. */
 static int carry_out(const weft_launch_request *q)
 {
     weft_launch_environment e;
-    weft_status             st = weft_launch_detect(&e);
+    if (weft_launch_is_spare()) {
+        warm_up(q);
+        if (!weft_launch_await_slot()) return 0;
+    }
+    weft_status st = weft_launch_detect(&e);
     if (st != WEFT_OK) return weft_cli_fail(&weft_cli_run, st);
     return be_rank(&e, q, &(weft_comm_token_options){0});
 }
@@ -279,10 +297,11 @@ static bool has_only(const char *list, const char *kind)
 /* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
  * report. */
 static weft_launch_policy find_policy(const run_options *o, char *output, size_t n,
-                                      char levels[64])
+                                      char levels[64], bool *spare)
 {
     weft_job *job = NULL;
     *output       = 0;
+    *spare        = false;
     if (o->request.check || weft_cli_load_job(&o->request, &job) != WEFT_OK)
         return WEFT_LAUNCH_END_ALL;
     snprintf(output, n, "%s", job->output ? job->output : "");
@@ -294,6 +313,7 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
     if (on && !fits)
         weft_cli_log(true, "recover: on is for one host, and CPUs or GPUs (device=cuda) "
                            "alone: a lost rank ends the job");
+    *spare = gpu; /* a process without a device starts in milliseconds */
     return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
 
@@ -357,9 +377,11 @@ static int start(const run_options *o)
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
     char                output[1024], levels[64] = "on";
-    weft_launch_policy  policy = find_policy(o, output, sizeof output, levels);
+    bool                spare;
+    weft_launch_policy  policy = find_policy(o, output, sizeof output, levels, &spare);
     weft_launch_options l      = {.on_rank_exit      = policy,
                                   .levels            = levels,
+                                  .spare             = spare,
                                   .output            = output,
                                   .metrics           = o->metrics,
                                   .metrics_file      = o->metrics_file,

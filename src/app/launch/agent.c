@@ -273,7 +273,10 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         weft_member_tell(a->member, &e);
         if (current) note_phases(a, m);
         if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
-        if (current && weft_member_is_ready(a->member)) release_slots(l);
+        if (current && weft_member_is_ready(a->member)) {
+            release_slots(l);
+            weft_launch__spare_start(l);
+        }
         if (*a->stop_why && weft_member_is_ready(a->member)) weft_launch__request_stop(l);
         break;
     case WEFT_LINE_WANTS: weft_member_release(a->member, m->epoch, m->world); break;

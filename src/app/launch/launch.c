@@ -108,8 +108,25 @@ static void set_signals(const weft_launch__run *l)
     sigprocmask(SIG_SETMASK, &mask, NULL);
 }
 
-static void be_rank(const weft_launch__run *l, int r, pid_t parent, int out, int err,
-                    int line)
+/* Of a spare it is written over when it becomes one (spare.c). */
+static void pass_rank(const weft_launch__run *l, int r, int wake)
+{
+    unsetenv("WEFT_SPARE_FD");
+    if (r >= 0) {
+        set_number("WEFT_RANK", l->first + r);
+        return;
+    }
+    setenv("WEFT_RANK", "-1        ", 1);
+    fcntl(wake, F_SETFD, 0);
+    set_number("WEFT_SPARE_FD", wake);
+}
+
+/* What a process finds that is to be slot r, or a spare. */
+typedef struct rank_ends {
+    int out, err, line, wake;
+} rank_ends;
+
+static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_ends *ends)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); /* it was gone before we asked */
@@ -117,21 +134,22 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, int out, int
     set_signals(l);
     int null = open("/dev/null", O_RDONLY);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    dup2(err, STDERR_FILENO);
+    dup2(ends->out, STDOUT_FILENO);
+    dup2(ends->err, STDERR_FILENO);
     if (l->o->program) weft_launch__be_program(l, r);
     fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
     int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
-    set_number("WEFT_RANK", l->first + r);
+    pass_rank(l, r, ends->wake);
     set_number("WEFT_WORLD_SIZE", weft_launch__agent_count(l) * n_node);
     set_number("WEFT_LOCAL_RANK", r);
     set_number("WEFT_LOCAL_WORLD_SIZE", weft_launch__agent_count(l));
     set_number("WEFT_NODE_RANK", l->o->node);
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     pass_request(l->request);
-    pass_line(line);
+    pass_line(ends->line);
     pass_recorder(weft_launch__recorder_fd(l));
-    set_number("OMP_NUM_THREADS", weft_launch_pin(r, weft_launch__agent_count(l), 0));
+    if (r >= 0)
+        set_number("OMP_NUM_THREADS", weft_launch_pin(r, weft_launch__agent_count(l), 0));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
     execv("/proc/self/exe", l->argv);
@@ -162,23 +180,29 @@ static int passed_on(int sig)
     return sig == SIGHUP || sig == SIGUSR1 ? SIGTERM : sig;
 }
 
-weft_status weft_launch__start(weft_launch__run *l, int r)
+weft_status weft_launch__fork(weft_launch__run *l, int r, int wake, pid_t *pid,
+                              int *to_out, int *to_err, int *to_line)
 {
-    int                 out[2], err[2], line[2];
-    pid_t               parent = getpid();
-    weft_launch__child *c      = &l->c[r];
+    int   out[2], err[2], line[2];
+    pid_t parent = getpid();
     WEFT_TRY(open_pipes(l, out, err, line));
-    c->pid = fork();
-    if (!c->pid) be_rank(l, r, parent, out[1], err[1], line[1]);
+    *pid = fork();
+    if (!*pid) be_rank(l, r, parent, &(rank_ends){out[1], err[1], line[1], wake});
     close(out[1]), close(err[1]);
     if (line[1] >= 0) close(line[1]);
-    c->out  = out[0];
-    c->err  = err[0];
-    c->line = line[0];
-    if (c->pid < 0) {
-        c->pid = 0;
-        return WEFT_FAIL(WEFT_ERR_MEM, "fork: %s", strerror(errno));
-    }
+    *to_out  = out[0];
+    *to_err  = err[0];
+    *to_line = line[0];
+    if (*pid > 0) return WEFT_OK;
+    *pid = 0;
+    return WEFT_FAIL(WEFT_ERR_MEM, "fork: %s", strerror(errno));
+}
+
+weft_status weft_launch__start(weft_launch__run *l, int r)
+{
+    weft_launch__child *c = &l->c[r];
+    if (!weft_launch__spare_take(l, r))
+        WEFT_TRY(weft_launch__fork(l, r, -1, &c->pid, &c->out, &c->err, &c->line));
     l->n_running++;
     if (l->stopped_by)
         kill(c->pid, passed_on(l->stopped_by)); /* it came after the signal */

@@ -84,8 +84,9 @@ typedef struct weft_launch_options {
     int min_rank;
     /* REPLACE: what may be done about lost ranks (member/levels.h), as the key recover; NULL: on */
     const char *levels;
-    int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
-    int node;   /* which of them this is: ranks from node * n on */
+    bool spare;  /* of an agent: a process waits for the place of a lost rank (spare.h) */
+    int  n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
+    int  node;   /* which of them this is: ranks from node * n on */
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
     /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
     weft_comm_token_options token;

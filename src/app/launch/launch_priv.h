@@ -41,12 +41,20 @@ typedef struct weft_launch__child {
     char        what[160];
 } weft_launch__child;
 
+/* A process without a slot (spare.h); pid 0: there is none. */
+typedef struct weft_launch__spare {
+    pid_t pid;
+    int   out, err, line, wake; /* wake: where it hears which rank it is */
+    int   n_lost;               /* that ended by themselves */
+} weft_launch__spare;
+
 typedef struct weft_launch__run {
     int                        n, first;                    /* first: rank of c[0] */
     int                        n_running, n_failed, n_done; /* done: ended with 0 */
     weft_launch__child        *c;
     const weft_launch_options *o;
     char *const               *argv;
+    weft_launch__spare         spare;
     weft_launch__agent        *agent; /* NULL: a rank that ends is not replaced */
     weft_launch__watch        *watch; /* of the agent; NULL as well */
     weft_launch__export *export;      /* metrics; NULL: not asked for */
@@ -73,6 +81,10 @@ typedef struct weft_launch__run {
 
 /* A process for slot r, which has none. */
 weft_status weft_launch__start(weft_launch__run *l, int r);
+/* The process alone, of slot r, or of none (-1) with a descriptor that it is to wait at: its id and
+ * our ends of its pipes and of its control connection. */
+weft_status weft_launch__fork(weft_launch__run *l, int r, int wake, pid_t *pid, int *out,
+                              int *err, int *line);
 /* What its last process said is read to its end, and its pipes are closed. */
 void weft_launch__close_pipes(weft_launch__run *l, int r);
 /* CPU time and state of a process, which stay as they are where it is gone. */
@@ -85,6 +97,16 @@ void weft_launch__describe_exit(int how, char *why, size_t n);
 void weft_launch__request_stop(weft_launch__run *l);
 /* Those that are left are killed after grace_s. */
 void weft_launch__end_all(weft_launch__run *l, double grace_s);
+
+/* ---- spare.c: nothing happens in any of these where no spare is wanted ---- */
+
+/* Starts one, where there is none. */
+void weft_launch__spare_start(weft_launch__run *l);
+/* It becomes the process of slot r, which has none.  false: there is none. */
+bool weft_launch__spare_take(weft_launch__run *l, int r);
+/* Was it the spare that ended? */
+bool weft_launch__spare_ended(weft_launch__run *l, pid_t pid);
+void weft_launch__spare_close(weft_launch__run *l);
 
 /* ---- program.c ---- */
 

@@ -82,6 +82,19 @@ weft_status weft_session_open_device(const weft_session_device *o, weft_device *
     return WEFT_OK;
 }
 
+void weft_session_warm_device(const weft_session_device *o)
+{
+    const weft_plugin *p;
+    weft_device       *d = NULL;
+    int                n_gpu;
+    char               text[512];
+    if (weft_plugin_open("cuda", &p) != WEFT_OK || p->count(&n_gpu) != WEFT_OK) return;
+    if (n_gpu == 1 || o->local_world <= 1)
+        (void)weft_session_open_device(o, &d);
+    else
+        (void)p->describe(text, sizeof text);
+}
+
 void weft_session_close_device(weft_device *d)
 {
     weft_plugin_close_device(d);

@@ -19,6 +19,9 @@ typedef struct weft_session_device {
 /* WEFT_ERR_ARG: no such device, or more ranks than GPUs, in one line. */
 weft_status weft_session_open_device(const weft_session_device *o, weft_device **out);
 void        weft_session_close_device(weft_device *d); /* accepts NULL */
+/* In a process that does not know yet which rank it is: the device is opened for good where all
+ * ranks have the same one, so that opening it again takes no time; else libraries are loaded. */
+void weft_session_warm_device(const weft_session_device *o);
 /* NVIDIA's libraries as jobs on GPUs find them: names, versions, paths. */
 weft_status weft_session_find_libraries(char *text, size_t n);
 
