@@ -6,7 +6,7 @@
 #   make check      gcc and clang without a warning, format, layers, lines, headers, names and types, tests' names
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
 #   make slurm-test installs Slurm and runs jobs on two nodes of it (so does make test where it is installed)
-#   make model      the shared-memory barrier and the vote, model-checked (spin)
+#   make model      the shared-memory barrier, the vote and the register, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, FAULTS (500) drawn faults: bench/results/fault*
 #   make soak       no false alarm on an overloaded machine, SOAK_SECONDS (1800): bench/results/soak-detect.txt

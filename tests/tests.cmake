@@ -18,6 +18,10 @@ if(NOT WEFT_UCX_INCLUDE)
     list(FILTER test_src EXCLUDE REGEX "/comm/test_ucx\\.c$")
 endif()
 
+if(NOT WEFT_CURL_INCLUDE)
+    list(FILTER test_src EXCLUDE REGEX "/register/test_etcd\\.c$")
+endif()
+
 # Kernels of the plugin on the CPU (weft_cuda_emu) need a C++ compiler.
 if(NOT TARGET weft_cuda_emu)
     list(FILTER test_src EXCLUDE REGEX "/cuda/test_")

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that building and testing need, or those named; does nothing when all are there.
 packages='gcc libc6-dev clang libclang-rt-dev clang-format cmake ninja-build pkg-config python3
-          libcmocka-dev libssl-dev libucx-dev iproute2 procps spin'
+          libcmocka-dev libssl-dev libucx-dev libcurl4-openssl-dev iproute2 procps spin'
 
 [ $# -gt 0 ] && packages=$*
 

@@ -28,3 +28,9 @@ check vote fails -DBROKEN_EARLY
 check vote fails -DBROKEN_COUNT
 check vote fails -DBROKEN_RULE
 check vote fails -DBROKEN_TAIL
+check register holds
+check register holds -DN=2
+check register fails -DBROKEN_PROMISE
+check register fails -DBROKEN_VALUE
+check register fails "-DN=2 -DBROKEN_QUORUM"
+check register fails "-DN=4 -DBROKEN_QUORUM"

@@ -52,7 +52,8 @@ weft_status weft_member_view_decode(const void *bytes, size_t n, weft_member_vie
     weft_bytes_get_text(&r, v->reason, sizeof v->reason);
     v->n_host = (int)weft_bytes_get_number(&r, 2);
     if (r.bad || format != FORMAT || !v->epoch || v->epoch == UINT32_MAX ||
-        v->first_step < 0 || v->n_host < 1 || v->n_host > WEFT_MEMBER_MAX_HOST)
+        v->first_step < 0 || v->first_step > WEFT_MEMBER_MAX_STEP || v->n_host < 1 ||
+        v->n_host > WEFT_MEMBER_MAX_HOST)
         return WEFT_FAIL(WEFT_ERR_ARG, "%zu bytes that are no view of a job", n);
     for (int k = 0; k < v->n_host && !r.bad; k++) weft_member__get_host(&r, &v->host[k]);
     if (r.bad || r.n) return WEFT_FAIL(WEFT_ERR_ARG, "a view of a job that is not whole");

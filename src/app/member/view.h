@@ -21,6 +21,8 @@ enum {
     WEFT_MEMBER_VIEW_MOST = 64 << 10 /* bytes of a view */
 };
 
+#define WEFT_MEMBER_MAX_STEP (INT64_MAX / 2)
+
 typedef struct weft_member_host {
     uint64_t id; /* drawn by the agent's process: one that comes back is another; not 0 */
     int      n_rank;

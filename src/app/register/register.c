@@ -12,7 +12,14 @@ weft_status weft_register_open(const char *where, const weft_register_options *o
         return WEFT_FAIL(WEFT_ERR_ARG, "a register needs the name of a job, of 1 to 255 "
                                        "characters");
     if (!strncmp(where, "file:", 5)) return weft_register__open_file(where + 5, o, out);
-    return WEFT_FAIL(WEFT_ERR_ARG, "register '%s': file:DIR is known", where);
+    if (!strncmp(where, "etcd://", 7))
+        return weft_register__open_etcd(where + 7, false, o, out);
+    if (!strncmp(where, "etcds://", 8))
+        return weft_register__open_etcd(where + 8, true, o, out);
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "register '%s': expected file:DIR, etcd://host:port,.../NAME or "
+                     "etcds://host:port,.../NAME",
+                     where);
 }
 
 void weft_register_close(weft_register *r)

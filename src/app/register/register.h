@@ -8,7 +8,8 @@
  *     weft_register_close(r);
  *
  * Where it is: the memory of the only agent (weft_register_open_memory), a folder that all hosts
- * see (file:DIR), the memory of a majority of the last view's agents (majority.h).
+ * see (file:DIR), the memory of a majority of the last view's agents (majority.h),
+ * etcd (etcd://host:port,../NAME; etcds:// with TLS).
  *
  * (1) For each epoch at most one value is ever given with STANDS, to all callers in all processes.
  * (2) It is one of the values that were proposed for that epoch, whole.
@@ -38,6 +39,12 @@ typedef struct weft_register_options {
     /* Names the job: a register that holds views of another one is refused. */
     const char *job;
     double      limit_s; /* of one call; 0: 5 s */
+    /* etcd: name of the user and the file with the password, NULL: WEFT_ETCD_USER,
+     * WEFT_ETCD_PASSWORD_FILE, or none */
+    const char *user, *password_file;
+    /* etcds: certificates that are trusted, NULL: WEFT_ETCD_CA_FILE, or the system's; own
+     * certificate and key, NULL: WEFT_ETCD_CERT_FILE, WEFT_ETCD_KEY_FILE, or none */
+    const char *ca_file, *cert_file, *key_file;
 } weft_register_options;
 
 typedef enum weft_register_result {

@@ -39,5 +39,8 @@ weft_status weft_register__open_store(const register_store *op, void *store,
 
 weft_status weft_register__open_file(const char *folder, const weft_register_options *o,
                                      weft_register **out);
+/* where: without etcd:// */
+weft_status weft_register__open_etcd(const char *where, bool tls,
+                                     const weft_register_options *o, weft_register **out);
 
 #endif
