@@ -32,6 +32,7 @@ PLANS = {
     "zero3": (3, dict(dp=3, zero=3)),
     "zero1-late": (2, dict(dp=2, zero=1, overlap_param_gather=0.5)),
     "zero2": (2, dict(dp=2, zero=2, dtype="bf16")),
+    "zero1-copies": (4, dict(dp=4, zero=1, copies=2)),
     "tp2": (2, dict(tp=2)),
     "pp2-lamb": (2, {"pp": 2, "optimizer.name": "lamb"}),
     "dp2-pp2-zero1": (4, dict(dp=2, pp=2, zero=1)),
@@ -265,6 +266,18 @@ def crashed(scratch, reference):
     check(found and all(i["next_step"] in (5, 9, 13, 17, 21) and i["decided"] == "checkpoint" for i in found), "SIGABRT: from a checkpoint: %r" % found)
 
 
+def crashed_copies(scratch, draw):
+    """With copies a crashed rank's shards come from the other copy: no committed step is run again."""
+    reference = run_plain(scratch, "zero1-copies")
+    for k in range(1 if SANITIZED else 2):
+        job = start(scratch, "crash-copies-%d" % k, "zero1-copies", **EVAL, **{"checkpoint.every": 100})
+        job.await_step(draw.randint(3, 12))
+        time.sleep(draw.random() * step_s(job.output))
+        job.kill(draw.randrange(4), signal.SIGABRT)
+        found = same_as("SIGABRT, copies", job, reference, 1)
+        check(found and not went_back(found), "SIGABRT, copies: from the other copy: %r" % found)
+
+
 def all_lost(scratch, reference):
     """All ranks are killed at once: their memory is there, no checkpoint is read."""
     job = start(scratch, "all", "pp2", **EVAL, **{"checkpoint.every": 100})
@@ -368,6 +381,7 @@ def run_all(scratch):
         not_allowed(scratch)
         pp2 = run_plain(scratch, "pp2")
         crashed(scratch, pp2)
+        crashed_copies(scratch, draw)
         all_lost(scratch, pp2)
         agent_killed(scratch)
         signalled(scratch)

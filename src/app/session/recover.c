@@ -423,7 +423,8 @@ typedef struct update_words {
     int32_t whole;   /* all of its state is after the step */
     int32_t ended;   /* but for what it gathers */
     int32_t gathers; /* it has such */
-    int32_t can;     /* and can gather it again */
+    int32_t ready;   /* and can gather it again, with all that it gathers with */
+    int32_t changed; /* that answer, since it was last asked */
 } update_words;
 
 /* Out of its gradients and its journal.  What is left of it is in memory, also if this process is
@@ -445,26 +446,48 @@ static void resume_updates(weft_session *s, update_words *w)
     weft_runner_clear_work(g->runner);
 }
 
+/* Which ranks can gather?  Those that have what they give and whose peers can.  A rank that lost
+ * its memory cannot, nor can those that gather with it; with copies of shards others have all of
+ * the state without them.  Asked until no answer changes; of: the words of all. */
+static weft_status agree_on_gathers(weft_session *s, update_words *mine, update_words *of)
+{
+    weft_generation *g    = s->now;
+    bool            *with = WEFT_ARENA_ARRAY(g->arena, bool, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    weft_exec_gather_ranks(weft_runner_exec(g->runner), with);
+    mine->changed = true;
+    for (bool any = true; any;) {
+        bool ready = mine->ready;
+        any        = false;
+        WEFT_TRY(weft_session__gather(s, mine, sizeof *mine, of));
+        for (int r = 0; r < g->comm->world; r++) {
+            any   = any || of[r].changed;
+            ready = ready && (of[r].ready || !with[r]);
+        }
+        mine->changed = mine->ready && !ready;
+        mine->ready   = ready;
+    }
+    return WEFT_OK;
+}
+
 static weft_status end_gathers(weft_session *s, update_words *mine)
 {
-    weft_generation *g   = s->now;
-    int              n   = 0;
-    bool             all = true, can = true, some = false;
-    update_words    *of = WEFT_ARENA_ARRAY(g->arena, update_words, g->comm->world);
+    weft_generation *g    = s->now;
+    int              n    = 0;
+    bool             some = false;
+    update_words    *of   = WEFT_ARENA_ARRAY(g->arena, update_words, g->comm->world);
     WEFT_TRY(weft_arena_status(g->arena));
-    WEFT_TRY(weft_session__gather(s, mine, sizeof *mine, of));
+    WEFT_TRY(agree_on_gathers(s, mine, of));
     for (int r = 0; r < g->comm->world; r++) {
-        all  = all && (of[r].whole || of[r].ended);
-        can  = can && (of[r].can || !of[r].gathers);
         some = some || (of[r].gathers && !of[r].whole);
         n += of[r].ended;
     }
     if (n)
         weft_say_info(&s->say, "step %lld: the updates of %d of %d ranks are ended",
                       (long long)g->step, n, g->comm->world);
-    if (all && can && some)
+    if (mine->ready && mine->gathers && some)
         WEFT_TRY(weft_exec_gather_again(weft_runner_exec(g->runner), g->step - 1));
-    if (mine->ended && ((all && can) || !mine->gathers)) mine->whole = true;
+    if (mine->ended && (mine->ready || !mine->gathers)) mine->whole = true;
     return WEFT_OK;
 }
 
@@ -482,9 +505,9 @@ weft_status weft_session__end_updates(weft_session *s)
     weft_generation *g = s->now;
     weft_exec       *e = weft_runner_exec(g->runner);
     update_words     w = {.whole   = weft_state_step(s->state) == g->step,
-                          .gathers = weft_exec_gathers(e),
-                          .can     = weft_exec_can_gather_again(e)};
+                          .gathers = weft_exec_gathers(e)};
     if (g->resumes) resume_updates(s, &w);
+    w.ready = (w.whole || w.ended) && (weft_exec_can_gather_again(e) || !w.gathers);
     WEFT_TRY(end_gathers(s, &w));
     weft_failpoint("resume.mark");
     if (w.whole)

@@ -560,6 +560,22 @@ bool weft_exec_gathers(const weft_exec *e)
     return false;
 }
 
+void weft_exec_gather_ranks(const weft_exec *e, bool *with)
+{
+    const weft_program       *p = e->p;
+    const weft_exec__journal *j = e->journal;
+    for (int s = 0; j && j->commit.stream >= 0 && s < p->n_stream; s++)
+        for (int f = j->commit.before[s]; f < p->stream[s].n_firing; f++) {
+            const weft_actor *a = &p->actor[p->stream[s].firing[f].actor];
+            for (int n = 0; n < a->n_instr; n++) {
+                const weft_instr *i = &a->instr[n];
+                if (!weft_exec__is_gather(i) || !is_after(j, s, f, n)) continue;
+                for (int k = 0; k < p->group[i->group].n_rank; k++)
+                    with[p->group[i->group].rank[k]] = true;
+            }
+        }
+}
+
 bool weft_exec_can_gather_again(const weft_exec *e)
 {
     return e->journal && e->journal->can_gather;
