@@ -212,6 +212,36 @@ static void shares_by_speed(void **state)
     weft_cluster_destroy(c);
 }
 
+/* Of ZeRO's shards two copies: only plans that have them, with the memory that they take. */
+static void plans_with_copies(void **state)
+{
+    weft_cluster        *c = machines(4, INT64_C(1) << 30);
+    weft_planner_answer *a;
+    int64_t              need[2];
+    (void)state;
+    for (int copies = 1; copies <= 2; copies++) {
+        weft_planner_request q = ask_for("tiny256", c, 8);
+        weft_search_fix(&q.constraints, WEFT_KEY_zero, 3);
+        weft_search_fix(&q.constraints, WEFT_KEY_dp, 4);
+        weft_search_fix(&q.constraints, WEFT_KEY_copies, copies);
+        if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+        assert_int_equal(a->plan->strategy.copies, copies);
+        need[copies - 1] = need_of(&q, a->plan);
+        assert_true(a->plan->predicted.mem_bytes[0] <= need[copies - 1]);
+        weft_planner_destroy(a);
+    }
+    assert_true(need[1] > need[0]);
+    weft_planner_request q = ask_for("tiny256", c, 8);
+    weft_search_fix(&q.constraints, WEFT_KEY_copies, 2);
+    assert_ok(weft_planner_plan(&q, &a));
+    assert_true(a->plan->strategy.dp >= 2 && a->plan->strategy.copies == 2);
+    weft_planner_destroy(a);
+    weft_search_fix(&q.constraints, WEFT_KEY_dp, 1);
+    assert_fails(weft_planner_plan(&q, &a), WEFT_ERR_ARG,
+                 "copies=2: dp=1 has fewer replicas");
+    weft_cluster_destroy(c);
+}
+
 static void layers_lie_where_they_are_pinned(void **state)
 {
     const int            want[] = {2, 3, 0, 1};
@@ -429,6 +459,7 @@ int main(void)
         cmocka_unit_test(keeps_what_is_said),
         cmocka_unit_test(names_devices),
         cmocka_unit_test(shares_by_speed),
+        cmocka_unit_test(plans_with_copies),
         cmocka_unit_test(layers_lie_where_they_are_pinned),
         cmocka_unit_test(machines_are_compared),
     };

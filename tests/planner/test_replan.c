@@ -79,6 +79,13 @@ static void keeps_the_shape(void **state)
         {"pp=2", "dp=2 pp=2", 4, 2, 0, WEFT_REPLAN_REPLICAS, NULL},
         {"dp=3 zero=3", "dp=2 zero=3", 2, 2, 0, WEFT_REPLAN_REPLICAS, NULL},
         {"dp=2 zero=1", "dp=1", 1, 4, 0, WEFT_REPLAN_REPLICAS, NULL},
+        /* copies divide dp, as near to what the job asks for as can be */
+        {"dp=4 zero=1 copies=2", "dp=3 zero=1 copies=3", 3, 2, 0, WEFT_REPLAN_REPLICAS,
+         NULL},
+        {"dp=4 zero=3 copies=4", "dp=2 zero=3 copies=2", 2, 2, 0, WEFT_REPLAN_REPLICAS,
+         NULL},
+        {"dp=3 zero=1 copies=3", "dp=4 zero=1 copies=2", 4, 1, 0, WEFT_REPLAN_REPLICAS,
+         "dp=4 zero=1 copies=2"},
         {"tp=2", "dp=2 tp=2", 5, 2, 1, WEFT_REPLAN_REPLICAS, NULL},
         {"dp=2 tp=2", "dp=1 tp=2", 3, 4, 1, WEFT_REPLAN_REPLICAS, NULL},
         {"dp=1", "dp=1 pp=2", 2, 4, 0, WEFT_REPLAN_SHAPE, "pp=2"}, /* back to it */

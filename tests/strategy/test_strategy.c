@@ -24,6 +24,8 @@ static void text_reads_back(void **state)
     reads("dp=2 zero=2 overlap_param_gather=0.70",
           "dp=2 zero=2 overlap_param_gather=0.7");
     reads("dp=2 zero=2 overlap_param_gather=1", NULL);
+    reads("dp=4 zero=2 copies=2", NULL);
+    reads("dp=3 copies=2", NULL); /* replicas are copies */
     reads("overlap_param_gather=0 dp=2", "dp=2");
     reads("tp=4 dp=3 mesh_order=tp,dp sp=true", "dp=3 tp=4 mesh_order=tp,dp sp=true");
     reads("tp=4 dp=3 mesh_order=dp,tp", "dp=3 tp=4"); /* the default order */
@@ -77,6 +79,8 @@ static void mistakes_are_one_line(void **state)
         {"dp=2 zero=3 overlap_param_gather=0.5", "goes with zero=1 or zero=2"},
         {"dp=2 zero=1 overlap_param_gather=66", "66 is out of range, from 0 to 1"},
         {"dp=2 zero=1 overlap_param_gather=0.665", "more than two decimals"},
+        {"dp=4 zero=1 copies=3", "copies=3 does not divide dp=4"},
+        {"dp=4 zero=1 copies=0", "copies: 0 is out of range, from 1"},
         {"dp=2 sp=true", "sp=true needs tp"},
         {"tp=2 sp=1", "sp: expected true or false"},
         {"dp=2 cp_comm=ring", "cp_comm=ring needs cp"},

@@ -311,13 +311,14 @@ static weft_status check_eval(const weft_job *j)
 }
 
 /* Does it name keys of a strategy, besides those that any plan takes (bucket_bytes, recompute,
- * offload)? */
+ * offload, copies)? */
 static bool names_strategy(const weft_job *j)
 {
     weft_strategy plain = weft_strategy_default();
     plain.bucket_bytes  = j->strategy.bucket_bytes;
     plain.recompute     = j->strategy.recompute;
     plain.offload       = j->strategy.offload;
+    plain.copies        = j->strategy.copies;
     return !weft_strategy_equal(&j->strategy, &plain);
 }
 

@@ -95,6 +95,8 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
         weft_search_fix(&q->constraints, WEFT_KEY_recompute, j->strategy.recompute);
     if (fixed || j->strategy.offload)
         weft_search_fix(&q->constraints, WEFT_KEY_offload, j->strategy.offload);
+    if (j->strategy.copies > 1 && world != 1)
+        weft_search_fix(&q->constraints, WEFT_KEY_copies, j->strategy.copies);
 }
 
 static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,
@@ -102,6 +104,12 @@ static weft_status decide(const weft_job *j, const weft_cluster *c, int world, b
 {
     weft_planner_request q;
     ask(j, c, world, fixed, &q);
+    weft_status st = weft_planner_plan(&q, out);
+    if (weft_search_given(&q.constraints, WEFT_KEY_copies) < 2 ||
+        (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG))
+        return st;
+    /* a plan without the copies: the start says what a lost rank would cost */
+    weft_search_fix(&q.constraints, WEFT_KEY_copies, -1);
     return weft_planner_plan(&q, out);
 }
 

@@ -1,4 +1,6 @@
-/* After a lost rank all copies of each part of the state are the same: asked for by campaigns of
+/* Copies of the state: what the start says of them, and a check.
+ *
+ * After a lost rank all copies of each part of the state are the same: asked for by campaigns of
  * faults ($WEFT_CHECK_COPIES), as it reads all of the state. */
 #include <stdlib.h>
 #include <string.h>
@@ -66,4 +68,76 @@ weft_status weft_session__compare_copies(weft_session *s)
     for (int i = 0; i < n; i++) WEFT_TRY(find_digest(s->state, i, &own[i]));
     WEFT_TRY(weft_session__gather(s, own, (size_t)n * sizeof *own, all));
     return weft_session__outcome(s, compare_digests(s, all, n));
+}
+
+/* ---- at the start ---- */
+
+enum {
+    MOST_NAMED = 8 /* ranks or hosts of a line */
+};
+
+/* "ranks 0, 1 and 6 more"; alone: by number. */
+static void put_alone(const bool *alone, int n, const char *what, weft_text *t)
+{
+    int count = 0, named = 0;
+    for (int k = 0; k < n; k++) count += alone[k];
+    weft_text_add(t, "%s%s ", what, count > 1 ? "s" : "");
+    for (int k = 0; k < n && named < MOST_NAMED; k++)
+        if (alone[k]) weft_text_add(t, named++ ? ", %d" : "%d", k);
+    if (count > named) weft_text_add(t, " and %d more", count - named);
+}
+
+/* Which failure domains hold what no other one does?  The fewest copies of anything. */
+static int find_alone(const weft_session *s, const int *domain, bool *alone)
+{
+    const weft_holders *h     = s->now->holders;
+    int                 least = h->n_rank;
+    for (int r = 0; r < h->n_rank; r++) {
+        int n = weft_holders_copies(h, r, domain);
+        if (!n) continue;
+        if (n < 2) alone[domain ? domain[r] : r] = true;
+        if (n < least) least = n;
+    }
+    return least;
+}
+
+static void say_fewer(weft_session *s, const char *what, const char *names, int least)
+{
+    int asked = s->job.strategy.copies;
+    if (least > 1)
+        weft_say_warn(&s->say, "copies is %d: of some of the state there are %d", asked,
+                      least);
+    else
+        (asked > 1 ? weft_say_warn : weft_say_info)(
+            &s->say,
+            "%s: of their state there is no other copy; where such a %s %s, all go back "
+            "to "
+            "the newest checkpoint (checkpoint.every is %lld)",
+            names, what, *what == 'h' ? "is lost" : "crashes by its own fault",
+            (long long)s->job.checkpoint.every);
+}
+
+/* Asked for, or of use: with recover.  GPUs have snapshots besides. */
+void weft_session__say_copies(weft_session *s)
+{
+    weft_generation *g     = s->now;
+    bool             hosts = g->local > 0 && g->local < g->n_rank;
+    const char      *what  = hosts ? "host" : "rank";
+    weft_text        names = {0};
+    if (!g->holders || g->n_rank < 2 || !s->device->host_access ||
+        (s->job.strategy.copies < 2 && !strcmp(s->job.recover, "off")))
+        return;
+    bool *alone  = WEFT_ARENA_ARRAY(g->arena, bool, g->n_rank);
+    int  *domain = WEFT_ARENA_ARRAY(g->arena, int, g->n_rank);
+    if (weft_arena_status(g->arena) != WEFT_OK) return;
+    for (int r = 0; r < g->n_rank; r++) domain[r] = hosts ? r / g->local : r;
+    int least = find_alone(s, hosts ? domain : NULL, alone);
+    put_alone(alone, g->n_rank, what, &names);
+    if (least >= 2 && least >= s->job.strategy.copies)
+        weft_say_info(&s->say,
+                      "copies: every part of the state is in the memory of %d %ss", least,
+                      what);
+    else
+        say_fewer(s, what, names.s ? names.s : "", least);
+    weft_text_fini(&names);
 }

@@ -63,6 +63,12 @@ weft_status weft_session__take_cut(weft_job *j, const weft_plan *p)
             WEFT_ERR_ARG,
             "offload is optimizer, but the plan %s says none; set offload=none",
             j->plan_file ? j->plan_file : "made here");
+    if (j->plan_file && j->strategy.copies > 1 &&
+        j->strategy.copies != p->strategy.copies)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG, "copies is %d, but the plan %s says %d; set copies=%d",
+            j->strategy.copies, j->plan_file, p->strategy.copies, p->strategy.copies);
+    if (j->plan_file) j->strategy.copies = p->strategy.copies;
     j->strategy.recompute = p->strategy.recompute;
     j->strategy.offload   = p->strategy.offload;
     return weft_job_check_cut(j, p->strategy.dp);

@@ -306,6 +306,9 @@ void weft_session__report(const weft_session *s, const char *cause, const char *
 const char *weft_session__find_cause(const weft_session *s, weft_status st);
 /* copies.c: are all copies of each part of the state the same?  Nothing where nobody asks. */
 weft_status weft_session__compare_copies(weft_session *s);
+/* How many ranks, or hosts of several, hold each part of the state, and whose loss would cost the
+ * steps since the newest checkpoint. */
+void weft_session__say_copies(weft_session *s);
 /* Before a generation is closed that has lost a rank, or that another one follows. */
 weft_status weft_session__keep_for_next(weft_session *s);
 /* All ranks have updated their state: those that are not in the next membership may end. */

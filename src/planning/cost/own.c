@@ -18,6 +18,13 @@ double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
     return (double)p->dp / v->ep;
 }
 
+/* Copies move the same bytes and hold more of them. */
+double weft_cost__sharers(const weft_cost_table *t, const weft_cost_point *p)
+{
+    double n = weft_cost__replicas(p, &t->variant[p->variant]);
+    return p->zero && t->copies > 1 ? fmax(1, n / t->copies) : n;
+}
+
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v)
 {
@@ -191,7 +198,7 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
                              int device, const weft_cost__own *x)
 {
     const weft_cost_sharing *z    = &x->share;
-    double                   n    = weft_cost__replicas(p, &t->variant[p->variant]);
+    double                   n    = weft_cost__sharers(t, p);
     double                   sums = sum_bytes(z);
     weft_cost_fabric         tmp;
     const weft_cost_fabric  *f     = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
@@ -207,7 +214,7 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x)
 {
     const weft_cost_sharing *z = &x->share;
-    double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
+    double                   n = weft_cost__sharers(t, p);
     weft_cost_fabric         tmp;
     const weft_cost_fabric  *f = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
     return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + share_of(&z->after_s, n);
@@ -353,7 +360,7 @@ static double chunk_bytes(const weft_cost_point *p, int s, const weft_cost__own 
 weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
                                     int s, const weft_cost__own *x)
 {
-    double n     = weft_cost__replicas(p, &t->variant[p->variant]);
+    double n     = weft_cost__sharers(t, p);
     bool   split = p->schedule == WEFT_COST_ZERO_BUBBLE && p->pp > 1;
     bool   by_life =
         p->chunks < 2 && slots(p, s) < 1.5 && !(split && fmin(p->n_micro, p->pp) > 1);

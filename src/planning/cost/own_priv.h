@@ -26,6 +26,8 @@ typedef struct weft_cost__own {
 
 /* Ranks that share states, or sum gradients with each other. */
 double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v);
+/* Of these, those that states are sharded over. */
+double weft_cost__sharers(const weft_cost_table *t, const weft_cost_point *p);
 /* n rows alike, behind those that are there; of so many replicas. */
 void             weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
                                     weft_cost_shares k, double replicas);

@@ -135,7 +135,7 @@ static double tied_seconds(const weft_cost_table *t, const weft_cost_point *p,
                            double tied_bytes)
 {
     if (p->pp < 2 || !(tied_bytes > 0)) return 0;
-    if (p->zero) tied_bytes /= weft_cost__replicas(p, &t->variant[p->variant]);
+    if (p->zero) tied_bytes /= weft_cost__sharers(t, p);
     return 2 * weft_cost__hop_seconds(t, p, 0, p->pp - 1, tied_bytes);
 }
 

@@ -226,6 +226,7 @@ typedef struct weft_cost_table {
     /* programs: zero 2 and 3 reduce-scatter gradients in every micro-batch and sum them in shards
      * (reduction: fixed) */
     bool shard_sums;
+    int  copies; /* programs: ranks that hold each shard of ZeRO; 0 is 1 */
 } weft_cost_table;
 
 /* Replicas of one kind of devices each, kind by kind along dp, with lanes of the batch by their

@@ -134,7 +134,7 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
     const weft_cost_row *r      = weft_cost__rows(t, device, p->variant);
     weft_cost_shares     k      = weft_cost__own_shares(p, &t->variant[p->variant]);
     weft_cost__own      *x      = &out->own;
-    double               n_like = weft_cost__replicas(p, &t->variant[p->variant]);
+    double               n_like = weft_cost__sharers(t, p);
     int                  at     = 0;
     if (s == 0 && t->first >= 0) {
         weft_cost__own_add(x, &r[t->first], 1, k, n_like);

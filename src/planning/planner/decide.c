@@ -72,6 +72,7 @@ static weft_planner_tried candidate_of(const trial *z, const weft_search_choice 
     int                gather =
         weft_search_given(&z->w->problem.constraints, WEFT_KEY_overlap_param_gather);
     t.choice.strategy.offload = (int)z->w->request.spec.offload;
+    weft_planner__set_copies(z->w, &t.choice);
     if (gather > 0) weft_planner__set_later(&t.choice, gather);
     t.choice.score.mem_limit /= z->memory; /* what there is, not what was counted with */
     if (t.choice.strategy.overlap_param_gather)
@@ -459,6 +460,7 @@ static weft_status search_only(weft_planner_workspace *w, weft_planner_answer *a
     for (int i = 0; i < a->search->n; i++) {
         weft_search_choice *x = &a->search->choice[i];
         x->strategy.offload   = (int)w->request.spec.offload;
+        weft_planner__set_copies(w, x);
         WEFT_TRY(add_tried(a,
                            &(weft_planner_tried){
                                .choice = *x, .end = WEFT_PLANNER_UNTRIED, .why = x->why},

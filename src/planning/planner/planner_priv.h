@@ -142,7 +142,9 @@ void weft_planner__free_trainings(weft_planner_workspace *w, int keep);
 /* later.c: with another stage of ZeRO. */
 void weft_planner__set_zero(weft_search_choice *x, int zero);
 /* With the next step gathering `percent` of the parameters. */
-void    weft_planner__set_later(weft_search_choice *x, int percent);
+void weft_planner__set_later(weft_search_choice *x, int percent);
+/* The copies that are asked for. */
+void    weft_planner__set_copies(const weft_planner_workspace *w, weft_search_choice *x);
 int64_t weft_planner__bucket(const weft_search_choice *x); /* bytes of sums at once */
 /* Seconds that this could hide of x, at most; 0: it is none of those. */
 double weft_planner__may_hide(const weft_planner_workspace *w,

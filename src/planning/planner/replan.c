@@ -173,6 +173,17 @@ static int most_lanes(const replan_search *s, int dp)
     return (s->n_lane + dp - 1) / dp;
 }
 
+/* As many copies of shards as before, or the next number that divides dp: dp at most, where nothing
+ * is left to shard. */
+static int fit_copies(const weft_strategy *was, int dp)
+{
+    int n = was->copies > 1 ? was->copies : 1;
+    if (!was->zero || dp < 2) return n;
+    if (dp < n) return dp;
+    while (dp % n) n++;
+    return n;
+}
+
 /* The running strategy with other sizes. */
 static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int zero)
 {
@@ -184,6 +195,7 @@ static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int
     y.n_batch_split = 0; /* of another number of replicas */
     y.zero          = dp > 1 ? zero : 0;
     if (!y.zero || y.zero > 2) y.overlap_param_gather = 0;
+    y.copies = fit_copies(&s->base, dp);
     if (pp == 1) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
     if (y.chunks > 1 && pp != s->base.pp) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
     return y;
@@ -193,7 +205,7 @@ static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int
 
 static double bytes_of_rank(const weft_replanner *r, const weft_strategy *y)
 {
-    double dp    = size_of(y->dp);
+    double dp    = size_of(y->dp) / (double)weft_strategy_shard_copies(y);
     double bytes = r->param_bytes / (y->zero == 3 ? dp : 1);
     bytes += r->optimizer_bytes / (y->zero ? dp : 1);
     return bytes / y->pp / size_of(y->tp) / size_of(y->ep);
@@ -205,8 +217,11 @@ static void weigh_move(const replan_search *s, candidate *c)
 {
     const weft_strategy *a = &s->was, *b = &c->strategy;
     int old = s->width * size_of(a->dp), new = s->width *size_of(b->dp);
-    bool alike = a->pp == b->pp && a->zero == b->zero && (!a->zero || a->dp == b->dp);
-    int  lacks = 0;
+    int  shards[2] = {a->dp / weft_strategy_shard_copies(a),
+                      b->dp / weft_strategy_shard_copies(b)};
+    bool alike =
+        a->pp == b->pp && a->zero == b->zero && (!a->zero || shards[0] == shards[1]);
+    int lacks = 0;
     for (int k = 0; k < new * b->pp; k++)
         lacks += !alike || k >= old * a->pp || k / old != k / new;
     double each   = bytes_of_rank(s->r, b);
@@ -252,6 +267,7 @@ static weft_status price_candidate(replan_search *s, candidate *c, bool open_zer
     weft_search_fix(&p.constraints, WEFT_KEY_cp, size_of(y->cp));
     weft_search_fix(&p.constraints, WEFT_KEY_ep, 1);
     if (!open_zero) weft_search_fix(&p.constraints, WEFT_KEY_zero, y->zero);
+    weft_search_fix(&p.constraints, WEFT_KEY_copies, y->copies <= dp ? y->copies : -1);
     WEFT_TRY(weft_search_run(&p, &result));
     const weft_search_choice *x = &result->choice[0];
     c->step_s                   = x->score.step_s;
@@ -262,13 +278,22 @@ static weft_status price_candidate(replan_search *s, candidate *c, bool open_zer
     return weft_arena_status(s->arena);
 }
 
+static bool is_no_way(weft_status st)
+{
+    return st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG;
+}
+
 /* Errors that mean: not this one. */
 static weft_status try_candidate(replan_search *s, int dp, int pp, bool open_zero)
 {
     candidate   c  = {.strategy   = resize_strategy(s, dp, pp, s->was.zero),
                       .most_lanes = most_lanes(s, dp)};
     weft_status st = price_candidate(s, &c, open_zero);
-    if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG) return WEFT_OK;
+    if (is_no_way(st) && c.strategy.copies > 1) { /* a shard in one rank's memory each */
+        c.strategy.copies = 1;
+        st                = price_candidate(s, &c, open_zero);
+    }
+    if (is_no_way(st)) return WEFT_OK;
     WEFT_TRY(st);
     weigh_move(s, &c);
     WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->priced, &s->cap_priced,

@@ -63,6 +63,16 @@ static weft_status resolve_offload(weft_planner_workspace *w)
     return WEFT_OK;
 }
 
+static weft_status check_copies(const weft_planner_workspace *w)
+{
+    int n = weft_search_given(&w->request.constraints, WEFT_KEY_copies);
+    if (n < 2 || weft_planner__is_ours(w)) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "copies=%d: only plans of our own engine have them, "
+                     "not those of another one",
+                     n);
+}
+
 weft_status weft_planner_workspace_create(const weft_planner_request *q,
                                           weft_planner_workspace    **out)
 {
@@ -73,6 +83,7 @@ weft_status weft_planner_workspace_create(const weft_planner_request *q,
     set_rows(w);
     weft_status st = weft_arena_create(&w->arena);
     if (st == WEFT_OK) st = resolve_offload(w);
+    if (st == WEFT_OK) st = check_copies(w);
     if (st == WEFT_OK) st = weft_planner__open(w);
     if (st == WEFT_OK)
         *out = w;

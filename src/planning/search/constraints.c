@@ -21,6 +21,12 @@ int weft_search_given(const weft_search_constraints *p, weft_strategy_key key)
     return p->given >> key & 1 ? weft_strategy_number(&p->strategy, key) : -1;
 }
 
+bool weft_search_has_copies(const weft_search_constraints *p, int replicas, int zero)
+{
+    int n = weft_search_given(p, WEFT_KEY_copies);
+    return n < 2 || (replicas >= n && (!zero || replicas % n == 0));
+}
+
 bool weft_search__has_split(const weft_search_constraints *p)
 {
     return p->given >> WEFT_KEY_batch_split & 1;
@@ -38,8 +44,9 @@ enum {
     /* keys whose value is one number */
     NUMBERS = 1 << WEFT_KEY_tp | 1 << WEFT_KEY_cp | 1 << WEFT_KEY_ep | 1 << WEFT_KEY_pp |
               1 << WEFT_KEY_dp | 1 << WEFT_KEY_sp | 1 << WEFT_KEY_zero |
-              1 << WEFT_KEY_overlap_param_gather | 1 << WEFT_KEY_chunks |
-              1 << WEFT_KEY_recompute | 1 << WEFT_KEY_schedule | 1 << WEFT_KEY_offload,
+              1 << WEFT_KEY_copies | 1 << WEFT_KEY_overlap_param_gather |
+              1 << WEFT_KEY_chunks | 1 << WEFT_KEY_recompute | 1 << WEFT_KEY_schedule |
+              1 << WEFT_KEY_offload,
     /* sizes of axes and stages: from 1 on */
     SIZES = 1 << WEFT_KEY_tp | 1 << WEFT_KEY_cp | 1 << WEFT_KEY_ep | 1 << WEFT_KEY_pp |
             1 << WEFT_KEY_dp,

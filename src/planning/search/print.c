@@ -42,7 +42,7 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
                                               WEFT_KEY_pp, WEFT_KEY_dp};
     static const weft_strategy_key split[] = {WEFT_KEY_sp, WEFT_KEY_tp_exclude,
                                               WEFT_KEY_batch_split};
-    static const weft_strategy_key state[] = {WEFT_KEY_zero,
+    static const weft_strategy_key state[] = {WEFT_KEY_zero, WEFT_KEY_copies,
                                               WEFT_KEY_overlap_param_gather};
     static const weft_strategy_key order[] = {WEFT_KEY_schedule, WEFT_KEY_chunks};
     static const weft_strategy_key host[]  = {WEFT_KEY_offload};
@@ -216,6 +216,7 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
         p->n_micro, p->zero, weft_cost_recompute_name((int)v->recompute), p->n_again,
         p->chunks, weft_strategy_schedule_name(&c->strategy));
+    put_json_key(&c->strategy, WEFT_KEY_copies, t);
     put_json_key(&c->strategy, WEFT_KEY_overlap_param_gather, t);
     put_json_key(&c->strategy, WEFT_KEY_tp_exclude, t);
     weft_text_add(t, "  \"stages\": [");

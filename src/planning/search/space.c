@@ -144,6 +144,7 @@ static weft_status check_sizes(const weft_search_problem *p, int n_layer)
     int                            tp   = weft_search_given(x, WEFT_KEY_tp);
     int                            cp   = weft_search_given(x, WEFT_KEY_cp);
     int                            pp   = weft_search_given(x, WEFT_KEY_pp);
+    int                            dp   = weft_search_given(x, WEFT_KEY_dp);
     int                            zero = weft_search_given(x, WEFT_KEY_zero);
     if (pp > 1 && !l->pp)
         return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the engine has no words for stages", pp);
@@ -159,6 +160,12 @@ static weft_status check_sizes(const weft_search_problem *p, int n_layer)
                          "zero=0 with cp=%d: the engine shards over context-parallel "
                          "ranks; take zero=3",
                          cp);
+    if (dp > 0 && !weft_search_has_copies(x, dp, zero > 0 ? zero : 0))
+        return WEFT_FAIL(WEFT_ERR_ARG, "copies=%d: dp=%d %s",
+                         weft_search_given(x, WEFT_KEY_copies), dp,
+                         zero > 0
+                             ? "is no multiple of it, and shards are over dp / copies"
+                             : "has fewer replicas");
     if (weft_search_given(x, WEFT_KEY_sp) == 1 && (!l->sp || tp == 1))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          l->sp ? "sp=true shards sequences over tp, which is 1"
@@ -236,6 +243,7 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
 {
     weft_cost_table *t = &s->t;
     *t                 = p->model.shape;
+    t->copies          = weft_search_given(&p->constraints, WEFT_KEY_copies);
     t->n_variant       = s->tp.n * s->cp.n * s->ep.n * weft_search__ways(s) * s->micro.n *
                    WEFT_RECOMPUTE_N;
     if (p->model.n_whole > 1) t->n_variant++; /* the last is put together of others */

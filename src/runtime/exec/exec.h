@@ -159,9 +159,9 @@ int64_t weft_exec_journal_step(const weft_exec *e); /* -1: of none */
 /* WEFT_ERR_ARG: the journal has no such step, or an instruction was broken off that cannot be
  * repeated. */
 weft_status weft_exec_resume(weft_exec *e, int64_t step);
-/* After updates that some rank made alone, all ranks that gather with each other: what is gathered from other ranks
- * after the commit point is gathered once more.  WEFT_ERR_ARG: there is no journal, or what it
- * gathers is not in the state alone (can: asks before). */
+/* After updates that some rank made alone, all ranks that gather with each other: what is gathered
+ * from other ranks after the commit point is gathered once more.  WEFT_ERR_ARG: there is no
+ * journal, or what it gathers is not in the state alone (can: asks before). */
 bool        weft_exec_gathers(const weft_exec *e); /* there is something to gather then */
 bool        weft_exec_can_gather_again(const weft_exec *e);
 weft_status weft_exec_gather_again(weft_exec *e, int64_t step);

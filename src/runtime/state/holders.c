@@ -269,3 +269,57 @@ out:
     weft_arena_destroy(tmp);
     return st;
 }
+
+/* ---- copies ---- */
+
+static bool is_whole(const weft_held_tensor *t, const weft_part *p)
+{
+    return weft_part_count(p) == weft_shape_count(&t->shape);
+}
+
+static bool has_rank(const weft_holder *x, int rank)
+{
+    for (int k = 0; k < x->n_rank; k++)
+        if (x->rank[k] == rank) return true;
+    return false;
+}
+
+/* Domains of x's ranks that were not seen yet. */
+static int count_domains(const weft_holder *x, const int *domain, bool *seen)
+{
+    int n = 0;
+    for (int k = 0; k < x->n_rank; k++) {
+        int at = domain ? domain[x->rank[k]] : x->rank[k];
+        n += !seen[at];
+        seen[at] = true;
+    }
+    return n;
+}
+
+/* Of tensor t; 0: the rank has none of it. */
+static int count_copies(const weft_held_tensor *t, int rank, const int *domain,
+                        bool *seen)
+{
+    int  n   = 0;
+    bool has = false;
+    for (int k = 0; k < t->n_holder; k++) {
+        const weft_holder *x   = &t->holder[k];
+        bool               own = has_rank(x, rank);
+        has                    = has || own;
+        if (own || is_whole(t, x->part)) n += count_domains(x, domain, seen);
+    }
+    return has ? n : 0;
+}
+
+int weft_holders_copies(const weft_holders *h, int rank, const int *domain)
+{
+    int   least = 0;
+    bool *seen  = malloc(sizeof *seen * (size_t)(h->n_rank + 1));
+    for (int i = 0; i < h->n_tensor && seen; i++) {
+        memset(seen, 0, sizeof *seen * (size_t)h->n_rank);
+        int n = count_copies(&h->tensor[i], rank, domain, seen);
+        if (n && (!least || n < least)) least = n;
+    }
+    free(seen);
+    return least;
+}

@@ -1,0 +1,56 @@
+/* How many ranks, or hosts of several, hold what a rank holds. */
+#include "support/test.h"
+
+#include "state/holders.h"
+
+enum {
+    RANKS = 4
+};
+
+/* One vector of 8; rank k holds [lo[k], hi[k]). */
+static weft_holders *hold(const int64_t lo[RANKS], const int64_t hi[RANKS])
+{
+    weft_state_tensor t = {
+        .name = "x", .dtype = WEFT_DTYPE_F32, .shape = {.n = 1, .d = {8}}};
+    weft_interval    run[RANKS];
+    weft_part        part[RANKS];
+    const weft_part *list[RANKS];
+    weft_holders    *h;
+    for (int k = 0; k < RANKS; k++) {
+        run[k]  = (weft_interval){lo[k], hi[k]};
+        part[k] = (weft_part){.shape = t.shape, .n = {1}, .run = {&run[k]}};
+        list[k] = lo[k] < hi[k] ? &part[k] : NULL;
+    }
+    assert_ok(weft_holders_create(1, &t, RANKS, list, &h));
+    return h;
+}
+
+static void counts_copies(void **state)
+{
+    static const struct {
+        int64_t lo[RANKS], hi[RANKS];
+        int     copies[RANKS], by_host[RANKS];
+    } row[] = {
+        {{0, 0, 0, 0}, {8, 8, 8, 8}, {4, 4, 4, 4}, {2, 2, 2, 2}}, /* replicas */
+        {{0, 4, 0, 4}, {4, 8, 4, 8}, {2, 2, 2, 2}, {2, 2, 2, 2}}, /* ZeRO, copies: 2 */
+        {{0, 0, 4, 4}, {4, 4, 8, 8}, {2, 2, 2, 2}, {1, 1, 1, 1}}, /* within a host */
+        {{0, 2, 4, 6}, {2, 4, 6, 8}, {1, 1, 1, 1}, {1, 1, 1, 1}}, /* ZeRO */
+        {{0, 4, 0, 0}, {4, 8, 8, 0}, {2, 2, 1, 0}, {2, 2, 1, 0}}, /* one has it whole */
+    };
+    static const int host[RANKS] = {0, 0, 1, 1};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(row); i++) {
+        weft_holders *h = hold(row[i].lo, row[i].hi);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(weft_holders_copies(h, r, NULL), row[i].copies[r]);
+            assert_int_equal(weft_holders_copies(h, r, host), row[i].by_host[r]);
+        }
+        weft_holders_destroy(h);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest test[] = {cmocka_unit_test(counts_copies)};
+    return cmocka_run_group_tests(test, NULL, NULL);
+}
