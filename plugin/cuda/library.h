@@ -189,6 +189,7 @@ typedef struct weft_cuda_nccl {
 
 enum { /* ncclResult_t, ncclDataType_t, ncclRedOp_t */
     WEFT_NCCL_OK          = 0,
+    WEFT_NCCL_REMOTE      = 6, /* another rank's process is gone, or its connection */
     WEFT_NCCL_IN_PROGRESS = 7,
     WEFT_NCCL_U8          = 1,
     WEFT_NCCL_I32         = 2,

@@ -30,6 +30,8 @@ typedef struct nccl_end {
     weft_device_group *first;
 } nccl_end;
 
+#define NAMED_S 1.0 /* until a rank that died has a name, at most */
+
 static void sleep_briefly(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = POLL_US * 1000L}, NULL);
@@ -130,11 +132,23 @@ const char *weft_cuda_nccl_print_ranks(const weft_device_group *g, char *text,
     return text;
 }
 
+/* The process that died closed NCCL's connections and ours: ours say whose they were. */
+static weft_status name_lost(weft_device_group *g)
+{
+    double until_s = weft_clock_s() + NAMED_S;
+    while (weft_clock_s() < until_s) {
+        WEFT_TRY(weft_comm_check(g->end->comm));
+        sleep_briefly();
+    }
+    return WEFT_OK;
+}
+
 static weft_status fail_nccl(weft_device_group *g, int code, const char *what)
 {
     const weft_cuda_nccl *l         = weft_cuda_nccl_get();
     char                  ranks[96] = "";
-    const char           *more = g->comm ? l->last_error(g->comm) : l->last_error(NULL);
+    if (code == WEFT_NCCL_REMOTE) WEFT_TRY(name_lost(g));
+    const char *more = g->comm ? l->last_error(g->comm) : l->last_error(NULL);
     return WEFT_FAIL(WEFT_ERR_PEER, "%s of %s fails with %d: %s%s%s", what,
                      weft_cuda_nccl_print_ranks(g, ranks, sizeof ranks), code,
                      l->error_string(code), more && *more ? ": " : "",

@@ -59,6 +59,26 @@ static void instructions_are_timed(void **state)
     weft_session_close_device(d);
 }
 
+/* A calibration runs for minutes: none of its models may be one that does not compile. */
+static void every_model_compiles(void **state)
+{
+    int                      n;
+    const weft_sweep__model *m = weft_sweep__gpu_models(&n);
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        char              text[640] = "";
+        weft_training     training  = {0};
+        weft_compile_spec spec = weft_compile_spec_default(text, m[i].batch, m[i].seq);
+        weft_sweep__describe(&m[i], text, sizeof text);
+        spec.micro_batch = m[i].batch;
+        spec.recompute   = m[i].recompute;
+        spec.dtype       = "bf16";
+        weft_compile_for_cuda(&spec);
+        assert_ok(weft_compile_training(&spec, &training));
+        weft_training_fini(&training);
+    }
+}
+
 /* A launch of 20 us, 0.1 us a tensor, 4 TB/s: found from models of few tensors and of many, to
  * what is measured in them. */
 static void a_launch_is_split_from_its_tensors(void **state)
@@ -140,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instructions_are_timed),
+        cmocka_unit_test(every_model_compiles),
         cmocka_unit_test(a_launch_is_split_from_its_tensors),
         cmocka_unit_test(algorithms_are_written),
         cmocka_unit_test(memory_is_as_planned),

@@ -23,7 +23,7 @@ static const weft_sweep__model table[] = {
     {WEFT_SWEEP_GPT, 64, 32, 32, 1, WEFT_STRATEGY_KEEP, 1, 256, 0,
      0}, /* launches alone */
     {WEFT_SWEEP_GPT, 320, 64, 128, 1, WEFT_STRATEGY_KEEP, 24, 8192, 0, 0}, /* many */
-    {WEFT_SWEEP_LLAMA, 448, 64, 256, 1, WEFT_STRATEGY_KEEP, 16, 8192, 0, 0},
+    {WEFT_SWEEP_LLAMA, 384, 64, 256, 1, WEFT_STRATEGY_KEEP, 16, 8192, 0, 0},
     {WEFT_SWEEP_GPT, 256, 64, 128, 1, WEFT_STRATEGY_KEEP, 4, 8192, 0, 0},
     {WEFT_SWEEP_GPT, 512, 64, 128, 2, WEFT_STRATEGY_KEEP, 4, 50257, 0, 0},
     {WEFT_SWEEP_GPT, 512, 64, 512, 8, WEFT_STRATEGY_KEEP, 2, 32768, 0, 0},
@@ -66,6 +66,12 @@ static const weft_sweep__model table[] = {
     {WEFT_SWEEP_MOE, 512, 64, 512, 2, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
     {WEFT_SWEEP_MOE, 1024, 64, 1024, 8, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
 };
+
+const weft_sweep__model *weft_sweep__gpu_models(int *n)
+{
+    *n = (int)WEFT_COUNT(table);
+    return table;
+}
 
 /* Whose matmuls are tuned besides: gpt2, a gpt of 1.3 B, a llama of 1.2 B weights. */
 static const weft_sweep__model common[] = {

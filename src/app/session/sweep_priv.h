@@ -39,6 +39,9 @@ weft_status weft_sweep__keep(weft_sweep__samples *s, const weft_timeline *t);
 weft_status weft_sweep__sum_up(weft_sweep__samples *s, weft_arena *a, weft_timing **out,
                                int *n);
 
+/* Those that a GPU's sweep runs. */
+const weft_sweep__model *weft_sweep__gpu_models(int *n);
+
 /* A work that is launched many tensors at a time: all of a model's. */
 typedef struct weft_sweep__shared {
     char   kind[64];
