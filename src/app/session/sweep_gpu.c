@@ -88,6 +88,7 @@ enum {
 };
 
 #define FAR_OFF 0.1
+#define LEAST_S 1e-9 /* below: rounding */
 /* Of steps without a pause: at its power limit a card comes down to clocks that it can hold, some
  * tenths of a second after the work began. */
 #define SETTLE_S 0.4
@@ -381,7 +382,7 @@ static weft_status add_rest(gpu_sweep *s, weft_arena *a, weft_timing **t, int *n
     if (s->gap_s > 0)
         all[(*n)++] = (weft_timing){
             .link = -1, .work = WEFT_WORK_NODE, .n_size = 1, .size = {1}, .s = s->gap_s};
-    if (s->rest_s > 0)
+    if (s->rest_s > LEAST_S)
         all[(*n)++] = (weft_timing){
             .link = -1, .work = WEFT_WORK_STEP, .n_size = 1, .size = {1}, .s = s->rest_s};
     *t = all;
