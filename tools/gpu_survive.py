@@ -88,7 +88,7 @@ class Run:
             if what():
                 return True
             time.sleep(0.02)
-        print("waited in vain after step %d: %s" % (len(self.rows()), self.text()[-2500:]))
+        print("waited in vain after step %d: %s" % (len(self.rows()), self.text()[-600:]))
         return False
 
     def ranks(self):
@@ -112,6 +112,9 @@ class Run:
 
 def kill(run, ranks, name):
     before, pids = len(run.incidents()), run.ranks()
+    if not all(r in pids for r in ranks):
+        print("%s: not there to be killed: %r" % (name, pids))
+        return False
     step, begun = len(run.rows()), time.monotonic()
     for r in ranks:
         os.kill(pids[r], signal.SIGKILL)
@@ -126,7 +129,7 @@ def snapshot_cost(run):
     """Steps in which a snapshot was copied, against the others; the choice is in the log."""
     m = re.search(r"a snapshot of the state every (\d+) steps: it takes ([\d.e-]+) s, a step ([\d.e-]+) s", run.text())
     if not m:
-        print("no snapshots were chosen: " + run.text()[-1500:])
+        print("no snapshots were chosen: " + run.text()[-600:])
         return False
     every, takes, step = int(m.group(1)), float(m.group(2)), float(m.group(3))
     rows = {x["step"]: x["step_ms"] for x in run.rows() if x["step"] > 12}
@@ -157,9 +160,9 @@ def main():
             good = good and run.wait(lambda: len(run.rows()) >= first + max(2 * every, 20), left() / 3)
             good = snapshot_cost(run) and good
             good = kill(run, [1], "one rank") and good
-            run.wait(lambda: len(run.rows()) >= run.incidents()[-1]["next_step"] + 3, 30)
+            good = good and run.wait(lambda: len(run.rows()) >= run.incidents()[-1]["next_step"] + 3, 30)
             good = kill(run, [0, 1], "both ranks") and good
-            run.wait(lambda: len(run.rows()) >= run.incidents()[-1]["next_step"] + 2, 30)
+            good = good and run.wait(lambda: len(run.rows()) >= run.incidents()[-1]["next_step"] + 2, 30)
         for x in run.text().splitlines():
             if "snapshot" in x or "waited" in x or "warn" in x or "back to" in x:
                 print("   " + x)

@@ -394,10 +394,10 @@ static weft_status check_progress(weft_device_group *g)
         g->seen_s = weft_clock_s();
         return WEFT_OK;
     }
-    if (weft_clock_s() - g->seen_s < g->end->comm->timeout_s) return WEFT_OK;
+    double limit_s = weft_device_comm_limit_s(g->end);
+    if (weft_clock_s() - g->seen_s < limit_s) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_PEER, "a call of NCCL between %s is not over after %.3g s",
-                     weft_cuda_nccl_print_ranks(g, ranks, sizeof ranks),
-                     g->end->comm->timeout_s);
+                     weft_cuda_nccl_print_ranks(g, ranks, sizeof ranks), limit_s);
 }
 
 static weft_status check_group(weft_device_group *g)

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 
+static const double LATE_LOOK_S = 0.1; /* of the watcher */
+
 enum {
     BOARD_BYTES = 8 << 20,
     MAX_REACH   = 16
@@ -169,7 +171,9 @@ static int find_missing(const weft_device_group *g, uint32_t count)
     return -1;
 }
 
-static weft_status look_at(weft_device_group *g, double now)
+/* since: the look before.  Time in which this process did not look, as it was stopped or short of a
+ * core, or its peers were stopped on purpose, is nobody's fault. */
+static weft_status look_at(weft_device_group *g, double now, double since)
 {
     const weft_comm *c       = g->end->dc->comm;
     uint32_t         count   = read_flag(&g->flags->count[g->me]);
@@ -183,10 +187,12 @@ static weft_status look_at(weft_device_group *g, double now)
         g->since_s = now;
         return WEFT_OK;
     }
-    if (now - g->since_s < c->timeout_s) return WEFT_OK;
+    double limit_s = weft_device_comm_limit_s(g->end->dc);
+    if (since > LATE_LOOK_S) g->since_s += since;
+    if (now - g->since_s < limit_s) return WEFT_OK;
     return WEFT_FAIL(
         WEFT_ERR_PEER, "rank %d is silent: rank %d waited %g s in a %s on %s",
-        weft_comm_name(c, g->rank[missing]), weft_comm_name(c, c->rank), c->timeout_s,
+        weft_comm_name(c, g->rank[missing]), weft_comm_name(c, c->rank), limit_s,
         g->n_slot ? "message" : "collective", g->end->dc->device->name);
 }
 
@@ -197,7 +203,8 @@ static weft_status look(weft_device_comm *dc)
     double      now = weft_clock_s();
     pthread_mutex_lock(&e->lock);
     for (weft_device_group *g = e->group; g && st == WEFT_OK; g = g->next)
-        st = look_at(g, now);
+        st = look_at(g, now, e->looked_s > 0 ? now - e->looked_s : 0);
+    e->looked_s = now;
     pthread_mutex_unlock(&e->lock);
     return st;
 }

@@ -59,6 +59,7 @@ typedef struct peer_end {
     pthread_mutex_t    lock; /* of the list of groups: the watcher goes through it */
     weft_device_group *group;
     bool               aborted;
+    double             looked_s; /* the watcher, at its groups */
     peer_import       *import;
     weft_memory        board;
     weft_memory_handle board_handle;

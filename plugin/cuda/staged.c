@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 
+static const double LATE_LOOK_S = 0.1; /* of the watcher */
+
 /* ---- who can ---- */
 
 typedef struct staged_hello {
@@ -90,7 +92,9 @@ static int find_missing(const weft_device_group *g)
     return (g->me + 1) % g->n;
 }
 
-static weft_status look_at(weft_device_group *g, double now)
+/* since: the look before.  Time in which this process did not look, as it was stopped or short of a
+ * core, or its peers were stopped on purpose, is nobody's fault. */
+static weft_status look_at(weft_device_group *g, double now, double since)
 {
     const weft_comm *c     = g->end->dc->comm;
     uint32_t         value = *g->progress;
@@ -99,11 +103,13 @@ static weft_status look_at(weft_device_group *g, double now)
         g->since_s = now;
         return WEFT_OK;
     }
-    if (now - g->since_s < c->timeout_s) return WEFT_OK;
+    double limit_s = weft_device_comm_limit_s(g->end->dc);
+    if (since > LATE_LOOK_S) g->since_s += since;
+    if (now - g->since_s < limit_s) return WEFT_OK;
     return WEFT_FAIL(
         WEFT_ERR_PEER, "rank %d is silent: rank %d waited %g s in a %s on %s",
-        weft_comm_name(c, g->rank[find_missing(g)]), weft_comm_name(c, c->rank),
-        c->timeout_s, g->is_channel ? "message" : "collective", g->end->dc->device->name);
+        weft_comm_name(c, g->rank[find_missing(g)]), weft_comm_name(c, c->rank), limit_s,
+        g->is_channel ? "message" : "collective", g->end->dc->device->name);
 }
 
 static weft_status look(weft_device_comm *dc)
@@ -113,7 +119,8 @@ static weft_status look(weft_device_comm *dc)
     double      now = weft_clock_s();
     pthread_mutex_lock(&e->lock);
     for (weft_device_group *g = e->group; g && st == WEFT_OK; g = g->next)
-        st = look_at(g, now);
+        st = look_at(g, now, e->looked_s > 0 ? now - e->looked_s : 0);
+    e->looked_s = now;
     pthread_mutex_unlock(&e->lock);
     return st;
 }

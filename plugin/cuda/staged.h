@@ -39,6 +39,7 @@ typedef struct staged_end {
     weft_device_comm  *dc;
     pthread_mutex_t    lock; /* of the list: the watcher goes through it */
     weft_device_group *group;
+    double             looked_s; /* the watcher, at its groups */
 } staged_end;
 
 struct weft_device_group {

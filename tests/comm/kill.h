@@ -60,9 +60,9 @@ __attribute__((unused)) static double say_noticed(const char *who, double *notic
 }
 
 /* Rank 1 is stopped: the others have given up in time. */
-static void stop_one(transport over, int n, rank_fn work)
+static void stop_one_after(transport over, int n, double limit_s, rank_fn work)
 {
-    start_ranks(over, n, 0.5, work);
+    start_ranks(over, n, limit_s, work);
     assert_true(wait_for_work(n));
     double t0 = weft_clock_s();
     kill(rank[1].pid, SIGSTOP);
@@ -76,6 +76,11 @@ static void stop_one(transport over, int n, rank_fn work)
     end_ranks(over, n);
     for (int k = 0; k < n; k++)
         if (k != 1) assert_int_equal(rank[k].st, WEFT_ERR_PEER);
+}
+
+static void stop_one(transport over, int n, rank_fn work)
+{
+    stop_one_after(over, n, 0.5, work);
 }
 
 #endif

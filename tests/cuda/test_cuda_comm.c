@@ -430,6 +430,8 @@ static void gpus_apart_do_the_same(void **state)
 
 /* ---- members that do not come ---- */
 
+static int64_t limit_ms; /* of waits; 0: as the communicator's */
+
 static weft_status sum_for_ever(rank_state *r)
 {
     test_rank         t;
@@ -438,6 +440,7 @@ static weft_status sum_for_ever(rank_state *r)
     weft_status       st       = open_rank(r, &t);
     if (st == WEFT_OK) st = t.dc->backend->open_group(t.dc, &t.spec, &t.group);
     if (st == WEFT_OK) {
+        atomic_store(&t.dc->limit_ms, limit_ms);
         weft_comm_call call =
             call_of(&t, &cases[1], t.slab[0].address, t.slab[0].address, part);
         st = t.dc->backend->prepare(t.group, &call, &prepared);
@@ -469,6 +472,15 @@ static void a_stopped_member_ends_all(void **state)
     /* the real one takes longer to connect than stop_one gives */
     if (test_gpu_is_real() && !strcmp(backend_name, "nccl")) skip();
     stop_one(SHM, 3, sum_for_ever);
+}
+
+/* ... long before the communicator would give up. */
+static void a_limit_of_waits_is_kept(void **state)
+{
+    (void)state;
+    limit_ms = 500;
+    stop_one_after(SHM, 3, 60, sum_for_ever);
+    limit_ms = 0;
 }
 
 /* Whoever waits is let go, and writes nothing. */
@@ -691,6 +703,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(after_an_abort_nothing_is_written),
         cmocka_unit_test(a_killed_member_ends_all),
         cmocka_unit_test(a_stopped_member_ends_all),
+        cmocka_unit_test(a_limit_of_waits_is_kept),
     };
     static const char *const backends[] = {"peer", "nccl", "staged"};
     int                      failed     = 0;

@@ -31,8 +31,17 @@ static void test_order(void **state)
     expect("nccl", 1, true, "nccl");
 }
 
+static void test_wait_limit(void **state)
+{
+    (void)state;
+    assert_float_equal(weft_session__find_wait_limit(2, 9), 0, 0); /* not known yet */
+    assert_float_equal(weft_session__find_wait_limit(3, 0.1), 5, 0);
+    assert_float_equal(weft_session__find_wait_limit(3, 2), 10, 1e-12);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_wait_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

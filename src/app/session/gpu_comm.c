@@ -7,6 +7,11 @@
 #include "plugin/plugin.h"
 #include "session/session_priv.h"
 
+enum {
+    FEW_STEPS = 3 /* after which a step's time is known */
+};
+static const double LEAST_LIMIT_S = 5, STEP_FACTOR = 5;
+
 /* The one rule.  A backend that was asked for is the only one.  Ranks that share one GPU read each
  * other's memory (peer).  Between GPUs NCCL is the default, which knows their links; with
  * reduction: invariant it only moves bytes, and sums that read peers' memory come first where it
@@ -159,6 +164,27 @@ void weft_session__say_gpu_comm(weft_session *s)
                                   s->now->gpu_comm[k]->backend->name);
     weft_say_info(&s->say, "ranks on GPUs communicate by %sstaged (through host memory)",
                   text);
+}
+
+double weft_session__find_wait_limit(int n_step, double longest_s)
+{
+    if (n_step < FEW_STEPS) return 0;
+    return longest_s * STEP_FACTOR > LEAST_LIMIT_S ? longest_s * STEP_FACTOR
+                                                   : LEAST_LIMIT_S;
+}
+
+/* Another rank is as far behind as a step takes at most, so who is waited for longer hangs; the
+ * calls name it. */
+void weft_session__limit_gpu_waits(weft_session *s, double step_s)
+{
+    weft_generation *g = s->now;
+    if (!weft_session__has_agent(s)) return;
+    g->n_step++;
+    if (step_s > g->longest_s) g->longest_s = step_s;
+    double limit_s = weft_session__find_wait_limit(g->n_step, g->longest_s);
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
+        if (g->gpu_comm[k])
+            atomic_store(&g->gpu_comm[k]->limit_ms, (int64_t)(1e3 * limit_s));
 }
 
 void weft_session__close_gpu_comm(weft_generation *g)

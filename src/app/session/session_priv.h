@@ -105,6 +105,8 @@ typedef struct weft_generation {
     weft_weights         weights;
     weft_session__reads  reads;  /* whether the sum of samples tells anything */
     double               busy_s; /* of the runner, at the commit point before */
+    int                  n_step; /* that it has run, and the longest of them */
+    double               longest_s;
     weft_generation_eval eval;
 } weft_generation;
 
@@ -352,6 +354,11 @@ void weft_session__order_backends(const char *asked, int n_gpu, bool invariant,
                                   const char *backend[WEFT_EXEC_MAX_BACKEND]);
 void weft_session__say_gpu_comm(weft_session *s);
 void weft_session__close_gpu_comm(weft_generation *g);
+/* After a step of so many seconds: how long calls of GPUs wait for a peer from now on, where an
+ * agent replaces ranks. */
+void weft_session__limit_gpu_waits(weft_session *s, double step_s);
+/* ... of a generation that has run n steps, the longest in that time; 0: as the communicator. */
+double weft_session__find_wait_limit(int n_step, double longest_s);
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */
 weft_status weft_session__open_group(weft_session *s);

@@ -37,6 +37,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
     row->tokens_per_s = (double)(s->job.batch * s->job.seq) / seconds;
     s->times.step_s[s->times.n_step++ % WEFT_SESSION__MAX_TIMED] = seconds;
     s->times.total_s += seconds;
+    weft_session__limit_gpu_waits(s, seconds);
     return WEFT_OK;
 }
 

@@ -19,6 +19,8 @@
 #ifndef WEFT_COMM_DEVICE_COMM_H
 #define WEFT_COMM_DEVICE_COMM_H
 
+#include <stdatomic.h>
+
 #include "comm/comm.h"
 #include "device/device.h"
 
@@ -102,11 +104,20 @@ struct weft_device_comm {
     const weft_device_hello   *hello; /* of all ranks */
     /* reduction: fixed.  The opener sets it, at all ranks alike, before groups are opened. */
     bool any_order;
+    /* Milliseconds that a call waits for a peer; 0: comm's timeout_s.  Set between steps. */
+    _Atomic int64_t limit_ms;
     /* of device memory that opened groups hold at this rank */
     int64_t                   bytes;
     void                     *impl;
     struct weft_device_watch *watch; /* device_comm.c's */
 };
+
+/* Seconds that a call may wait for a peer. */
+static inline double weft_device_comm_limit_s(const weft_device_comm *dc)
+{
+    int64_t ms = atomic_load_explicit(&dc->limit_ms, memory_order_relaxed);
+    return ms > 0 ? 1e-3 * (double)ms : dc->comm->timeout_s;
+}
 
 /* By all ranks of c, also those without a device for it (backend and d NULL: *out is NULL there).
  * Blocks for the others' hello. */

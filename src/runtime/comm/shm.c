@@ -333,6 +333,12 @@ void weft_comm_shm_hold(weft_comm_shm *w, bool on)
     atomic_store(&w->head->held, on);
 }
 
+bool weft_comm_shm_is_held(const weft_comm *c)
+{
+    return c && atomic_load_explicit(&shm_of((weft_comm *)(uintptr_t)c)->head->held,
+                                     memory_order_relaxed);
+}
+
 void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
 {
     atomic_store(&slot->state.step, -1);

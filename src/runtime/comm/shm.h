@@ -42,6 +42,7 @@ void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
 
 /* While it is on, no wait of a rank times out: a peer is stopped on purpose. */
 void weft_comm_shm_hold(weft_comm_shm *w, bool on);
+bool weft_comm_shm_is_held(const weft_comm *c); /* in a rank; false for NULL */
 
 /* A state in a slab that outlives ranks: where it is, and what says what it holds (state/table.h),
  * both as offsets in the slab. */
