@@ -293,7 +293,7 @@ static void a_broken_manifest_is_replaced(void **state)
     assert_int_equal(test_ckpt_newest(dir, &step, &found), 2);
     assert_int_equal(step, 10);
     assert_int_equal(found.warn.n, 0);
-    assert_int_equal(weft_ckpt_tidy(dir, &found), WEFT_OK);
+    assert_int_equal(weft_ckpt_tidy(dir, false, &found), WEFT_OK);
     assert_non_null(strstr(found.warn.s, "broken/step-00000010: no manifest"));
     assert_int_equal(access(test_files_path("broken/step-00000010/state.json"), F_OK), 0);
     weft_ckpt_findings_fini(&found);

@@ -1,5 +1,6 @@
 /* Checkpoints under fire, written by one rank and by three: the n-th call fails, the
- * process dies at the n-th call, files are cut and bits flip, the disk is full.
+ * process dies at the n-th call, files are cut and bits flip, the disk is full, a writer
+ * stops at the n-th call and wakes when another one has its place.
  * Afterwards the old or the new checkpoint loads whole, always. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -174,6 +175,134 @@ static void each_call_kills(void **state)
     assert_true(total > (WEFT_TEST_SANITIZED ? 5 : 30));
 }
 
+/* ---- writers that stop, and wake in a later epoch ---- */
+
+enum {
+    OLD_SEED   = 2,
+    NEW_SEED   = 4,
+    STEP_SEEDS = 100 /* "step 20 with seed 4" is 20 * STEP_SEEDS + 4 */
+};
+
+/* A writer of an epoch that stops before its n-th call; 0: never. */
+static pid_t start_writer(const char *dir, int epoch, int step, int seed, int n)
+{
+    char  num[16], which[16], writers[16], of[16];
+    pid_t pid;
+
+    snprintf(num, sizeof num, "%d", n);
+    snprintf(which, sizeof which, "%d", step * STEP_SEEDS + seed);
+    snprintf(writers, sizeof writers, "%d", test_ckpt_n_writer);
+    snprintf(of, sizeof of, "%d", epoch);
+    pid = fork();
+    if (pid == 0) {
+        if (n) setenv("WEFT_IO_STOP", num, 1);
+        execl("/proc/self/exe", "test_ckpt_crash", "--writer", dir, which, writers, of,
+              (char *)NULL);
+        _exit(99);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+/* true: it has stopped; false: it has ended, and *fine says how. */
+static bool wait_stopped(pid_t pid, bool *fine)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    if (WIFSTOPPED(status)) return true;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+    *fine = WEXITSTATUS(status) == 0;
+    return false;
+}
+
+static void wake(pid_t pid, bool *fine)
+{
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_false(wait_stopped(pid, fine));
+}
+
+/* One of the seeds as a whole, the old one only where its writer has come to its end. */
+static void check_fenced(const char *dir, int step, bool old_fine)
+{
+    weft_ckpt_findings found = {0};
+    int64_t            at    = -1;
+    int                seed  = test_ckpt_newest(dir, &at, &found);
+
+    assert_int_equal(found.warn.n, 0);
+    assert_int_equal(at, step);
+    assert_true(seed == NEW_SEED || (old_fine && step == 20 && seed == OLD_SEED));
+    assert_int_equal(test_ckpt_save(dir, 40, 3), WEFT_OK);
+    assert_int_equal(test_ckpt_newest(dir, &at, &found), 3);
+    assert_int_equal(weft_ckpt_prune(dir, 40, 1, NULL), WEFT_OK);
+    assert_int_equal(test_ckpt_newest(dir, &at, &found), 3);
+    assert_int_equal(at, 40);
+    weft_ckpt_findings_fini(&found);
+}
+
+/* A save of step 20 that did not commit: the old writer deletes its folder. */
+static void leave_folder(const char *dir)
+{
+    char from[256], to[264];
+
+    snprintf(from, sizeof from, "%s/MANIFEST-00000020", dir);
+    snprintf(to, sizeof to, "%s.tmp", from);
+    assert_int_equal(test_ckpt_save(dir, 20, 1), WEFT_OK);
+    assert_int_equal(rename(from, to), 0);
+}
+
+/* The old writer of step 20 stops before call n; the new one saves `step` meanwhile, or stops
+ * before call m, the old one ends, and it goes on.  false: the old one has no call n. */
+static bool fence(const char *dir, int step, int n, int m, bool leftover,
+                  bool *new_stopped)
+{
+    bool  old_fine = false, new_fine = false;
+    pid_t old, new;
+
+    prepare(dir, SAVE_NEXT);
+    if (leftover) leave_folder(dir);
+    old          = start_writer(dir, 1, 20, OLD_SEED, n);
+    bool exists  = wait_stopped(old, &old_fine);
+    new          = start_writer(dir, 2, step, NEW_SEED, m);
+    *new_stopped = wait_stopped(new, &new_fine);
+    if (exists) wake(old, &old_fine);
+    if (*new_stopped) wake(new, &new_fine);
+    /* whatever the other one does; but a whole save of the step within that of the new one */
+    if (!new_fine && !(exists && old_fine && *new_stopped && step == 20))
+        fail_msg("step %d: stopped before calls %d and %d, the new writer failed", step,
+                 n, m);
+    check_fenced(dir, step, exists && old_fine);
+    weft_io_remove_tree(dir);
+    return exists;
+}
+
+static void a_writer_wakes_in_a_later_epoch(void **state)
+{
+    int total = 0;
+    (void)state;
+
+    for (int k = 0; k < 4; k++) {
+        int  step = k % 2 ? 30 : 20;
+        bool more = true, stopped = true;
+        test_ckpt_n_writer = k < 2 ? 1 : 3;
+        for (int n = 1; more; n += (k < 2 ? 1 : 3) * CALL_STRIDE, total++)
+            more =
+                fence(test_files_path("wake-%d-%d", k, n), step, n, 0, false, &stopped);
+        /* both stop: the old one at a few places, the new one everywhere */
+        for (int m = 1 + k % 2; (stopped || m < 3) && k < 2;
+             m += 2 * CALL_STRIDE, total++)
+            fence(test_files_path("both-%d-%d", k, m), step, 1 + m * 7 % 29, m, false,
+                  &stopped);
+    }
+    test_ckpt_n_writer = 1;
+    for (int n = 1; n <= 10; n++, total++) { /* in its sweep */
+        bool stopped;
+        fence(test_files_path("swept-%d", n), 20, n, 0, true, &stopped);
+    }
+    print_message("%d writers woken\n", total);
+    assert_true(total > (WEFT_TEST_SANITIZED ? 15 : 100));
+}
+
 /* ---- damage at rest ---- */
 
 static const char *const member[] = {
@@ -314,12 +443,20 @@ static int end(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_call_fails), cmocka_unit_test(each_call_kills),
-        cmocka_unit_test(cuts_and_flips),  cmocka_unit_test(swapped_manifest),
+        cmocka_unit_test(each_call_fails),
+        cmocka_unit_test(each_call_kills),
+        cmocka_unit_test(cuts_and_flips),
+        cmocka_unit_test(swapped_manifest),
         cmocka_unit_test(full_disk),
+        cmocka_unit_test(a_writer_wakes_in_a_later_epoch),
     };
 
-    if (argc == 5) test_ckpt_n_writer = atoi(argv[4]);
+    if (argc >= 5) test_ckpt_n_writer = atoi(argv[4]);
+    if (argc == 6 && strcmp(argv[1], "--writer") == 0) {
+        int what        = atoi(argv[3]);
+        test_ckpt_epoch = (uint32_t)atoi(argv[5]);
+        return test_ckpt_save(argv[2], what / STEP_SEEDS, what % STEP_SEEDS) != WEFT_OK;
+    }
     if (argc == 5 && strcmp(argv[1], "--child") == 0)
         return perform(argv[2], (act)atoi(argv[3])) != WEFT_OK;
     return cmocka_run_group_tests(tests, begin, end);

@@ -14,7 +14,8 @@ enum {
     N_TENSOR   = 3
 };
 
-int test_ckpt_n_writer = 1;
+int      test_ckpt_n_writer = 1;
+uint32_t test_ckpt_epoch    = 0;
 
 static weft_status yield(void *arg, int64_t offset, void *buf, size_t n)
 {
@@ -133,17 +134,20 @@ static weft_status save_by_ranks(const char *dir, int64_t step, int seed,
     const char      *text   = file[3].text;
     weft_store_sum   sum[2] = {{0}};
     weft_status      st     = WEFT_OK;
-    file[3].text            = NULL;
+
+    weft_ckpt_findings found = {.epoch = test_ckpt_epoch};
+    file[3].text             = NULL;
     WEFT_GO(make_case(&c, file));
-    WEFT_GO(weft_ckpt_begin(dir, step, file, 4, NULL, &d));
+    WEFT_GO(weft_ckpt_begin(dir, step, file, 4, &found, &d));
     WEFT_GO(weft_ckpt_reserve(d));
     for (int f = 0; f < 2; f++) c.file[f].path = weft_ckpt_draft_path(d, 1 + f);
     for (int r = 0; r < c.n_rank; r++) WEFT_GO(write_rank(&c, r, seed));
     WEFT_GO(weft_snapshot_sum(c.file, 2, c.total, sum));
     for (int f = 0; f < 2; f++) WEFT_GO(weft_ckpt_set_sum(d, 1 + f, &sum[f]));
     WEFT_GO(weft_ckpt_set_text(d, 3, text, file[3].n_text));
-    WEFT_GO(weft_ckpt_commit(d, NULL));
+    WEFT_GO(weft_ckpt_commit(d, &found));
 out:
+    weft_ckpt_findings_fini(&found);
     for (int f = 0; f < 2; f++) weft_store_sum_fini(&sum[f]);
     weft_ckpt_draft_close(d);
     weft_holders_destroy(c.holders);
@@ -171,7 +175,10 @@ weft_status test_ckpt_save(const char *dir, int64_t step, int seed)
     };
 
     if (test_ckpt_n_writer > 1) return save_by_ranks(dir, step, seed, file);
-    return weft_ckpt_save(dir, step, file, 4, NULL);
+    weft_ckpt_findings found = {.epoch = test_ckpt_epoch};
+    weft_status        st    = weft_ckpt_save(dir, step, file, 4, &found);
+    weft_ckpt_findings_fini(&found);
+    return st;
 }
 
 int test_ckpt_seed(const weft_ckpt *c)

@@ -8,6 +8,9 @@
  * follows. */
 extern int test_ckpt_n_writer;
 
+/* The writer's epoch, likewise. */
+extern uint32_t test_ckpt_epoch;
+
 /* Saves it under a step. */
 weft_status test_ckpt_save(const char *dir, int64_t step, int seed);
 /* The seed its contents were made from; -1 when they are not what any seed gives. */

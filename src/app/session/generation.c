@@ -52,11 +52,12 @@ static weft_status connect_ranks(weft_session *s)
         s->over = false;
     }
     weft_failpoint("view.received");
-    g->n_rank      = m.world;
-    g->local       = m.local_world;
-    g->max_rank    = m.max_world > m.world ? m.max_world : m.world;
-    g->max_local   = m.max_local > m.local_world ? m.max_local : m.local_world;
-    weft_status st = WEFT_OK;
+    s->out.found.epoch = m.epoch;
+    g->n_rank          = m.world;
+    g->local           = m.local_world;
+    g->max_rank        = m.max_world > m.world ? m.max_world : m.world;
+    g->max_local       = m.max_local > m.local_world ? m.max_local : m.local_world;
+    weft_status st     = WEFT_OK;
     /* one rank alone needs it where its state is to outlive it */
     if (m.world > 1 || m.has_kept)
         st = weft_comm_create(&m, listener, timeout_s, &g->comm);

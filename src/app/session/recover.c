@@ -661,7 +661,7 @@ static weft_status take_over_outputs(weft_session *s)
     int64_t done = s->row.step == s->r.steps && s->row.step ? s->r.steps - 1 : s->r.steps;
     if (s->out.metrics) return WEFT_OK;
     s->row_written = false;
-    WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, &s->out.found));
+    WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, false, &s->out.found));
     weft_session__show_findings(s);
     weft_failpoint("view.outputs");
     WEFT_TRY(weft_metrics_open(s->out.folder, done, &s->out.metrics));

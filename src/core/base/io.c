@@ -21,7 +21,7 @@
 /* ---- the failure hook ---------------------------------------------------------------------- */
 
 static struct {
-    _Atomic int64_t calls, fail_at, kill_at;
+    _Atomic int64_t calls, fail_at, kill_at, stop_at;
     atomic_int      err, sticky, ready;
 } hook;
 
@@ -42,7 +42,8 @@ static void read_environment(void)
 {
     if (atomic_load(&hook.ready)) return;
     const char *fail = getenv("WEFT_IO_FAIL"), *kill_at = getenv("WEFT_IO_KILL");
-    const char *err = fail ? strchr(fail, ':') : NULL;
+    const char *stop_at = getenv("WEFT_IO_STOP");
+    const char *err     = fail ? strchr(fail, ':') : NULL;
     if (err) {
         const char *sticky = strchr(err + 1, ':');
         atomic_store(&hook.err, errno_named(err + 1));
@@ -50,6 +51,7 @@ static void read_environment(void)
         atomic_store(&hook.fail_at, atoll(fail));
     }
     if (kill_at) atomic_store(&hook.kill_at, atoll(kill_at));
+    if (stop_at) atomic_store(&hook.stop_at, atoll(stop_at));
     atomic_store(&hook.ready, 1);
 }
 
@@ -74,6 +76,7 @@ bool weft_io__may_go_on(void)
     int64_t n  = atomic_fetch_add(&hook.calls, 1) + 1;
     int64_t at = atomic_load(&hook.fail_at);
     if (n == atomic_load(&hook.kill_at)) kill(getpid(), SIGKILL);
+    if (n == atomic_load(&hook.stop_at)) kill(getpid(), SIGSTOP);
     if (at == 0 || n < at || (n > at && !atomic_load(&hook.sticky))) return true;
     errno = atomic_load(&hook.err);
     return false;

@@ -100,7 +100,7 @@ bool weft_io_is_stream(const char *path);
 /* Tests: from now on the n-th hooked call (1 = the next) fails with the given errno and so does
  * each one after it if sticky; 0 turns it off.  A failing write leaves half of its bytes.  Also
  * WEFT_IO_FAIL=n:errno[:sticky], and WEFT_IO_KILL=n, which ends the process with SIGKILL right
- * before the n-th call. */
+ * before the n-th call, or WEFT_IO_STOP=n, which stops it there until SIGCONT. */
 void    weft_io_fail_at(int64_t n, int err, bool sticky);
 int64_t weft_io_calls(void); /* hooked calls so far */
 

@@ -21,7 +21,10 @@
  *     WEFT_TRY(weft_ckpt_open("out/checkpoints", WEFT_CKPT_NEWEST, &found, &c));
  *     t = weft_store_find(weft_ckpt_tensors(c, "model.safetensors"), "wte.weight");
  *
- * One job writes a directory at a time, one checkpoint of it; any number may read it. */
+ * One job writes a directory at a time, one checkpoint of it; any number may read it.  A writer
+ * that was replaced while it was stopped may wake and go on: so temporary names carry the epoch of
+ * their writer (step-N.e3.tmp), and a writer touches none of a later epoch.  What an earlier one
+ * has begun is removed; it then fails, or writes files that have no name any more. */
 #ifndef WEFT_CKPT_CKPT_H
 #define WEFT_CKPT_CKPT_H
 
@@ -51,6 +54,7 @@ typedef struct weft_ckpt_checked {
 /* What a run has found out about its directory: damage is reported once, and a checkpoint
  * is read back once.  Zeroed to begin with.  Functions below take NULL, too. */
 typedef struct weft_ckpt_findings {
+    uint32_t           epoch;   /* of the writer; 0: there are no later ones */
     weft_text          warn;    /* warnings, one a line, none twice */
     size_t             n_shown; /* bytes of warn that the caller has shown */
     int                n, cap;
@@ -92,8 +96,9 @@ weft_status weft_ckpt_set_text(weft_ckpt_draft *d, int i, const char *text, size
 weft_status weft_ckpt_commit(weft_ckpt_draft *d, weft_ckpt_findings *f);
 void        weft_ckpt_draft_close(weft_ckpt_draft *d); /* accepts NULL */
 
-/* Removes those leftovers without a save; fine where dir is not there. */
-weft_status weft_ckpt_tidy(const char *dir, weft_ckpt_findings *f);
+/* Removes those leftovers without a save; fine where dir is not there.  all: also of later epochs,
+ * which an earlier run of the job has left. */
+weft_status weft_ckpt_tidy(const char *dir, bool all, weft_ckpt_findings *f);
 
 /* After a save of `step`: deletes all but the `keep` (0: all) newest whole checkpoints up
  * to it.  A checkpoint counts when it was read back and verified; a damaged one is

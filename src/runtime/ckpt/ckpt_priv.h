@@ -18,10 +18,16 @@ weft_status weft_ckpt__load_manifest(const char *dir, int64_t step,
  * only. */
 weft_status weft_ckpt__verify(const char *dir, const weft_ckpt_manifest *m, bool deep,
                               bool cold);
-/* Removes what saves and prunings that did not finish left: temporary names, and folders
- * that a manifest under a temporary name says are ours.  Other folders of steps that no
+/* Removes what saves and prunings of epochs up to this one did not finish: temporary names, and
+ * folders that a manifest under a temporary name says are ours.  Other folders of steps that no
  * manifest names are left, with a warning. */
-weft_status weft_ckpt__sweep(const char *dir, weft_ckpt_findings *f);
+weft_status weft_ckpt__sweep(const char *dir, uint32_t epoch, weft_ckpt_findings *f);
+/* What temporary names of a writer end in: ".tmp", ".e3.tmp". */
+void                   weft_ckpt__suffix(uint32_t epoch, char out[32]);
+static inline uint32_t weft_ckpt__epoch(const weft_ckpt_findings *f)
+{
+    return f ? f->epoch : 0;
+}
 
 /* findings.c; f may be NULL in all of them. */
 void weft_ckpt__warn(weft_ckpt_findings *f, const char *fmt, ...)

@@ -3,7 +3,8 @@
  * (1) A manifest is renamed to a temporary name before the folder it names is deleted: from
  *     then on the step does not exist, and that name is the record that the folder is ours.
  * (2) Only temporary names, and folders with such a record, are deleted.
- * (3) What was just saved was read back from the device before an older one is deleted. */
+ * (3) Of these, none that a later epoch has begun: the writer of this one was replaced.
+ * (4) What was just saved was read back from the device before an older one is deleted. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -100,11 +101,28 @@ static bool is_spoken_for(const char *dir, const char *name, int64_t step)
     return is;
 }
 
-static bool is_temporary(const char *name)
+void weft_ckpt__suffix(uint32_t epoch, char out[32])
 {
-    size_t n = strlen(name), k = strlen(WEFT_CKPT__TMP);
+    if (epoch)
+        snprintf(out, 32, ".e%u" WEFT_CKPT__TMP, epoch);
+    else
+        snprintf(out, 32, WEFT_CKPT__TMP);
+}
 
-    return n > k && strcmp(name + n - k, WEFT_CKPT__TMP) == 0;
+/* A temporary name of an epoch up to `epoch`; later: of a later one. */
+static bool is_temporary(const char *name, uint32_t epoch, bool *later)
+{
+    size_t      n = strlen(name), k = strlen(WEFT_CKPT__TMP);
+    const char *at   = strstr(name, ".e");
+    unsigned    of   = 0;
+    int         used = 0;
+
+    *later = false;
+    if (n <= k || strcmp(name + n - k, WEFT_CKPT__TMP) != 0) return false;
+    if (at && sscanf(at, ".e%10u%n", &of, &used) == 1 &&
+        strcmp(at + used, WEFT_CKPT__TMP) == 0)
+        *later = of > epoch;
+    return !*later;
 }
 
 /* The folder that a manifest under a temporary name says is ours, where no valid manifest
@@ -148,16 +166,17 @@ typedef enum sweep_pass {
     SWEEP_WARN,    /* about folders of steps that nothing names */
 } sweep_pass;
 
-static weft_status sweep_one(const char *dir, const char *name, sweep_pass pass,
-                             bool *changed, weft_ckpt_findings *f)
+static weft_status sweep_one(const char *dir, const char *name, uint32_t epoch,
+                             sweep_pass pass, bool *changed, weft_ckpt_findings *f)
 {
     int64_t     step;
     const char *rest;
     char        folder[128];
-    bool        tmp    = is_temporary(name);
+    bool        later, tmp = is_temporary(name, epoch, &later);
     bool        record = tmp && step_of(name, WEFT_CKPT__MANIFEST, &step, &rest);
 
-    if (!record && !step_of(name, WEFT_CKPT__STEP, &step, &rest)) return WEFT_OK;
+    if (later || (!record && !step_of(name, WEFT_CKPT__STEP, &step, &rest)))
+        return WEFT_OK;
     if (pass == SWEEP_WARN) {
         if (!tmp && (!*rest || strncmp(rest, "-r", 2) == 0) &&
             !is_spoken_for(dir, name, step))
@@ -177,7 +196,7 @@ static weft_status sweep_one(const char *dir, const char *name, sweep_pass pass,
     return folder[0] ? remove_name(dir, folder) : WEFT_OK;
 }
 
-weft_status weft_ckpt__sweep(const char *dir, weft_ckpt_findings *f)
+weft_status weft_ckpt__sweep(const char *dir, uint32_t epoch, weft_ckpt_findings *f)
 {
     weft_status st      = WEFT_OK;
     bool        changed = false;
@@ -188,7 +207,7 @@ weft_status weft_ckpt__sweep(const char *dir, weft_ckpt_findings *f)
 
         if (!d) return WEFT_FAIL(WEFT_ERR_IO, "cannot read %s: %s", dir, strerror(errno));
         while (st == WEFT_OK && (e = readdir(d)))
-            st = sweep_one(dir, e->d_name, (sweep_pass)pass, &changed, f);
+            st = sweep_one(dir, e->d_name, epoch, (sweep_pass)pass, &changed, f);
         closedir(d);
         /* folders are gone for good before what says that they are ours */
         if (st == WEFT_OK && pass == SWEEP_FOLDERS && changed) st = weft_io_sync_dir(dir);
@@ -196,19 +215,22 @@ weft_status weft_ckpt__sweep(const char *dir, weft_ckpt_findings *f)
     return st;
 }
 
-weft_status weft_ckpt_tidy(const char *dir, weft_ckpt_findings *f)
+weft_status weft_ckpt_tidy(const char *dir, bool all, weft_ckpt_findings *f)
 {
-    return weft_io_exists(dir) ? weft_ckpt__sweep(dir, f) : WEFT_OK;
+    uint32_t epoch = all ? UINT32_MAX : weft_ckpt__epoch(f);
+    return weft_io_exists(dir) ? weft_ckpt__sweep(dir, epoch, f) : WEFT_OK;
 }
 
 /* The step exists no more; its folder is a leftover from now on. */
-static weft_status retire_manifest(const char *dir, int64_t step)
+static weft_status retire_manifest(const char *dir, int64_t step, uint32_t epoch)
 {
     weft_text   from = {0}, to = {0};
+    char        suffix[32];
     weft_status st;
 
+    weft_ckpt__suffix(epoch, suffix);
     weft_text_add(&from, "%s/" WEFT_CKPT__MANIFEST "%08lld", dir, (long long)step);
-    weft_text_add(&to, "%s" WEFT_CKPT__TMP, from.s ? from.s : "");
+    weft_text_add(&to, "%s%s", from.s ? from.s : "", suffix);
     st = weft_text_status(&from);
     if (st == WEFT_OK) st = weft_text_status(&to);
     if (st == WEFT_OK) st = weft_io_rename(from.s, to.s);
@@ -262,8 +284,9 @@ weft_status weft_ckpt_prune(const char *dir, int64_t step, int keep,
         n_whole += whole;
     }
     for (int i = n - 1; i >= last; i--)
-        if (has_manifest(dir, all[i])) WEFT_GO(retire_manifest(dir, all[i]));
-    if (last < n) WEFT_GO(weft_ckpt__sweep(dir, f));
+        if (has_manifest(dir, all[i]))
+            WEFT_GO(retire_manifest(dir, all[i], weft_ckpt__epoch(f)));
+    if (last < n) WEFT_GO(weft_ckpt__sweep(dir, weft_ckpt__epoch(f), f));
 out:
     free(all);
     return st;

@@ -6,7 +6,10 @@
  * (3) the manifest is written and synced as MANIFEST-N.tmp, the record that step-N is
  *     ours, and dir is synced;
  * (4) step-N.tmp is synced, renamed to step-N, and dir is synced;
- * (5) MANIFEST-N.tmp is renamed to MANIFEST-N, and dir is synced: N exists. */
+ * (5) MANIFEST-N.tmp is renamed to MANIFEST-N, and dir is synced: N exists.
+ * Temporary names also have the writer's epoch (step-N.e3.tmp).  A later writer removes them before
+ * it begins, so a writer that was stopped fails in (4) or (5), whose names are gone, or at
+ * the folder step-N, which is there and not empty. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +23,8 @@ struct weft_ckpt_draft {
     weft_arena           *arena;
     const char           *dir;
     int64_t               step;
+    uint32_t              epoch;
+    int                   again; /* K of step-N-rK; 0: step-N */
     const weft_ckpt_file *file;
     int                   n_file;
     weft_store_writer   **writer; /* of tensor files */
@@ -28,6 +33,7 @@ struct weft_ckpt_draft {
     int                  *fd;    /* of files by blocks, until their room is reserved */
     bool                 *ready; /* the file is written, its sum is in m */
     weft_ckpt_manifest    m;
+    const char           *name;                                  /* of the folder */
     const char           *tmp, *final, *manifest, *manifest_tmp; /* paths */
     const char           *old;     /* the record of what is replaced; NULL: nothing is */
     weft_store_out        record;  /* the manifest being written */
@@ -73,28 +79,37 @@ static weft_status make_dir(job *j)
     return WEFT_OK;
 }
 
-/* The step's folder, or the first step-N-rK that is free when N is saved again. */
-static weft_status choose_names(job *j)
+/* The step's folder, or the first step-N-rK that is free when N is saved again; called again, the
+ * first from there on. */
+static weft_status choose_folder(job *j)
 {
-    weft_arena *a    = j->arena;
-    const char *name = weft_arena_printf(a, WEFT_CKPT__STEP "%08lld", (long long)j->step);
-
-    WEFT_TRY(weft_arena_status(a));
-    j->final = weft_arena_printf(a, "%s/%s", j->dir, name);
-    WEFT_TRY(weft_arena_status(a));
-    for (int r = 2; weft_io_exists(j->final); r++) {
-        name = weft_arena_printf(a, WEFT_CKPT__STEP "%08lld-r%d", (long long)j->step, r);
+    weft_arena *a = j->arena;
+    for (;; j->again = j->again ? j->again + 1 : 2) {
+        const char *name =
+            weft_arena_printf(a, WEFT_CKPT__STEP "%08lld", (long long)j->step);
+        WEFT_TRY(weft_arena_status(a));
+        if (j->again) name = weft_arena_printf(a, "%s-r%d", name, j->again);
         WEFT_TRY(weft_arena_status(a));
         j->final = weft_arena_printf(a, "%s/%s", j->dir, name);
+        j->name  = name;
         WEFT_TRY(weft_arena_status(a));
+        if (!weft_io_exists(j->final)) return WEFT_OK;
     }
-    j->tmp          = weft_arena_printf(a, "%s" WEFT_CKPT__TMP, j->final);
+}
+
+static weft_status choose_names(job *j)
+{
+    weft_arena *a = j->arena;
+    char        suffix[32];
+
+    WEFT_TRY(choose_folder(j));
+    weft_ckpt__suffix(j->epoch, suffix);
+    j->tmp          = weft_arena_printf(a, "%s%s", j->final, suffix);
     j->manifest     = weft_arena_printf(a, "%s/" WEFT_CKPT__MANIFEST "%08lld", j->dir,
                                         (long long)j->step);
-    j->manifest_tmp = weft_arena_printf(
-        a, "%s/" WEFT_CKPT__MANIFEST "%08lld" WEFT_CKPT__TMP, j->dir, (long long)j->step);
+    j->manifest_tmp = weft_arena_printf(a, "%s%s", j->manifest, suffix);
     WEFT_TRY(weft_arena_status(a));
-    j->m.dir = strdup(name);
+    j->m.dir = strdup(j->name);
     return j->m.dir ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
 }
 
@@ -105,12 +120,12 @@ static weft_status record_old(job *j)
     weft_ckpt_manifest m;
     weft_text          t   = {0};
     weft_store_out     out = {.fd = -1};
-    weft_status        st  = WEFT_OK;
+    char               suffix[32];
+    weft_status        st = WEFT_OK;
 
     if (weft_ckpt__load_manifest(j->dir, j->step, &m) != WEFT_OK) return WEFT_OK;
-    j->old =
-        weft_arena_printf(j->arena, "%s/" WEFT_CKPT__MANIFEST "%08lld-old" WEFT_CKPT__TMP,
-                          j->dir, (long long)j->step);
+    weft_ckpt__suffix(j->epoch, suffix);
+    j->old = weft_arena_printf(j->arena, "%s-old%s", j->manifest, suffix);
     WEFT_GO(weft_arena_status(j->arena));
     WEFT_GO(weft_ckpt_manifest_print(&m, &t));
     WEFT_GO(weft_store_out_open(&out, j->old, (int64_t)t.n));
@@ -317,13 +332,16 @@ weft_status weft_ckpt_begin(const char *dir, int64_t step, const weft_ckpt_file 
     if (!j) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
     *j = (job){.dir       = dir,
                .step      = step,
+               .epoch     = weft_ckpt__epoch(f),
                .file      = file,
                .n_file    = n_file,
                .m.step    = step,
                .record.fd = -1};
     WEFT_GO(init(j));
     WEFT_GO(make_dir(j));
-    WEFT_GO(weft_ckpt__sweep(dir, f));
+    /* a folder that is swept may still be deleted by an earlier writer that wakes: not its name */
+    if (j->epoch) WEFT_GO(choose_folder(j));
+    WEFT_GO(weft_ckpt__sweep(dir, j->epoch, f));
     WEFT_GO(choose_names(j));
     WEFT_GO(move_folder_away(j, f));
     WEFT_GO(weft_io_mkdirs(j->tmp));
@@ -342,7 +360,9 @@ weft_status weft_ckpt_commit(weft_ckpt_draft *d, weft_ckpt_findings *f)
     for (int i = 0; i < d->n_file; i++) WEFT_TRY(write_file(d, i));
     WEFT_TRY(commit(d));
     d->committed = true;
-    if (d->old) (void)weft_ckpt__sweep(d->dir, f); /* what stays is swept another time */
+    if (d->old)
+        (void)weft_ckpt__sweep(d->dir, d->epoch,
+                               f); /* what stays is swept another time */
     return WEFT_OK;
 }
 
