@@ -516,9 +516,57 @@ static void the_end_does_not_wait_for_a_view(void **state)
     weft_member_destroy(m);
 }
 
+/* Views of several hosts: the next one is asked for once, and given. */
+static void views_may_come_from_outside(void **state)
+{
+    weft_member_limits limits = weft_member_default_limits();
+    weft_member_action a;
+    weft_member       *m;
+    (void)state;
+    limits.outside = true;
+    assert_int_equal(weft_member_create(2, &limits, &m), WEFT_OK);
+    expect_nothing(m);
+    assert_true(weft_member_is_stopped(m));
+    weft_member_enter(m, 3, 2);
+    for (int k = 0; k < 2; k++) expect(m, WEFT_MEMBER_START, k);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    assert_int_equal(weft_member_epoch(m), 3);
+    assert_false(weft_member_is_stopped(m));
+    weft_member_enter(m, 3, 2); /* the same again */
+    expect_nothing(m);
+    for (int k = 0; k < 2; k++) tell(m, WEFT_MEMBER_READY, k, 3);
+    assert_true(weft_member_is_ready(m));
+    end_slot(m, 1, WEFT_MEMBER_LOST, 7);
+    expect(m, WEFT_MEMBER_WANT, -1);
+    expect_nothing(m); /* nothing is started before the view is decided */
+    weft_member_leave(m, 1);
+    assert_true(weft_member_deadline_s(m) > 0);
+    tell(m, WEFT_MEMBER_LEFT, 0, 3);
+    expect_nothing(m); /* it was asked for */
+    assert_true(weft_member_is_stopped(m));
+    weft_member_enter(m, 5, 2);
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    assert_true(weft_member_deadline_s(m) <= 0);
+    for (int k = 0; k < 2; k++) tell(m, WEFT_MEMBER_LEFT, k, 5); /* a peer elsewhere */
+    expect(m, WEFT_MEMBER_WANT, -1);
+    expect_nothing(m);
+    weft_member_enter(m, 6, 1); /* the second is of no use */
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    end_slot(m, 1, WEFT_MEMBER_DONE, 7);
+    expect_nothing(m);
+    tell(m, WEFT_MEMBER_READY, 0, 6);
+    assert_true(weft_member_is_ready(m));
+    end_slot(m, 0, WEFT_MEMBER_DONE, 9);
+    while (weft_member_next(m, &a)) assert_int_not_equal(a.kind, WEFT_MEMBER_WANT);
+    assert_false(weft_member_replaces(m));
+    weft_member_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(views_may_come_from_outside),
         cmocka_unit_test(ranks_come_and_go),
         cmocka_unit_test(failed_growth_is_the_old_view),
         cmocka_unit_test(fewer_may_be_of_use),

@@ -64,6 +64,7 @@ const weft_cli_command weft_cli_run = {
 typedef struct run_options {
     weft_launch_request       request;
     weft_cli_span             ranks; /* of this host */
+    weft_cli_span             nodes; /* hosts */
     int64_t                   n_rank, n_node, node, port;
     bool                      print_plan;
     double                    grace_s; /* after a signal; 0: no limit */
@@ -280,7 +281,7 @@ static int find_rdzv(const run_options *o, char *at, size_t n)
         snprintf(at, n, "%s:%lld", o->addr, (long long)o->port);
     if (o->n_node > 1 && !*at)
         return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet");
-    if (o->n_node > 1 && o->node < 0)
+    if (o->n_node > 1 && o->node < 0 && o->nodes.is_one)
         return weft_cli_usage(c, "--nnodes: --node-rank says which of them this is");
     if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
     return -1;
@@ -297,7 +298,7 @@ static bool has_only(const char *list, const char *kind)
 /* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
  * report. */
 static weft_launch_policy find_policy(const run_options *o, char *output, size_t n,
-                                      char levels[64], bool *spare)
+                                      char levels[64], bool *spare, bool *invariant)
 {
     weft_job *job = NULL;
     *output       = 0;
@@ -306,13 +307,15 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
         return WEFT_LAUNCH_END_ALL;
     snprintf(output, n, "%s", job->output ? job->output : "");
     snprintf(levels, 64, "%s", job->recover);
-    bool on  = strcmp(job->recover, "off") != 0;
+    *invariant = weft_job_is_invariant(job);
+    bool on    = strcmp(job->recover, "off") != 0;
     bool cpu = has_only(job->device, "cpu"), gpu = has_only(job->device, "cuda");
-    bool fits = o->n_node == 1 && (cpu || (gpu && o->ranks.is_one));
+    bool fits = cpu || (gpu && o->n_node == 1 && o->ranks.is_one);
     weft_job_destroy(job);
     if (on && !fits)
-        weft_cli_log(true, "recover: on is for one host, and CPUs or GPUs (device=cuda) "
-                           "alone: a lost rank ends the job");
+        weft_cli_log(true,
+                     "recover: on is for CPUs, or for GPUs of one host (device=cuda) "
+                     "alone: a lost rank ends the job");
     *spare = gpu; /* a process without a device starts in milliseconds */
     return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
@@ -322,6 +325,27 @@ static weft_detect_on_stop find_on_stop(const run_options *o)
     return !o->on_stop                      ? WEFT_DETECT_STOP_TIMEOUT
            : !strcmp(o->on_stop, "replace") ? WEFT_DETECT_STOP_REPLACE
                                             : WEFT_DETECT_STOP_WAIT;
+}
+
+/* MIN:MAX: hosts join and leave, and the first that comes listens. */
+static int take_nodes(run_options *o)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    const weft_cli_span    *n = &o->nodes;
+    o->n_node                 = n->max;
+    if (n->is_one) return -1;
+    if (n->min < 1 || n->min > n->max)
+        return weft_cli_usage(c, "--nnodes %lld:%lld: MIN is from 1 to MAX",
+                              (long long)n->min, (long long)n->max);
+    if (o->program)
+        return weft_cli_usage(c,
+                              "--nnodes MIN:MAX: for jobs, not for a program behind --");
+    if (o->n_rank < 0)
+        return weft_cli_usage(c,
+                              "--nnodes MIN:MAX needs --nproc-per-node: ranks that srun, "
+                              "mpirun or torchrun start one by one have no agent; start "
+                              "one weft run on each host");
+    return -1;
 }
 
 /* MIN:MAX begins with MAX ranks. */
@@ -335,7 +359,8 @@ static int take_ranks(run_options *o)
     if (r->min < 1 || r->min > r->max)
         return weft_cli_usage(c, "--nproc-per-node %lld:%lld: MIN is from 1 to MAX",
                               (long long)r->min, (long long)r->max);
-    if (o->n_node > 1) return weft_cli_usage(c, "--nproc-per-node MIN:MAX: for one host");
+    if (o->nodes.max > 1)
+        return weft_cli_usage(c, "--nproc-per-node MIN:MAX: for one host");
     return -1;
 }
 
@@ -359,8 +384,8 @@ static int refuse_span(const run_options *o)
     weft_status             st  = weft_cli_load_job(&o->request, &job);
     weft_job_destroy(job);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
-    return weft_cli_usage(
-        c, "--nproc-per-node MIN:MAX needs a job with recover=on, on CPUs");
+    return weft_cli_usage(c, "%s MIN:MAX needs a job with recover=on, on CPUs",
+                          o->nodes.is_one ? "--nproc-per-node" : "--nnodes");
 }
 
 static int start(const run_options *o)
@@ -376,31 +401,36 @@ static int start(const run_options *o)
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    char                output[1024], levels[64] = "on";
-    bool                spare;
-    weft_launch_policy  policy = find_policy(o, output, sizeof output, levels, &spare);
-    weft_launch_options l      = {.on_rank_exit      = policy,
-                                  .levels            = levels,
-                                  .spare             = spare,
-                                  .output            = output,
-                                  .metrics           = o->metrics,
-                                  .metrics_file      = o->metrics_file,
-                                  .on_incident       = o->on_incident,
-                                  .control           = o->control,
-                                  .reader_file       = o->reader_file,
-                                  .tls               = o->tls,
-                                  .log_json          = o->log != NULL,
-                                  .request           = &o->request,
-                                  .log_dir           = o->log_dir,
-                                  .timeout_s         = o->request.timeout_s,
-                                  .stop_s            = o->grace_s,
-                                  .failure_timeout_s = o->failure_timeout_s,
-                                  .on_stop           = find_on_stop(o),
-                                  .n_node            = (int)o->n_node,
-                                  .node              = o->node < 0 ? 0 : (int)o->node,
-                                  .rdzv              = *at ? at : NULL,
-                                  .token             = o->token};
-    if (!o->ranks.is_one && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
+    char               output[1024], levels[64] = "on";
+    bool               spare, invariant         = false;
+    weft_launch_policy policy =
+        find_policy(o, output, sizeof output, levels, &spare, &invariant);
+    weft_launch_options l        = {.on_rank_exit      = policy,
+                                    .levels            = levels,
+                                    .spare             = spare,
+                                    .output            = output,
+                                    .metrics           = o->metrics,
+                                    .metrics_file      = o->metrics_file,
+                                    .on_incident       = o->on_incident,
+                                    .control           = o->control,
+                                    .reader_file       = o->reader_file,
+                                    .tls               = o->tls,
+                                    .log_json          = o->log != NULL,
+                                    .request           = &o->request,
+                                    .log_dir           = o->log_dir,
+                                    .timeout_s         = o->request.timeout_s,
+                                    .stop_s            = o->grace_s,
+                                    .failure_timeout_s = o->failure_timeout_s,
+                                    .on_stop           = find_on_stop(o),
+                                    .n_node            = (int)o->n_node,
+                                    .node              = o->node < 0 ? 0 : (int)o->node,
+                                    .rdzv              = *at ? at : NULL,
+                                    .token             = o->token};
+    bool                is_fixed = o->ranks.is_one && o->nodes.is_one;
+    l.min_node                   = (int)o->nodes.min;
+    l.invariant                  = invariant;
+    if (!o->nodes.is_one && o->node < 0) l.node = -1;
+    if (!is_fixed && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
     weft_status st = weft_launch((int)o->n_rank, o->argv, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
@@ -456,8 +486,12 @@ int weft_cli_start_ranks(int n, const weft_launch_request *q, weft_arena *a)
     for (int i = 0; i < q->n_assign; i++) word[k++] = (char *)(uintptr_t)q->assign[i];
     char **argv = make_argv(k, word, a);
     if (!argv) return weft_cli_fail(&weft_cli_run, weft_arena_status(a));
-    return start(&(run_options){
-        .request = *q, .ranks = {n, n, true}, .n_rank = n, .n_node = 1, .argv = argv});
+    return start(&(run_options){.request = *q,
+                                .ranks   = {n, n, true},
+                                .nodes   = {1, 1, true},
+                                .n_rank  = n,
+                                .n_node  = 1,
+                                .argv    = argv});
 }
 
 static int check_options(const run_options *o)
@@ -530,6 +564,7 @@ static run_options default_options(void)
                          .failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S,
                          .ranks             = {-1, -1, true},
                          .n_rank            = -1,
+                         .nodes             = {1, 1, true},
                          .n_node            = 1,
                          .node              = -1,
                          .port              = 29400};
@@ -544,7 +579,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     const weft_cli_option   option[] = {
           {"nproc-per-node", 0, WEFT_CLI_SPAN, &o.ranks, "N|MIN:MAX",
            "ranks to start here; with recover: on, weft scale changes their number"},
-          {"nnodes", 0, WEFT_CLI_INT, &o.n_node, "N", "hosts (1)"},
+          {"nnodes", 0, WEFT_CLI_SPAN, &o.nodes, "N|MIN:MAX",
+           "hosts (1); MIN:MAX with recover: on: they join and leave while it runs"},
           {"node-rank", 0, WEFT_CLI_INT, &o.node, "R", "which of them this is, from 0"},
           {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "where they meet: node 0"},
           {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "the same"},
@@ -604,6 +640,7 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     q->command = command.s;
     int code   = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code < 0) code = take_ranks(&o);
+    if (code < 0) code = take_nodes(&o);
     if (code < 0) code = check_options(&o);
     if (code < 0 && o.program) code = check_program(&o, n_word, argv);
     if (code < 0 && o.program) code = supervise(&o);

@@ -22,6 +22,7 @@ enum {
 struct weft_launch__agent {
     weft_member   *member;
     weft_comm_shm *epoch; /* the memory of the newest view */
+    int            first; /* rank of slot 0 */
     bool           done;  /* rank 0 has ended with all written */
     bool           over;  /* the job was ended, why: */
     char           why[200];
@@ -121,7 +122,7 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
 static weft_incident make_incident(const weft_launch__agent *a, int r, const char *cause,
                                    const char *what, const char *noticed)
 {
-    weft_incident i = {.rank      = r,
+    weft_incident i = {.rank      = r < 0 ? r : a->first + r,
                        .epoch     = weft_member_epoch(a->member),
                        .noticed   = noticed,
                        .wall_s    = weft_clock_wall_s(),
@@ -279,7 +280,12 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         }
         if (*a->stop_why && weft_member_is_ready(a->member)) weft_launch__request_stop(l);
         break;
-    case WEFT_LINE_WANTS: weft_member_release(a->member, m->epoch, m->world); break;
+    case WEFT_LINE_WANTS:
+        if (l->hosts)
+            weft_launch__hosts_use(l, m->epoch, m->world);
+        else
+            weft_member_release(a->member, m->epoch, m->world);
+        break;
     case WEFT_LINE_COMMITTED:
         if (!current || a->outcome.committed_s > 0) break;
         a->outcome.committed_s = e.now_s;
@@ -396,11 +402,13 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         snprintf(what, sizeof what, "%s", c->what);
     else
         weft_launch__describe_exit(how, what, sizeof what);
-    if (r >= weft_launch__agent_count(l)) return end_released(l, r, cause, step);
+    if (r >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l))
+        return end_released(l, r, cause, step);
     if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
         weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
     if (r == 0) a->done = cause == WEFT_MEMBER_DONE;
+    if (a->done) weft_launch__hosts_done(l);
     if (a->done && a->n_incident) { /* no step was left after the last one of them */
         a->outcome.step        = step;
         a->outcome.committed_s = weft_clock_s();
@@ -431,8 +439,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         return true;
     }
     if (kept && !weft_member_is_over(a->member))
-        weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; it is replaced", r,
-                         what, (long long)step);
+        weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; it is replaced",
+                         l->first + r, what, (long long)step);
     /* what is left to account for: errors, a signal, the end */
     return lost && (a->done || (kept && !weft_member_is_over(a->member)));
 }
@@ -469,6 +477,8 @@ static weft_status send_view(weft_launch__run *l, uint32_t epoch)
                              .local      = n,
                              .most       = l->n,
                              .most_local = l->n};
+    if (l->hosts) weft_launch__hosts_fill_view(l, &m);
+    a->first = l->first;
     weft_comm_shm_destroy(a->epoch);
     a->epoch = NULL;
     WEFT_TRY(weft_comm_shm_create(l->n, &a->epoch));
@@ -506,10 +516,51 @@ weft_status weft_launch__agent_act(weft_launch__run *l)
         case WEFT_MEMBER_START: WEFT_TRY(start_slot(l, x.slot)); break;
         case WEFT_MEMBER_VIEW: WEFT_TRY(send_view(l, x.epoch)); break;
         case WEFT_MEMBER_KILL: kill_slot(l, x.slot); break;
+        case WEFT_MEMBER_WANT: weft_launch__hosts_want(l, x.why); break;
         case WEFT_MEMBER_END: end_job(l, x.why); break;
         }
     }
     return WEFT_OK;
+}
+
+/* ---- views of several hosts ---- */
+
+void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
+{
+    weft_member_enter(l->agent->member, epoch, n);
+}
+
+void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once)
+{
+    weft_line_message m = {.kind  = at_once ? WEFT_LINE_OVER : WEFT_LINE_LEAVE,
+                           .epoch = epoch,
+                           .over  = at_once ? epoch : 0};
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].line >= 0) (void)weft_line_put(l->c[r].line, &m, -1);
+    if (at_once) weft_member_leave(l->agent->member, weft_clock_s());
+}
+
+bool weft_launch__agent_is_stopped(const weft_launch__run *l)
+{
+    return !l->agent || weft_member_is_stopped(l->agent->member);
+}
+
+bool weft_launch__agent_is_ready(const weft_launch__run *l, uint32_t epoch)
+{
+    return l->agent && weft_member_epoch(l->agent->member) == epoch &&
+           weft_member_is_ready(l->agent->member);
+}
+
+bool weft_launch__agent_is_over(const weft_launch__run *l)
+{
+    return l->stopped_by || !l->agent || l->agent->over || l->agent->done;
+}
+
+void weft_launch__agent_end(weft_launch__run *l)
+{
+    if (!l->agent) return;
+    l->agent->over = true;
+    for (int r = 0; r < l->n; r++) kill_slot(l, r);
 }
 
 /* ---- time ---- */
@@ -608,6 +659,7 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
     if (!a->failed || !a->begun || !a->word)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(weft_launch_levels_init(&a->levels, l->o->levels, l->n, weft_clock_s()));
+    limits.outside = l->hosts != NULL;
     WEFT_TRY(weft_member_create(l->n, &limits, &a->member));
     return weft_launch__agent_act(l);
 }

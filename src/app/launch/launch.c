@@ -108,6 +108,20 @@ static void set_signals(const weft_launch__run *l)
     sigprocmask(SIG_SETMASK, &mask, NULL);
 }
 
+static void pass_rdzv(int fd)
+{
+    unsetenv("WEFT_RDZV_FD");
+    if (fd < 0) return;
+    fcntl(fd, F_SETFD, 0);
+    set_number("WEFT_RDZV_FD", fd);
+}
+
+static int count_world(const weft_launch__run *l)
+{
+    int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
+    return l->hosts ? weft_launch__hosts_world(l) : weft_launch__agent_count(l) * n_node;
+}
+
 /* Of a spare it is written over when it becomes one (spare.c). */
 static void pass_rank(const weft_launch__run *l, int r, int wake)
 {
@@ -138,9 +152,8 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     dup2(ends->err, STDERR_FILENO);
     if (l->o->program) weft_launch__be_program(l, r);
     fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
-    int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
     pass_rank(l, r, ends->wake);
-    set_number("WEFT_WORLD_SIZE", weft_launch__agent_count(l) * n_node);
+    set_number("WEFT_WORLD_SIZE", count_world(l));
     set_number("WEFT_LOCAL_RANK", r);
     set_number("WEFT_LOCAL_WORLD_SIZE", weft_launch__agent_count(l));
     set_number("WEFT_NODE_RANK", l->o->node);
@@ -148,6 +161,7 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     pass_request(l->request);
     pass_line(ends->line);
     pass_recorder(weft_launch__recorder_fd(l));
+    pass_rdzv(r ? -1 : weft_launch__hosts_rdzv_fd(l));
     if (r >= 0)
         set_number("OMP_NUM_THREADS", weft_launch_pin(r, weft_launch__agent_count(l), 0));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
@@ -403,24 +417,30 @@ static bool is_second(const weft_launch__run *l, int sig)
     return sig != SIGTERM || weft_clock_s() - l->signal_s > ONE_SIGNAL_S;
 }
 
-static void take_signal(weft_launch__run *l, int sig)
+void weft_launch__save_all(weft_launch__run *l, int sig)
 {
-    bool first = !l->stopped_by;
-    if (is_second(l, sig)) set_kill(l, 0), l->at_once = true;
-    if (first) {
+    if (!l->stopped_by) {
         weft_launch__agent_stop(l);
         signal_all(l, passed_on(sig));
         l->moved_s = l->signal_s = weft_clock_s();
+    } else if (sig == SIGUSR1) {
+        return;
     }
-    if (first || sig != SIGUSR1) {
-        l->early      = sig == SIGUSR1;
-        l->stopped_by = sig == SIGUSR1 ? SIGTERM : sig;
-    }
+    l->early      = sig == SIGUSR1;
+    l->stopped_by = sig == SIGUSR1 ? SIGTERM : sig;
+}
+
+static void take_signal(weft_launch__run *l, int sig)
+{
+    if (is_second(l, sig)) set_kill(l, 0), l->at_once = true;
+    if (l->stopped_by || !weft_launch__hosts_take_signal(l, sig))
+        weft_launch__save_all(l, sig);
 }
 
 void weft_launch__request_stop(weft_launch__run *l)
 {
-    if (!l->stopped_by) take_signal(l, SIGTERM);
+    if (l->stopped_by) return;
+    if (!weft_launch__hosts_take_signal(l, SIGINT)) take_signal(l, SIGTERM);
 }
 
 /* Ctrl-Z reaches the launcher alone: ranks have groups of their own. */
@@ -543,6 +563,7 @@ static int time_left_ms(const weft_launch__run *l)
     agent_ms        = sooner(agent_ms, weft_launch__watch_wait_ms(l));
     agent_ms        = sooner(agent_ms, weft_launch__export_wait_ms(l));
     agent_ms        = sooner(agent_ms, weft_launch__remote_wait_ms(l));
+    agent_ms        = sooner(agent_ms, weft_launch__hosts_wait_ms(l));
     if (!is_watched(l)) return agent_ms;
     if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
     int ms = (int)(s * 1e3) + 1;
@@ -570,19 +591,21 @@ static bool any_open(const weft_launch__run *l)
 
 static weft_status attend(weft_launch__run *l)
 {
-    int            n_fd = 5 + 3 * l->n;
+    int            n_fd = 6 + 3 * l->n;
     struct pollfd *p    = calloc((size_t)n_fd, sizeof *p);
     weft_status    st   = WEFT_OK;
     if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    while (st == WEFT_OK && (l->n_running || any_open(l))) {
+    while (st == WEFT_OK &&
+           (l->n_running || any_open(l) || weft_launch__hosts_is_waiting(l))) {
         p[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
         for (int r = 0; r < l->n; r++) {
             p[1 + 3 * r] = (struct pollfd){.fd = l->c[r].out, .events = POLLIN};
             p[2 + 3 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
             p[3 + 3 * r] = (struct pollfd){.fd = l->c[r].line, .events = POLLIN};
         }
-        weft_launch__control_poll(l, p + n_fd - 4);
+        weft_launch__control_poll(l, p + n_fd - 5);
         p[n_fd - 2] = (struct pollfd){.fd = weft_launch__remote_fd(l), .events = POLLIN};
+        p[n_fd - 3] = (struct pollfd){.fd = weft_launch__hosts_fd(l), .events = POLLIN};
         p[n_fd - 1] = (struct pollfd){.fd = weft_launch__export_fd(l), .events = POLLIN};
         if (poll(p, (nfds_t)n_fd, time_left_ms(l)) < 0 && errno != EINTR) break;
         for (int r = 0; r < l->n; r++) {
@@ -591,11 +614,13 @@ static weft_status attend(weft_launch__run *l)
             if (p[3 + 3 * r].revents) weft_launch__agent_hear(l, r);
         }
         on_signal(l);
-        weft_launch__control_hear(l, p + n_fd - 4);
+        weft_launch__control_hear(l, p + n_fd - 5);
         weft_launch__remote_tick(l);
         weft_launch__watch_tick(l);
         weft_launch__agent_tick(l);
         st = weft_launch__agent_act(l);
+        weft_launch__hosts_serve(l);
+        if (st == WEFT_OK) st = weft_launch__agent_act(l);
         end_ranks(l);
         weft_launch__export_tick(l);
         if (all_left_are_lost(l)) break;
@@ -659,6 +684,8 @@ static int find_code(const weft_launch__run *l, int code)
 static int report(weft_launch__run *l)
 {
     int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
+    int hosts = weft_launch__hosts_code(l);
+    if (hosts >= 0) return hosts;
     if (weft_launch__agent_is_done(l)) return code;
     if (l->o->program) return find_code(l, code); /* what to say is supervise's */
     const char *why = weft_launch__agent_reason(l);
@@ -713,6 +740,7 @@ static void fini(weft_launch__run *l)
     weft_launch__recorder_close(l);
     weft_launch__watch_close(l);
     weft_launch__agent_close(l);
+    weft_launch__hosts_close(l);
     free(l->c);
     weft_comm_shm_destroy(l->shm);
     if (l->signals >= 0) close(l->signals);
@@ -747,6 +775,8 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     if (!o->program) WEFT_GO(weft_launch__recorder_open(&l));
     if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);
+    if (o->on_rank_exit == WEFT_LAUNCH_REPLACE && o->n_node > 1)
+        WEFT_GO(weft_launch__hosts_open(&l));
     if (o->on_rank_exit == WEFT_LAUNCH_REPLACE) WEFT_GO(weft_launch__agent_open(&l));
     if (l.agent)
         WEFT_GO(weft_launch__watch_open(&l));

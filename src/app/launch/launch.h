@@ -87,6 +87,10 @@ typedef struct weft_launch_options {
     bool spare;  /* of an agent: a process waits for the place of a lost rank (spare.h) */
     int  n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int  node;   /* which of them this is: ranks from node * n on */
+    /* REPLACE with rdzv: so many hosts have to be there, and n_node may be; 0: n_node.  The agent
+     * of node 0 listens at rdzv; node -1: the first that can. */
+    int         min_node;
+    bool        invariant; /* the job's bits are the same on every host */
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
     /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
     weft_comm_token_options token;

@@ -12,8 +12,10 @@
 #include "control/control.h"
 #include "launch/exporter.h"
 #include "launch/launch.h"
+#include "launch/line.h"
 
 typedef struct weft_launch__agent    weft_launch__agent;
+typedef struct weft_launch__hosts    weft_launch__hosts;
 typedef struct weft_launch__watch    weft_launch__watch;
 typedef struct weft_launch__export   weft_launch__export;
 typedef struct weft_launch__recorder weft_launch__recorder;
@@ -56,6 +58,7 @@ typedef struct weft_launch__run {
     char *const               *argv;
     weft_launch__spare         spare;
     weft_launch__agent        *agent; /* NULL: a rank that ends is not replaced */
+    weft_launch__hosts        *hosts; /* agents of several hosts; NULL: there is one */
     weft_launch__watch        *watch; /* of the agent; NULL as well */
     weft_launch__export *export;      /* metrics; NULL: not asked for */
     weft_launch__recorder *recorder;
@@ -97,6 +100,8 @@ void weft_launch__describe_exit(int how, char *why, size_t n);
 void weft_launch__request_stop(weft_launch__run *l);
 /* Those that are left are killed after grace_s. */
 void weft_launch__end_all(weft_launch__run *l, double grace_s);
+/* As after a signal: all ranks here save and end. */
+void weft_launch__save_all(weft_launch__run *l, int sig);
 
 /* ---- spare.c: nothing happens in any of these where no spare is wanted ---- */
 
@@ -163,8 +168,41 @@ int weft_launch__agent_count(const weft_launch__run *l);
 /* The job is to go on with n ranks: weft_launch__control_answer() says what became of it.  false:
  * it cannot be, and why. */
 bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size);
+/* Views of several hosts: n ranks here are in the one that was decided. */
+void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n);
+/* Ranks are to leave an epoch: at once, or after the step under way. */
+void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once);
+bool weft_launch__agent_is_stopped(const weft_launch__run *l); /* no rank is in it */
+bool weft_launch__agent_is_ready(const weft_launch__run *l, uint32_t epoch);
+bool weft_launch__agent_is_over(const weft_launch__run *l); /* done, ended or to end */
+void weft_launch__agent_end(weft_launch__run *l); /* this host goes, others may go on */
 /* Why the job was ended; NULL: it was not, by the agent. */
 const char *weft_launch__agent_reason(const weft_launch__run *l);
+
+/* ---- hosts.c: nothing happens in any of these where there is one host ---- */
+
+weft_status weft_launch__hosts_open(weft_launch__run *l);
+void        weft_launch__hosts_close(weft_launch__run *l);
+int         weft_launch__hosts_fd(const weft_launch__run *l); /* -1: none */
+int         weft_launch__hosts_wait_ms(const weft_launch__run *l);
+void        weft_launch__hosts_serve(weft_launch__run *l);
+void        weft_launch__hosts_act(weft_launch__run *l);
+/* The launcher has something to do though no rank runs. */
+bool weft_launch__hosts_is_waiting(const weft_launch__run *l);
+/* This host needs another view. */
+void weft_launch__hosts_want(weft_launch__run *l, const char *why);
+void weft_launch__hosts_done(weft_launch__run *l); /* its ranks have done their work */
+/* Of the ranks of an epoch, n are of use. */
+void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n);
+/* Ranks of all hosts, of this one, and where they meet. */
+void weft_launch__hosts_fill_view(weft_launch__run *l, weft_line_message *m);
+int  weft_launch__hosts_world(const weft_launch__run *l);
+int  weft_launch__hosts_rdzv_fd(const weft_launch__run *l);
+/* false: this host's ranks are to save and end. */
+bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig);
+bool weft_launch__hosts_is_out(const weft_launch__run *l); /* it goes, others may go on */
+/* The exit code, where the agreement has ended this host, with a line; -1: it has not. */
+int weft_launch__hosts_code(const weft_launch__run *l);
 
 /* ---- control.c: as those ---- */
 

@@ -18,7 +18,8 @@ struct weft_line {
     int              quit[2]; /* a pipe: its end wakes the thread */
     pthread_t        thread;
     bool             reading;
-    _Atomic uint32_t over; /* the newest epoch that lost a rank */
+    _Atomic uint32_t over;  /* the newest epoch that lost a rank */
+    uint32_t         leave; /* under lock: the newest epoch that is to be left */
     pthread_mutex_t  lock;
     pthread_cond_t   moved;
     /* under lock */
@@ -147,6 +148,7 @@ static bool read_messages(weft_line *l)
         else if (fd >= 0)
             close(fd);
         if (m.kind == WEFT_LINE_VIEW || m.kind == WEFT_LINE_OVER) note_over(l, m.over);
+        if (m.kind == WEFT_LINE_LEAVE && m.epoch > l->leave) l->leave = m.epoch;
         if (m.kind == WEFT_LINE_END) end_line(l, m.text);
     }
     if (closed) end_line(l, "weft run is gone");
@@ -226,7 +228,8 @@ weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out)
 bool weft_line_has_newer(weft_line *l, uint32_t epoch)
 {
     pthread_mutex_lock(&l->lock);
-    bool newer = l->view.epoch > epoch;
+    bool newer =
+        l->view.epoch > epoch || l->leave >= epoch || atomic_load(&l->over) >= epoch;
     pthread_mutex_unlock(&l->lock);
     return newer;
 }

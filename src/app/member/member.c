@@ -41,6 +41,7 @@ struct weft_member {
     uint32_t           epoch; /* of the newest view */
     member_slot       *slot;
     bool               stopping, over;
+    bool               wanted;     /* outside: the next view was asked for */
     int64_t            step;       /* the last that is known to be committed */
     int                n_view;     /* since a step was committed */
     int64_t            crash_step; /* of the last process that crashed, and its slot */
@@ -114,18 +115,21 @@ static void end_job(weft_member *m, const char *why)
     snprintf(add_action(m, WEFT_MEMBER_END)->why, sizeof m->action->why, "%s", why);
 }
 
-/* A process for every slot without one, then the next view. */
-static void decide_view(weft_member *m)
+/* false: there were too many. */
+static bool count_view(weft_member *m)
 {
-    member_view v = {.n_slot = m->n_slot};
-    char        why[200];
-    if (++m->n_view > m->limits.max_view) {
-        snprintf(why, sizeof why,
-                 "%d views one after another have committed no step after step %lld",
-                 m->limits.max_view, (long long)m->step);
-        end_job(m, why);
-        return;
-    }
+    char why[200];
+    if (++m->n_view <= m->limits.max_view) return true;
+    snprintf(why, sizeof why,
+             "%d views one after another have committed no step after step %lld",
+             m->limits.max_view, (long long)m->step);
+    end_job(m, why);
+    return false;
+}
+
+/* A process for every slot without one. */
+static void fill_slots(weft_member *m, member_view *v)
+{
     for (int k = 0; k < m->n_slot; k++) {
         member_slot *s = &m->slot[k];
         if (s->state == ABSENT) {
@@ -133,10 +137,55 @@ static void decide_view(weft_member *m)
             s->done                                = false;
             add_action(m, WEFT_MEMBER_START)->slot = k;
         }
-        s->state     = INVITED;
-        v.process[k] = s->process;
+        s->state      = INVITED;
+        v->process[k] = s->process;
     }
     m->late_s = 0;
+}
+
+static void want_view(weft_member *m, const char *why)
+{
+    if (m->wanted) return;
+    m->wanted = true;
+    snprintf(add_action(m, WEFT_MEMBER_WANT)->why, sizeof m->action->why, "%s", why);
+}
+
+void weft_member_enter(weft_member *m, uint32_t epoch, int n)
+{
+    member_view v = {.n_slot = n};
+    if (m->over || !m->limits.outside || epoch <= m->epoch || n < 1 || n > m->n_room)
+        return;
+    m->wanted = false;
+    m->n_slot = n;
+    m->epoch  = epoch;
+    if (!count_view(m)) return;
+    fill_slots(m, &v);
+    add_action(m, WEFT_MEMBER_VIEW);
+}
+
+bool weft_member_is_stopped(const weft_member *m)
+{
+    for (int k = 0; k < m->n_slot; k++)
+        if (m->slot[k].state == INVITED || m->slot[k].state == RUNNING) return false;
+    return true;
+}
+
+void weft_member_leave(weft_member *m, double now_s)
+{
+    if (!weft_member_is_stopped(m) && m->late_s <= 0)
+        m->late_s = now_s + m->limits.late_s;
+}
+
+/* The next view, why: where that is decided elsewhere. */
+static void decide_view(weft_member *m, const char *why)
+{
+    member_view v = {.n_slot = m->n_slot};
+    if (m->limits.outside) {
+        want_view(m, why);
+        return;
+    }
+    if (!count_view(m)) return;
+    fill_slots(m, &v);
     weft_register_outcome o;
     if (weft_register_propose(m->views, m->epoch + 1, &v, sizeof v) != WEFT_OK ||
         !weft_register_next(m->views, &o)) {
@@ -165,7 +214,7 @@ weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
     m->n_room     = n_room;
     m->limits     = *limits;
     m->crash_slot = -1;
-    decide_view(m);
+    if (!limits->outside) decide_view(m, "");
     *out = m;
     return WEFT_OK;
 }
@@ -216,7 +265,7 @@ bool weft_member_replaces(const weft_member *m)
 {
     bool left = false;
     for (int k = 0; k < m->n_slot; k++) left = left || m->slot[k].done;
-    return !m->over && !m->slot[0].done && !(m->stopping && left);
+    return !m->over && !m->slot[0].done && !((m->stopping || m->limits.outside) && left);
 }
 
 static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spared)
@@ -235,7 +284,7 @@ static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spare
         end_job(m, why);
     } else {
         if (spared) s->n_loss = 0; /* what follows is another's */
-        decide_view(m);
+        decide_view(m, "a rank was lost");
     }
 }
 
@@ -262,7 +311,7 @@ static void end_slot(weft_member *m, const weft_member_event *e)
     s->done = e->cause == WEFT_MEMBER_DONE;
     if (is_newcomer(m, e->slot) && !s->done && !m->stopping && !m->slot[0].done) {
         m->n_slot = m->n_settled;
-        decide_view(m);
+        decide_view(m, "ranks lost a peer");
     } else if (e->cause == WEFT_MEMBER_FAILED)
         end_job(m, "a rank failed");
     else if (!s->done)
@@ -287,7 +336,7 @@ static void check_waiting(weft_member *m, double now_s)
     else if (!weft_member_replaces(m))
         end_job(m, "a rank was lost while the job was to end");
     else if (!busy)
-        decide_view(m);
+        decide_view(m, "ranks lost a peer");
     else if (m->late_s <= 0)
         m->late_s = now_s + m->limits.late_s;
 }
@@ -323,7 +372,7 @@ void weft_member_resize(weft_member *m, int n)
     if (n < 1 || n > m->n_room || n == m->n_slot || !weft_member_may_resize(m)) return;
     m->n_slot = n;
     m->n_view = 0; /* nothing was lost */
-    decide_view(m);
+    decide_view(m, "ranks lost a peer");
 }
 
 void weft_member_release(weft_member *m, uint32_t epoch, int n)
@@ -332,7 +381,7 @@ void weft_member_release(weft_member *m, uint32_t epoch, int n)
         n >= m->n_slot)
         return;
     m->n_slot = n;
-    decide_view(m);
+    decide_view(m, "ranks lost a peer");
 }
 
 void weft_member_tell(weft_member *m, const weft_member_event *e)

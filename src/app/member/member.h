@@ -38,6 +38,9 @@ typedef struct weft_member_limits {
     int     max_view;    /* one after another without a committed step */
     double  late_s;      /* for the others to leave an epoch that one rank has left */
     int     max_slot;    /* that a view may have; 0: as many as the first */
+    /* Views are those of several hosts (hosts.h): WANT asks for the next one, weft_member_enter()
+     * gives it. */
+    bool outside;
 } weft_member_limits;
 
 /* 3 losses in 10 steps, 16 views, 5 s. */
@@ -74,6 +77,7 @@ typedef enum weft_member_action_kind {
     WEFT_MEMBER_START, /* a process for the slot */
     WEFT_MEMBER_VIEW,  /* epoch: to all slots */
     WEFT_MEMBER_KILL,  /* the process of the slot does not answer */
+    WEFT_MEMBER_WANT,  /* outside: the next view is needed, why */
     WEFT_MEMBER_END,   /* the job, why: "" where all is done */
 } weft_member_action_kind;
 
@@ -84,13 +88,20 @@ typedef struct weft_member_action {
     char                    why[200];
 } weft_member_action;
 
-/* Actions of the first view are there at once. */
+/* Actions of the first view are there at once, but for views from outside. */
 weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
                                weft_member **out);
 void        weft_member_destroy(weft_member *m); /* accepts NULL */
 void        weft_member_tell(weft_member *m, const weft_member_event *e);
 /* false: nothing is to be done. */
 bool weft_member_next(weft_member *m, weft_member_action *out);
+
+/* outside: the view of an epoch was decided, and n slots are in it. */
+void weft_member_enter(weft_member *m, uint32_t epoch, int n);
+/* outside: ranks were told to leave, as one is lost; who does not is killed. */
+void weft_member_leave(weft_member *m, double now_s);
+/* outside: no slot is in the newest view any more, or none was. */
+bool weft_member_is_stopped(const weft_member *m);
 
 uint32_t weft_member_epoch(const weft_member *m);                /* of the newest view */
 bool     weft_member_is_running(const weft_member *m, int slot); /* in it */

@@ -67,9 +67,17 @@ out:
     return st;
 }
 
-void weft_comm__levels_close(weft_comm_group *g)
+/* Where slabs outlive epochs, what an earlier one has left there may not be adopted yet: nothing is
+ * allocated by the way. */
+static weft_comm *find_shared(const weft_comm_group *g)
 {
     weft_comm *shared = weft_comm_shared_end(g->p->near);
+    return shared && !weft_comm_shm_kept_slot(shared) ? shared : NULL;
+}
+
+void weft_comm__levels_close(weft_comm_group *g)
+{
+    weft_comm *shared = find_shared(g);
     if (shared)
         weft_comm_shm_free(shared, g->scratch);
     else
@@ -78,7 +86,7 @@ void weft_comm__levels_close(weft_comm_group *g)
 
 static weft_status scratch(weft_comm_group *g, int64_t bytes)
 {
-    weft_comm *shared = weft_comm_shared_end(g->p->near);
+    weft_comm *shared = find_shared(g);
     if (g->scratch_bytes >= bytes) return WEFT_OK;
     weft_comm__levels_close(g);
     g->scratch       = NULL;

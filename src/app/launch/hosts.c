@@ -1,0 +1,577 @@
+/* Agents of several hosts: their connections (control/), their agreement on who is in the job
+ * (member/hosts.h), and what this host does about it.
+ *
+ *     control events, ticks, signals, ranks that stopped   ->  weft_hosts_tell
+ *     weft_hosts_next                                      ->  messages, the next view, the end
+ *
+ * Which ranks of this host run is agent.c's, as on one host; views come from here.
+ *
+ * (1) A frame begins with the number of the agent that sent it, which is that of its connection.
+ * (2) What cannot be sent is lost; the agreement repeats what it needs.
+ * (3) A connection that its other end has closed means that agent's end; one that timed out means
+ *     nothing yet. */
+#include "member/hosts.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "comm/auth.h"
+#include "comm/rdzv.h"
+#include "control/control.h"
+#include "launch/launch_priv.h"
+
+enum {
+    MAX_LINK      = 4 * WEFT_MEMBER_MAX_HOST,
+    FRAME_WHO     = 16, /* the number of the agent, once a connection */
+    FRAME_MESSAGE = 17, /* the same, and bytes of the agreement */
+    FRAME_USE     = 18, /* the same, and host_use */
+};
+
+#define TICK_S       0.1 /* of the agreement */
+#define ONE_SIGNAL_S 2   /* SIGTERMs within it are one */
+#define RETRY_S      0.3 /* before a host that could not be reached is tried again */
+
+/* A connection to another agent. */
+typedef struct host_link {
+    int64_t  peer;
+    uint64_t id; /* 0: it has not said it yet */
+    bool     open;
+} host_link;
+
+/* The plan of a view has no use for more ranks than these. */
+typedef struct host_use {
+    uint32_t epoch;
+    int32_t  n_rank;
+} host_use;
+
+struct weft_launch__hosts {
+    weft_control    *control;
+    weft_hosts      *agreement;
+    weft_member_host self;
+    int       rdzv_fd; /* where ranks of a view meet whose first host is this one */
+    int       n_link;
+    host_link link[MAX_LINK];
+    int64_t   contact; /* connection to --rdzv, of an agent that joins; 0: none */
+    double    contact_s, begun_s, tick_s;
+    bool      found, entered; /* the job began here; this host was in a view once */
+    uint32_t  stop_epoch;  /* ranks are to stop in it, and STOPPED is not told; 0: none */
+    uint32_t  ready_epoch; /* in which READY was told */
+    uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */
+    int       n_use;
+    int64_t   step;       /* the last one that was told */
+    double    drain_s;    /* when this host was told to leave; 0: it was not */
+    bool      over, left; /* no further view; as it was asked to */
+    char      why[300];
+};
+
+/* ---- frames ---- */
+
+static host_link *find_link(weft_launch__hosts *h, uint64_t id, bool open)
+{
+    for (int k = 0; k < h->n_link; k++)
+        if (h->link[k].id == id && (h->link[k].open || !open)) return &h->link[k];
+    return NULL;
+}
+
+static host_link *find_peer(weft_launch__hosts *h, int64_t peer)
+{
+    for (int k = 0; k < h->n_link; k++)
+        if (h->link[k].peer == peer) return &h->link[k];
+    return NULL;
+}
+
+static bool add_link(weft_launch__hosts *h, int64_t peer, uint64_t id, bool open)
+{
+    if (h->n_link == MAX_LINK) return false;
+    h->link[h->n_link++] = (host_link){peer, id, open};
+    return true;
+}
+
+static void connect_host(weft_launch__hosts *h, uint64_t id)
+{
+    const weft_member_host *host = weft_hosts_find(h->agreement, id);
+    int64_t                 peer;
+    if (!host || find_link(h, id, false) || h->n_link == MAX_LINK) return;
+    if (weft_control_connect(h->control, host->control, weft_clock_s(), &peer) == WEFT_OK)
+        (void)add_link(h, peer, id, false);
+}
+
+static void send_frame(weft_launch__hosts *h, int64_t peer, uint32_t kind,
+                       const void *bytes, size_t n)
+{
+    uint8_t frame[WEFT_HOSTS_MESSAGE_MOST + sizeof h->self.id];
+    if (n > WEFT_HOSTS_MESSAGE_MOST) return;
+    memcpy(frame, &h->self.id, sizeof h->self.id);
+    if (n) memcpy(frame + sizeof h->self.id, bytes, n);
+    (void)weft_control_send(h->control, peer, kind, frame, sizeof h->self.id + n);
+}
+
+static void send_message(weft_launch__hosts *h, const weft_hosts_action *x)
+{
+    const host_link *link = find_link(h, x->id, true);
+    if (link)
+        send_frame(h, link->peer, FRAME_MESSAGE, x->bytes, x->n);
+    else
+        connect_host(h, x->id);
+}
+
+static void tell(weft_launch__hosts *h, weft_hosts_event e)
+{
+    e.now_s = weft_clock_s();
+    if (!h->over) weft_hosts_tell(h->agreement, &e);
+}
+
+/* ---- what comes over connections ---- */
+
+/* The other side says who it is. */
+static void hear_number(weft_launch__hosts *h, host_link *link, uint64_t id)
+{
+    if (link->id == id || !id) return;
+    link->id = id;
+    if (link->peer == h->contact)
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = id});
+}
+
+static int count_own(const weft_launch__run *l)
+{
+    const weft_launch__hosts *h = l->hosts;
+    bool less = h->use_epoch && h->use_epoch == weft_hosts_view(h->agreement)->epoch;
+    return less ? h->n_use : l->n;
+}
+
+/* Ranks beyond those of use are left out; a host that has no other leaves. */
+static void take_use(weft_launch__run *l, const host_use *use)
+{
+    weft_launch__hosts *h     = l->hosts;
+    int                 n_own = weft_launch__agent_count(l), n = use->n_rank - l->first;
+    if (use->epoch != weft_hosts_view(h->agreement)->epoch || h->use_epoch == use->epoch)
+        return;
+    h->use_epoch = use->epoch;
+    h->n_use     = n < n_own ? n : n_own;
+    if (n > 0)
+        weft_launch__hosts_want(l, "more ranks are of no use");
+    else
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
+}
+
+static void hear_frame(weft_launch__run *l, const weft_control_event *e)
+{
+    weft_launch__hosts *h    = l->hosts;
+    host_link          *link = find_peer(h, e->peer);
+    host_use            use;
+    uint64_t            id;
+    if (!link || e->bytes < sizeof id || e->reads_only) return;
+    memcpy(&id, e->data, sizeof id);
+    if (link->id && link->id != id) return;
+    hear_number(h, link, id);
+    if (e->frame == FRAME_MESSAGE)
+        tell(h, (weft_hosts_event){.kind  = WEFT_HOSTS_MESSAGE,
+                                   .id    = id,
+                                   .bytes = (const uint8_t *)e->data + sizeof id,
+                                   .n     = e->bytes - sizeof id});
+    if (e->frame != FRAME_USE || e->bytes != sizeof id + sizeof use) return;
+    memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
+    take_use(l, &use);
+}
+
+static void hear_closed(weft_launch__run *l, const weft_control_event *e)
+{
+    weft_launch__hosts *h    = l->hosts;
+    host_link          *link = find_peer(h, e->peer);
+    if (e->peer == h->contact && !h->entered) {
+        bool refused = strstr(e->text, "it refused") || strstr(e->text, "token");
+        snprintf(h->why, sizeof h->why, "%s: %.200s", l->o->rdzv, e->text);
+        h->contact = 0;
+        h->over    = refused;
+    }
+    if (!link) return;
+    host_link was = *link;
+    *link         = h->link[--h->n_link];
+    bool late     = strstr(e->text, "timed out") != NULL;
+    if (was.open && was.id && !late && !find_link(h, was.id, true))
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_GONE, .id = was.id});
+}
+
+static void hear_event(weft_launch__run *l, const weft_control_event *e)
+{
+    weft_launch__hosts *h    = l->hosts;
+    host_link          *link = find_peer(h, e->peer);
+    switch (e->kind) {
+    case WEFT_CONTROL_OPENED:
+        if (*e->text) weft_launch__say(l, -1, "warn", "%s: %s", e->address, e->text);
+        if (link) link->open = true;
+        if (!link && !add_link(h, e->peer, 0, true)) return;
+        send_frame(h, e->peer, FRAME_WHO, NULL, 0);
+        break;
+    case WEFT_CONTROL_FRAME: hear_frame(l, e); break;
+    case WEFT_CONTROL_CLOSED: hear_closed(l, e); break;
+    case WEFT_CONTROL_REFUSED:
+        weft_launch__say(l, -1, "warn", "refused a connection from %s: %s", e->address,
+                         e->text);
+        break;
+    }
+}
+
+/* An agent that joins looks for one that is in the job. */
+static void find_contact(weft_launch__run *l, double now_s)
+{
+    weft_launch__hosts *h       = l->hosts;
+    double              limit_s = l->o->timeout_s > 0 ? l->o->timeout_s : 60;
+    if (h->found || h->entered || h->over) return;
+    if (now_s - h->begun_s > limit_s) {
+        char text[sizeof h->why];
+        snprintf(text, sizeof text, "%s", h->why);
+        snprintf(h->why, sizeof h->why,
+                 "no host of the job let this one in within %g s%s%.200s", limit_s,
+                 *text ? ": " : "", text);
+        h->over = true;
+        return;
+    }
+    if (h->contact || now_s < h->contact_s) return;
+    h->contact_s = now_s + RETRY_S;
+    if (weft_control_connect(h->control, l->o->rdzv, now_s, &h->contact) != WEFT_OK)
+        h->contact = 0;
+    else if (!add_link(h, h->contact, 0, false))
+        h->contact = 0;
+}
+
+/* ---- this host's ranks ---- */
+
+/* How far they came: the step that all have brought to the vote, the last that one has passed. */
+static void find_steps(const weft_launch__run *l, int64_t *arrived, int64_t *passed)
+{
+    *arrived = *passed = -1;
+    for (int r = 0; r < weft_launch__agent_count(l); r++) {
+        weft_comm_shm_slot *slot = weft_comm_shm_slot_of(l->shm, r);
+        int64_t a = atomic_load(&slot->arrived), p = atomic_load(&slot->passed);
+        if (!r || a < *arrived) *arrived = a;
+        if (p > *passed) *passed = p;
+    }
+    if (*arrived < *passed) *arrived = *passed;
+}
+
+static void tell_stopped(weft_launch__run *l)
+{
+    weft_launch__hosts *h = l->hosts;
+    weft_hosts_event    e = {
+           .kind = WEFT_HOSTS_STOPPED, .epoch = h->stop_epoch, .n_rank = count_own(l)};
+    if (!h->stop_epoch || !weft_launch__agent_is_stopped(l)) return;
+    find_steps(l, &e.arrived, &e.passed);
+    h->stop_epoch = 0;
+    tell(h, e);
+}
+
+static void tell_progress(weft_launch__run *l)
+{
+    weft_launch__hosts *h     = l->hosts;
+    uint32_t            epoch = weft_hosts_view(h->agreement)->epoch;
+    int64_t             arrived, passed;
+    if (h->ready_epoch != epoch && weft_launch__agent_is_ready(l, epoch)) {
+        h->ready_epoch = epoch;
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_READY, .epoch = epoch});
+    }
+    find_steps(l, &arrived, &passed);
+    if (passed <= h->step) return;
+    h->step = passed;
+    tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_STEP, .passed = passed});
+}
+
+void weft_launch__hosts_want(weft_launch__run *l, const char *why)
+{
+    tell(l->hosts, (weft_hosts_event){
+                       .kind = WEFT_HOSTS_CHANGE, .n_rank = count_own(l), .text = why});
+}
+
+void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
+{
+    weft_launch__hosts *h   = l->hosts;
+    host_use            use = {epoch, n};
+    for (int k = 0; k < h->n_link; k++)
+        if (h->link[k].open && h->link[k].id)
+            send_frame(h, h->link[k].peer, FRAME_USE, &use, sizeof use);
+    take_use(l, &use);
+}
+
+void weft_launch__hosts_done(weft_launch__run *l)
+{
+    if (!l->hosts) return;
+    tell(l->hosts, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
+    weft_launch__hosts_act(l);
+}
+
+/* ---- views ---- */
+
+static int most_ranks(const weft_launch__run *l, const weft_member_view *v, int *local)
+{
+    int most = 0, host = 0, n_host = l->o->n_node;
+    for (int i = 0; i < v->n_host; i++) {
+        most += v->host[i].n_rank;
+        if (v->host[i].n_rank > host) host = v->host[i].n_rank;
+    }
+    *local = host;
+    return most + (n_host > v->n_host ? (n_host - v->n_host) * host : 0);
+}
+
+void weft_launch__hosts_fill_view(weft_launch__run *l, weft_line_message *m)
+{
+    const weft_member_view *v  = weft_hosts_view(l->hosts->agreement);
+    int                     me = weft_member_view_find(v, l->hosts->self.id), local;
+    m->first                   = l->first;
+    m->world                   = weft_member_view_ranks(v);
+    m->local                   = me < 0 ? 0 : v->host[me].n_rank;
+    m->most                    = most_ranks(l, v, &local);
+    m->most_local              = local;
+    if (m->world > m->local) snprintf(m->text, sizeof m->text, "%s", v->host[0].data);
+}
+
+int weft_launch__hosts_world(const weft_launch__run *l)
+{
+    return weft_member_view_ranks(weft_hosts_view(l->hosts->agreement));
+}
+
+static void enter_view(weft_launch__run *l)
+{
+    weft_launch__hosts     *h  = l->hosts;
+    const weft_member_view *v  = weft_hosts_view(h->agreement);
+    int                     me = weft_member_view_find(v, h->self.id);
+    h->entered                 = true;
+    h->stop_epoch              = 0;
+    if (me < 0) return;
+    l->first = 0;
+    for (int i = 0; i < me; i++) l->first += v->host[i].n_rank;
+    weft_launch__say(l, -1, "info", "view %u: %d host%s, %d ranks%s%s", v->epoch,
+                     v->n_host, v->n_host == 1 ? "" : "s", weft_member_view_ranks(v),
+                     *v->reason ? ": " : "", v->reason);
+    if (weft_hosts_is_enough(h->agreement))
+        weft_launch__agent_enter(l, v->epoch, v->host[me].n_rank);
+}
+
+/* ---- actions ---- */
+
+static void end_here(weft_launch__run *l, bool left, const char *why)
+{
+    weft_launch__hosts *h = l->hosts;
+    if (weft_launch__agent_is_over(l))
+        return; /* its ranks save, or have done their work */
+    h->over = true;
+    h->left = left;
+    snprintf(h->why, sizeof h->why, "%s", why);
+    weft_launch__agent_end(l);
+}
+
+/* A host that joins or leaves waits until the step under way is done; ranks of hosts that are not
+ * told why hear it from the others. */
+static bool is_loss(const char *why)
+{
+    size_t n      = strlen(why);
+    bool   joins  = n > 6 && !strcmp(why + n - 6, " joins");
+    bool   leaves = n > 7 && !strcmp(why + n - 7, " leaves");
+    return n && !joins && !leaves;
+}
+
+static void act_once(weft_launch__run *l, const weft_hosts_action *x)
+{
+    weft_launch__hosts *h = l->hosts;
+    switch (x->kind) {
+    case WEFT_HOSTS_SEND: send_message(h, x); break;
+    case WEFT_HOSTS_STOP_RANKS:
+        h->stop_epoch = x->epoch;
+        weft_launch__agent_leave(l, x->epoch, is_loss(x->why));
+        break;
+    case WEFT_HOSTS_VIEW: enter_view(l); break;
+    case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
+    case WEFT_HOSTS_SAVE:
+        weft_launch__say(l, -1, "info", "all ranks save and end: %s", x->why);
+        weft_launch__save_all(l, SIGTERM);
+        break;
+    case WEFT_HOSTS_LEFT: end_here(l, true, x->why); break;
+    case WEFT_HOSTS_FENCED:
+    case WEFT_HOSTS_ALONE: end_here(l, false, x->why); break;
+    }
+}
+
+void weft_launch__hosts_act(weft_launch__run *l)
+{
+    weft_hosts_action x;
+    while (l->hosts && !l->hosts->over && weft_hosts_next(l->hosts->agreement, &x))
+        act_once(l, &x);
+}
+
+/* ---- signals ---- */
+
+/* SIGTERM and SIGUSR1: this host leaves.  SIGINT and SIGHUP, and a signal to a host that is to
+ * leave and does not: the job ends. */
+bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig)
+{
+    weft_launch__hosts *h      = l->hosts;
+    bool                leaves = sig == SIGTERM || sig == SIGUSR1;
+    double              now_s  = weft_clock_s();
+    if (!h || h->over || !h->entered || weft_launch__agent_is_over(l)) return false;
+    if (leaves && h->drain_s > 0 && now_s - h->drain_s < ONE_SIGNAL_S) return true;
+    if (h->drain_s > 0) leaves = false;
+    h->drain_s = now_s;
+    if (leaves)
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
+    else
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_SAVE_ALL,
+                                   .text = "a host was told to end the job"});
+    weft_launch__hosts_act(l);
+    return true;
+}
+
+/* What a host has to leave in is over: others find that it is lost. */
+static void check_grace(weft_launch__run *l, double now_s)
+{
+    const weft_launch__hosts *h = l->hosts;
+    if (h->over || h->drain_s <= 0 || l->stopped_by || l->o->stop_s <= 0) return;
+    if (now_s - h->drain_s > l->o->stop_s)
+        end_here(l, false, "this host did not leave within --grace");
+}
+
+/* ---- the loop ---- */
+
+void weft_launch__hosts_serve(weft_launch__run *l)
+{
+    weft_launch__hosts *h = l->hosts;
+    weft_control_event  e;
+    if (!h) return;
+    double now_s = weft_clock_s();
+    weft_control_serve(h->control, now_s);
+    while (weft_control_next(h->control, &e)) {
+        hear_event(l, &e);
+        weft_launch__hosts_act(l);
+    }
+    find_contact(l, now_s);
+    tell_stopped(l);
+    tell_progress(l);
+    check_grace(l, now_s);
+    if (now_s - h->tick_s >= TICK_S) {
+        h->tick_s = now_s;
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_TICK});
+    }
+    weft_launch__hosts_act(l);
+}
+
+int weft_launch__hosts_fd(const weft_launch__run *l)
+{
+    return l->hosts ? weft_control_fd(l->hosts->control) : -1;
+}
+
+int weft_launch__hosts_wait_ms(const weft_launch__run *l)
+{
+    if (!l->hosts) return -1;
+    double left = l->hosts->tick_s + TICK_S - weft_clock_s();
+    double wake = weft_control_wake_s(l->hosts->control) - weft_clock_s();
+    if (wake < left) left = wake;
+    return left <= 0 ? 0 : (int)(1e3 * left) + 1;
+}
+
+bool weft_launch__hosts_is_waiting(const weft_launch__run *l)
+{
+    return l->hosts && !l->hosts->over && !weft_launch__agent_is_over(l);
+}
+
+/* ---- the whole ---- */
+
+bool weft_launch__hosts_is_out(const weft_launch__run *l)
+{
+    return l->hosts && l->hosts->over;
+}
+
+int weft_launch__hosts_code(const weft_launch__run *l)
+{
+    const weft_launch__hosts *h = l->hosts;
+    if (!h || !h->over) return -1;
+    if (*h->why) weft_launch__say(l, -1, h->left ? "info" : "error", "%s", h->why);
+    return h->left ? 0 : 1;
+}
+
+int weft_launch__hosts_rdzv_fd(const weft_launch__run *l)
+{
+    return l->hosts ? l->hosts->rdzv_fd : -1;
+}
+
+/* Which job it is: that of the same file and words. */
+static void name_job(const weft_launch_request *q, char *out, size_t n)
+{
+    weft_hash_state s;
+    weft_hash_init(&s, 1);
+    if (q->file) weft_hash_add(&s, q->file, strlen(q->file) + 1);
+    for (int i = 0; i < q->n_assign; i++)
+        weft_hash_add(&s, q->assign[i], strlen(q->assign[i]) + 1);
+    snprintf(out, n, "%016llx", (unsigned long long)weft_hash_value(&s));
+}
+
+/* This agent listens at --rdzv, and the job begins here; or at an address of its own, and it joins.
+ * at: of this host, with a port of its own. */
+static weft_status open_control(weft_launch__run *l, const char *at)
+{
+    weft_launch__hosts  *h = l->hosts;
+    weft_comm_token      token;
+    weft_control_options o = {.token = &token, .self = {.invariant = l->o->invariant}};
+    char                 own[WEFT_MEMBER_NAME];
+    snprintf(own, sizeof own, "%.*s:0", (int)(strrchr(at, ':') - at), at);
+    snprintf(o.self.host, sizeof o.self.host, "%s", h->self.name);
+    snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
+    if (l->o->request) name_job(l->o->request, o.self.job, sizeof o.self.job);
+    WEFT_TRY(weft_comm_token_find(&l->o->token, &token));
+    o.listen       = l->o->rdzv;
+    weft_status st = l->o->node > 0 ? WEFT_ERR_ARG : weft_control_open(&o, &h->control);
+    h->found       = st == WEFT_OK;
+    if (st != WEFT_OK && l->o->node) {
+        o.listen = own;
+        st       = weft_control_open(&o, &h->control);
+    }
+    weft_comm_token_wipe(&token);
+    if (st != WEFT_OK) return st;
+    if (h->found)
+        snprintf(h->self.control, sizeof h->self.control, "%s", l->o->rdzv);
+    else
+        snprintf(h->self.control, sizeof h->self.control, "%.*s:%d",
+                 (int)(strrchr(at, ':') - at), at, weft_control_port(h->control));
+    return WEFT_OK;
+}
+
+weft_status weft_launch__hosts_open(weft_launch__run *l)
+{
+    weft_launch__hosts *h = calloc(1, sizeof *h);
+    if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    l->hosts   = h;
+    h->rdzv_fd = -1;
+    h->step    = -1;
+    h->begun_s = weft_clock_s();
+    gethostname(h->self.name, sizeof h->self.name - 1);
+    h->self.n_rank = l->n;
+    WEFT_TRY(weft_comm_random(&h->self.id, sizeof h->self.id));
+    h->self.id |= 1;
+    WEFT_TRY(weft_comm_rdzv_listen_near(l->o->rdzv, &h->rdzv_fd, h->self.data,
+                                        sizeof h->self.data));
+    WEFT_TRY(open_control(l, h->self.data));
+    weft_hosts_options o = {.self              = h->self,
+                            .min_host          = l->o->min_node,
+                            .max_host          = l->o->n_node,
+                            .failure_timeout_s = l->o->failure_timeout_s,
+                            .wait_s            = l->o->timeout_s};
+    if (o.max_host < 1) o.max_host = 1;
+    if (o.min_host < 1) o.min_host = o.max_host;
+    if (o.failure_timeout_s <= 0) o.failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S;
+    WEFT_TRY(weft_hosts_create(&o, &h->agreement));
+    if (h->found) tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = 1});
+    return WEFT_OK;
+}
+
+void weft_launch__hosts_close(weft_launch__run *l)
+{
+    weft_launch__hosts *h = l->hosts;
+    if (!h) return;
+    weft_hosts_destroy(h->agreement);
+    weft_control_close(h->control);
+    if (h->rdzv_fd >= 0) close(h->rdzv_fd);
+    free(h);
+    l->hosts = NULL;
+}

@@ -1,0 +1,263 @@
+"""Agents of several hosts, here processes on 127.0.0.1: ranks are killed on either host, hosts are lost, join and leave
+while a job runs with recover: on; every loss and the hash of the weights are those of one process, bit by bit.
+
+    WEFT_HOSTS_LONG     1: all cases
+    WEFT_HOSTS_ROUNDS   random kills of ranks after them (0)
+    WEFT_HOSTS_SEED     what they are drawn from (drawn)
+    WEFT_HOSTS_CASE     one case alone, by its name"""
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+
+from eco import ROOT, WEFT, Scratch, check, end, same
+from eco_views import bits, children, incidents, rank_of, rows, words
+
+LONG = os.environ.get("WEFT_HOSTS_LONG", "0") not in ("", "0")
+ROUNDS = int(os.environ.get("WEFT_HOSTS_ROUNDS", "0"))
+SEED = int(os.environ.get("WEFT_HOSTS_SEED", str(random.SystemRandom().randrange(1 << 30))))
+CASE = os.environ.get("WEFT_HOSTS_CASE")
+LIMIT_S = 90  # for a run that does not end
+BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,
+            reduction="invariant", init="random", threads=1, plan="off", recover="on")
+BASE["eval.every"] = 0
+BASE["checkpoint.every"] = 1000000
+PLANS = {"dp2": (1, dict(dp=2)), "dp4": (2, dict(dp=4)), "pp2": (1, dict(pp=2)), "zero1": (2, dict(dp=4, zero=1))}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Agent:
+    def __init__(self, job, number, n, nnodes, node, options):
+        self.name = "%s-%d" % (job.output, number)
+        self.log = open(self.name + ".log", "wb+")
+        who = [] if node is None else ["--node-rank", str(node)]
+        self.p = subprocess.Popen([WEFT, "run", "--nproc-per-node", str(n), "--nnodes", nnodes, *who, "--rdzv",
+                                   "127.0.0.1:%d" % job.port, "--insecure-network", "--json", "--timeout", "30", *options,
+                                   *words(dict(job.keys, output=job.output))], stdout=subprocess.PIPE, stderr=self.log,
+                                  env=dict(os.environ, WEFT_CHECK_COPIES="1"))
+
+    def ranks(self):
+        return {rank_of(pid): pid for pid in children(self.p.pid)}
+
+    def kill_all(self):
+        """The host is lost: its agent, and its ranks with it."""
+        self.p.kill()
+
+    def end(self):
+        try:
+            out, _ = self.p.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            out, _ = self.p.communicate()
+            self.p.returncode = "hung"
+        self.log.seek(0)
+        self.text = self.log.read().decode()
+        self.log.close()
+        self.result = json.loads(out) if out.strip() else None
+        return self.p.returncode
+
+
+class Job:
+    """nnodes "2": two agents with --node-rank; "1:3": agents join by join()."""
+
+    def __init__(self, scratch, name, plan, nnodes="2", options=(), n_agent=2, **keys):
+        self.n, of_plan = PLANS[plan]
+        self.keys = dict(BASE, **dict(of_plan, **keys))
+        self.output = scratch.path(name)
+        self.nnodes, self.options, self.port = nnodes, list(options), free_port()
+        self.agents = []
+        for k in range(n_agent):
+            self.join(k if nnodes.isdigit() else None)
+            if not nnodes.isdigit() and k == 0:
+                self.await_text(self.agents[0], "view 1")
+
+    def join(self, node=None):
+        self.agents.append(Agent(self, len(self.agents), self.n, self.nnodes, node, self.options))
+        return self.agents[-1]
+
+    def steps(self):
+        try:
+            return len(rows(self.output))
+        except (OSError, ValueError):
+            return 0
+
+    def await_step(self, step):
+        limit = time.monotonic() + LIMIT_S
+        while self.steps() < step and time.monotonic() < limit and any(a.p.poll() is None for a in self.agents):
+            time.sleep(0.005)
+
+    def await_text(self, agent, text, n=1):
+        limit = time.monotonic() + LIMIT_S
+        while time.monotonic() < limit and agent.p.poll() is None:
+            with open(agent.name + ".log") as f:
+                if f.read().count(text) >= n:
+                    return True
+            time.sleep(0.01)
+        return False
+
+    def kill(self, rank):
+        for a in self.agents:
+            pid = a.ranks().get(rank)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                return True
+        return False
+
+    def end(self):
+        codes = [a.end() for a in self.agents]
+        self.text = "\n".join("---- agent %d: %r\n%s" % (k, a.p.returncode, a.text[-2500:])
+                              for k, a in enumerate(self.agents))
+        found = [a.result for a in self.agents if a.result and a.p.returncode == 0]
+        self.result = found[0] if found else None
+        return codes
+
+
+def compare(name, job, reference, codes=None):
+    got = job.end()
+    fine = check(job.result is not None and (codes is None or got == codes), "%s: codes %r\n%s" % (name, got, job.text))
+    if fine:
+        same(job.result["weights_xxh64"], reference[0], name + ": weights")
+        fine = same(bits(job.output), reference[1], name + ": losses")
+    return fine
+
+
+def run_reference(scratch, steps):
+    output = scratch.path("ref%d" % steps)
+    p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--json", "-q",
+                        *words(dict(BASE, steps=steps, recover="off", output=output))], capture_output=True, text=True)
+    check(p.returncode == 0, "one process: " + p.stderr)
+    return json.loads(p.stdout)["weights_xxh64"], bits(output)
+
+
+# ---- cases ----
+
+def undisturbed(scratch, ref):
+    for plan in ("dp4", "pp2"):
+        compare(plan + " undisturbed", Job(scratch, "plain-" + plan, plan), ref(24), [0, 0])
+
+
+def rank_killed(scratch, ref):
+    """On the other host, on the first one, rank 0 itself: replaced in place, no step is run again."""
+    for plan, kills in (("pp2", (1, 0)), ("zero1", (3, 0)), ("dp2", (1, 0)))[:3 if LONG else 1]:
+        job = Job(scratch, "kill-" + plan, plan)
+        for k, rank in enumerate(kills):
+            job.await_step(4 + 8 * k)
+            job.kill(rank)
+        compare("killed ranks, " + plan, job, ref(24), [0, 0])
+        found = incidents(job.output)
+        check(len(found) >= 1 and all(i["decided"] == "replace" and i["next_step"] > i["step"] for i in found),
+              "killed ranks, %s: incidents %r\n%s" % (plan, found, job.text))
+        check("back to step" not in job.text, "killed ranks, %s: the state is there: %s" % (plan, job.text))
+
+
+def host_lost(scratch, ref):
+    """The second host of two: the first goes on alone with its replica."""
+    job = Job(scratch, "lost", "dp4", "1:2", steps=60)
+    job.await_text(job.agents[0], "2 hosts")
+    job.await_step(job.steps() + 6)
+    job.agents[1].kill_all()
+    compare("a lost host", job, ref(60), [0, -9])
+    check("back to step" not in job.text, "a lost host: replicas hold the state: " + job.text)
+
+
+def host_joins(scratch, ref):
+    """One host begins, others join and get the state."""
+    job = Job(scratch, "join", "dp2", "1:3", n_agent=1, steps=60, dp=3)
+    job.await_step(5)
+    job.join()
+    job.await_text(job.agents[0], "2 hosts")
+    job.await_step(job.steps() + 5)
+    job.join()
+    compare("hosts that join", job, ref(60), [0, 0, 0])
+    check("3 hosts" in job.agents[0].text and "back to step" not in job.text, "hosts that join: " + job.text)
+
+
+def host_leaves(scratch, ref):
+    """SIGTERM to one agent: the others go on; to the last one: save and stop."""
+    job = Job(scratch, "leave", "dp2", "1:2", steps=100000)
+    job.await_text(job.agents[0], "2 hosts")
+    job.await_step(job.steps() + 5)
+    job.agents[1].p.send_signal(signal.SIGTERM)
+    same(job.agents[1].end(), 0, "a drained host ends with 0: " + job.agents[1].text[-1000:])
+    job.await_step(job.steps() + 5)
+    job.agents[0].p.send_signal(signal.SIGTERM)
+    job.agents.pop()
+    same(job.end(), [143], "the last host saves: " + job.text)
+    done = bits(job.output)
+    same(done[:24], ref(24)[1], "a host that leaves: losses")
+    saved = [f for f in os.listdir(os.path.join(job.output, "checkpoints")) if "tmp" not in f]
+    check("step-%08d" % len(done) in saved, "the last host saves: %r" % saved)
+
+
+def all_told(scratch, ref):
+    """SIGTERM to both agents within 2 s is one save-and-stop."""
+    job = Job(scratch, "all", "pp2", steps=100000)
+    job.await_step(5)
+    job.agents[0].p.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    job.agents[1].p.send_signal(signal.SIGTERM)
+    same(job.end(), [143, 143], "all hosts are told: " + job.text)
+    done = bits(job.output)
+    saved = [f for f in os.listdir(os.path.join(job.output, "checkpoints")) if "tmp" not in f]
+    check("step-%08d" % len(done) in saved, "all hosts are told: %d rows, %r" % (len(done), saved))
+
+
+def come_and_go(scratch, ref):
+    """Two hosts join, a rank is killed, then one host is lost and the other."""
+    job = Job(scratch, "go", "dp2", "1:3", n_agent=1, steps=60, dp=3)
+    job.await_step(3)
+    job.join()
+    job.join()
+    check(job.await_text(job.agents[0], "3 hosts"), "three hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 3)
+    job.kill(1)
+    job.await_step(job.steps() + 3)
+    job.agents[2].kill_all()
+    job.await_text(job.agents[0], ": 2 hosts")
+    job.await_step(job.steps() + 3)
+    job.agents[1].kill_all()
+    compare("hosts that come and go", job, ref(60), [0, -9, -9])
+    check("back to step" not in job.text, "hosts that come and go: replicas hold the state: " + job.text)
+
+
+CASES = [rank_killed, come_and_go, all_told]
+if LONG or CASE:
+    CASES += [undisturbed, host_lost, host_joins, host_leaves]
+
+
+def main():
+    draw = random.Random(SEED)
+    known = {}
+
+    scratch = Scratch("hosts", memory=True)
+
+    def ref(steps):
+        if steps not in known:
+            known[steps] = run_reference(scratch, steps)
+        return known[steps]
+
+    for case in CASES:
+        if not CASE or case.__name__ == CASE:
+            case(scratch, ref)
+    for k in range(0 if CASE else ROUNDS):
+        plan = draw.choice(sorted(PLANS))
+        job = Job(scratch, "random-%d" % k, plan)
+        kills = sorted((draw.randint(1, 22), draw.randrange(2 * job.n)) for _ in range(draw.randint(1, 2)))
+        for step, rank in kills:
+            job.await_step(step)
+            time.sleep(draw.random() * 0.04)
+            job.kill(rank)
+        compare("random %d (seed %d): %s, kills %r" % (k, SEED, plan, kills), job, ref(24), [0, 0])
+    end()
+
+
+if __name__ == "__main__":
+    main()
