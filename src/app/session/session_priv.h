@@ -239,7 +239,7 @@ typedef struct weft_session {
     bool                row_written;    /* by this rank */
     bool                over;           /* there is no further membership */
     bool                released;       /* the others go on without this rank */
-    int64_t             snapshot_every; /* steps; 0: not chosen yet */
+    int64_t             snapshot_every; /* interval in steps; 0: not chosen */
     weft_session__trial trial;          /* the newest one */
     weft_ending ending;    /* after it: done (where none is left), stop, membership */
     weft_session_result r; /* with the step it has got to */

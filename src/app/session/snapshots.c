@@ -10,7 +10,9 @@
  * (1) A rank brings a step that is due to its vote only when its last snapshot is whole.  So after
  *     the vote those of all ranks are, and the older buffer may be overwritten: at any moment one
  *     whole snapshot of all ranks is there, and nothing is exchanged for it.
- * (2) Ranks that hold the same as a lower rank make none. */
+ * (2) One is whole when the next is due, at the latest: of committed steps at most those of two
+ *     intervals less one are run again.  So the interval is half of what the job says.
+ * (3) Ranks that hold the same as a lower rank make none. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,7 +173,7 @@ weft_status weft_session__open_snapshots(weft_session *s)
     if (!weft_session__has_snapshots(s)) return WEFT_OK;
     x->first     = s->r.steps + FIRST_AFTER;
     x->fastest_s = INFINITY;
-    if (!s->snapshot_every) s->snapshot_every = s->job.snapshot_every;
+    if (!s->snapshot_every) s->snapshot_every = (s->job.snapshot_every + 1) / 2;
     if (!weft_state_memory(s->state)->bytes || is_replica(s)) return WEFT_OK;
     if (weft_state_host_memory(s->state)->bytes || !has_room(s)) {
         weft_say_warn(&s->say,
@@ -287,8 +289,10 @@ static weft_status choose(weft_session *s)
     s->snapshot_every = weft_session__choose_every(of, n);
     weft_say_info(
         &s->say,
-        "a snapshot of the state every %lld steps: it takes %.3g s, a step %.3g s",
-        (long long)s->snapshot_every, own.total_s, own.step_s);
+        "a snapshot of the state every %lld steps: it takes %.3g s, a step %.3g "
+        "s; at most %lld steps are run again",
+        (long long)s->snapshot_every, own.total_s, own.step_s,
+        2 * (long long)s->snapshot_every - 1);
     return WEFT_OK;
 }
 
