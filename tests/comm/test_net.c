@@ -188,28 +188,29 @@ static int damage_hello(const net_end *e, int bit)
     enum {
         FIRST = WEFT_COMM__AUTH_FIRST * 8
     };
-    weft_comm_auth  a;
+    tcp_hello       hello;
+    weft_comm_auth *a = &hello.auth;
     int             why, fd;
     char            bytes[WEFT_COMM__AUTH_SECOND] = {0};
     const net_peer *to                            = &e->peer[0];
     size_t          n;
     fd              = weft_comm__tcp_connect(to->address, to->address_bytes, true, &why);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
-    if (fd < 0 || weft_comm__tcp_hello_start(e, 0, &a) != WEFT_OK ||
+    if (fd < 0 || weft_comm__tcp_hello_start(e, 0, &hello) != WEFT_OK ||
         poll(&p, 1, 5000) != 1)
         return -1;
     for (int message = 0; message < 2; message++) {
         int         at  = message ? bit - FIRST : bit;
-        const void *out = weft_comm_auth_output(&a, &n);
+        const void *out = weft_comm_auth_output(a, &n);
         memcpy(bytes, out, n);
         if (at >= 0 && at < (int)n * 8) bytes[at / 8] ^= (char)(1 << at % 8);
         if (send(fd, bytes, message ? WEFT_COMM__AUTH_THIRD : n, MSG_NOSIGNAL) < 0) break;
-        weft_comm_auth_sent(&a, n);
+        weft_comm_auth_sent(a, n);
         p.events = POLLIN;
         ssize_t k =
             message || poll(&p, 1, 5000) != 1 ? 0 : recv(fd, bytes, sizeof bytes, 0);
         if (k <= 0) break;
-        weft_comm_auth_feed(&a, bytes, (size_t)k);
+        weft_comm_auth_feed(a, bytes, (size_t)k);
     }
     return fd;
 }

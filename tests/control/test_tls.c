@@ -138,28 +138,28 @@ static void certificates_of_one_ca(void **state)
 /* ---- a peer that holds the token and sends garbage ---- */
 
 typedef struct proven {
-    weft_control__tls    *tls;
-    weft_control__channel channel;
+    weft_comm_tls    *tls;
+    weft_comm_tls_end channel;
 } proven;
 
 static void prove(weft_control *b, proven *p)
 {
     weft_comm_token      token = token_of(1);
     weft_control_options o     = {.token = &token, .self = hello_of("alpha")};
-    weft_control__io     io;
+    weft_comm_tls_io     io;
     *p = (proven){0};
     assert_int_equal(weft_control__tls_open(&o, &p->tls), WEFT_OK);
-    p->channel = (weft_control__channel){.tls = p->tls, .fd = connect_raw(b)};
-    while ((io = weft_control__channel_handshake(&p->channel)) == WEFT_CONTROL__AGAIN)
+    p->channel = (weft_comm_tls_end){.tls = p->tls, .fd = connect_raw(b)};
+    while ((io = weft_comm_tls_handshake(&p->channel)) == WEFT_COMM_TLS_AGAIN)
         weft_control_serve(b, weft_clock_s());
-    assert_int_equal(io, WEFT_CONTROL__DONE);
+    assert_int_equal(io, WEFT_COMM_TLS_DONE);
 }
 
 static void say(proven *p, const void *data, size_t n)
 {
     size_t sent;
-    assert_int_equal(weft_control__channel_write(&p->channel, data, n, &sent),
-                     WEFT_CONTROL__DONE);
+    assert_int_equal(weft_comm_tls_write(&p->channel, data, n, &sent),
+                     WEFT_COMM_TLS_DONE);
     assert_int_equal(sent, n);
 }
 
@@ -179,8 +179,8 @@ static void say_hello(proven *p)
 static void leave(proven *p)
 {
     int fd = p->channel.fd;
-    weft_control__channel_fini(&p->channel);
-    weft_control__tls_close(p->tls);
+    weft_comm_tls_end_fini(&p->channel);
+    weft_comm_tls_close(p->tls);
     close(fd);
 }
 

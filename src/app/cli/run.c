@@ -66,7 +66,7 @@ typedef struct run_options {
     weft_cli_span             ranks; /* of this host */
     weft_cli_span             nodes; /* hosts */
     int64_t                   n_rank, n_node, node, port;
-    bool                      print_plan;
+    bool                      print_plan, encrypt;
     double                    grace_s; /* after a signal; 0: no limit */
     double                    failure_timeout_s;
     const char               *on_stop; /* "replace", "wait"; NULL: after the timeout */
@@ -513,6 +513,10 @@ static int check_options(const run_options *o)
     if (o->log && strcmp(o->log, "json") != 0)
         return weft_cli_usage(c, "--log %s: json", o->log);
     if (o->log) setenv("WEFT_LOG", "json", 1); /* for ranks */
+    const char *net = getenv("WEFT_NET");
+    if (o->encrypt && net && *net && strcmp(net, "tls") != 0)
+        return weft_cli_usage(c, "--encrypt and WEFT_NET=%s contradict each other", net);
+    if (o->encrypt) setenv("WEFT_NET", "tls", 1); /* for ranks */
     if (weft_job_parse_allow(o->request.allow, &allow) != WEFT_OK)
         return weft_cli_fail(c, WEFT_ERR_ARG);
     return -1;
@@ -590,6 +594,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
            "the token of runs on several hosts"},
           {"insecure-network", 0, WEFT_CLI_FLAG, &o.token.insecure, NULL,
            "several hosts without a token: everybody on the network can join"},
+          {"encrypt", 0, WEFT_CLI_FLAG, &o.encrypt, NULL,
+           "several hosts: TLS on all connections between ranks"},
           {"check", 0, WEFT_CLI_FLAG, &q->check, NULL, "collectives instead of a job"},
           {"seconds", 0, WEFT_CLI_REAL, &q->check_s, "S", "how long to check (once)"},
           {"timeout", 0, WEFT_CLI_REAL, &q->timeout_s, "S",

@@ -72,7 +72,7 @@ void weft_control_close(weft_control *c)
     if (!c) return;
     for (int i = 0; i < c->n_peer; i++) weft_control__free_peer(c->peer[i]);
     free(c->peer);
-    weft_control__tls_close(c->tls);
+    weft_comm_tls_close(c->tls);
     if (c->listener >= 0) close(c->listener);
     if (c->epoll >= 0) close(c->epoll);
     free(c);
@@ -313,7 +313,7 @@ static void describe_peer(const weft_control__peer *p, weft_control_event_kind k
     *out = (weft_control_event){
         .kind       = kind,
         .peer       = p->id,
-        .reads_only = p->channel.reads_only,
+        .reads_only = p->channel.psk == WEFT_CONTROL__READER,
         .outgoing   = p->outgoing,
         .address    = p->address,
         .hello      = p->has_hello ? &p->hello : NULL,

@@ -29,20 +29,20 @@ typedef enum weft_control__stage {
 } weft_control__stage;
 
 typedef struct weft_control__peer {
-    int64_t               id;
-    int                   fd;
-    weft_control__stage   stage;
-    bool                  outgoing;
-    bool                  spoke;    /* a byte came */
-    bool                  unopened; /* OPENED is to be given */
-    bool                  silent;   /* no further event */
-    uint32_t              watched;  /* events of epoll */
-    double                begun_s, deadline_s;
-    weft_control__channel channel;
-    weft_control__buffer  in, out;
-    weft_control_hello    hello; /* the other side's */
-    bool                  has_hello;
-    char                  address[WEFT_CONTROL__ADDRESS];
+    int64_t              id;
+    int                  fd;
+    weft_control__stage  stage;
+    bool                 outgoing;
+    bool                 spoke;    /* a byte came */
+    bool                 unopened; /* OPENED is to be given */
+    bool                 silent;   /* no further event */
+    uint32_t             watched;  /* events of epoll */
+    double               begun_s, deadline_s;
+    weft_comm_tls_end    channel;
+    weft_control__buffer in, out;
+    weft_control_hello   hello; /* the other side's */
+    bool                 has_hello;
+    char                 address[WEFT_CONTROL__ADDRESS];
     char text[WEFT_CONTROL__TEXT]; /* a warning when it opens, why it ended */
 } weft_control__peer;
 
@@ -58,9 +58,9 @@ enum {
 };
 
 struct weft_control {
-    int    epoll, listener, port;
-    double now_s, paused_s; /* the listener waits until then: no descriptors */
-    weft_control__tls   *tls;
+    int            epoll, listener, port;
+    double         now_s, paused_s; /* the listener waits until then: no descriptors */
+    weft_comm_tls *tls;
     weft_control_hello   self;
     int64_t              last_id;
     weft_control__peer **peer;

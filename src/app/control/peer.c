@@ -35,7 +35,7 @@ bool weft_control__watch_peer(weft_control *c, weft_control__peer *p, bool add)
 
 void weft_control__free_peer(weft_control__peer *p)
 {
-    weft_control__channel_fini(&p->channel);
+    weft_comm_tls_end_fini(&p->channel);
     if (p->fd >= 0) close(p->fd);
     weft_control__buffer_fini(&p->in);
     weft_control__buffer_fini(&p->out);
@@ -55,9 +55,9 @@ static void report_refusal(weft_control *c, const weft_control__peer *p)
     if (c->n_refusal == WEFT_CONTROL__REFUSALS) return;
     weft_control__refusal *r     = &c->refusal[c->n_refusal++];
     int64_t                since = c->n_refused - c->n_reported - 1;
-    *r                           = (weft_control__refusal){.hello      = p->hello,
-                                                           .has_hello  = p->has_hello,
-                                                           .reads_only = p->channel.reads_only};
+    r->hello                     = p->hello;
+    r->has_hello                 = p->has_hello;
+    r->reads_only                = p->channel.psk == WEFT_CONTROL__READER;
     snprintf(r->address, sizeof r->address, "%s", p->address);
     if (since > 0)
         snprintf(r->text, sizeof r->text,
@@ -80,7 +80,7 @@ static void drain_socket(int fd)
 
 static void close_socket(weft_control__peer *p)
 {
-    weft_control__channel_fini(&p->channel);
+    weft_comm_tls_end_fini(&p->channel);
     if (p->fd >= 0) drain_socket(p->fd);
     if (p->fd >= 0) close(p->fd);
     p->fd    = -1;
@@ -127,13 +127,13 @@ void weft_control__write_peer(weft_control *c, weft_control__peer *p)
 {
     while (p->out.n) {
         size_t           sent = 0;
-        weft_control__io io   = weft_control__channel_write(
-              &p->channel, p->out.byte + p->out.first, p->out.n, &sent);
-        if (io == WEFT_CONTROL__GONE) {
+        weft_comm_tls_io io =
+            weft_comm_tls_write(&p->channel, p->out.byte + p->out.first, p->out.n, &sent);
+        if (io == WEFT_COMM_TLS_GONE) {
             fail_channel(c, p);
             return;
         }
-        if (io == WEFT_CONTROL__AGAIN) break;
+        if (io == WEFT_COMM_TLS_AGAIN) break;
         weft_control__buffer_drop(&p->out, sent);
     }
     if (p->stage == WEFT_CONTROL__FLUSHING && !p->out.n)
@@ -231,14 +231,14 @@ static void read_peer(weft_control *c, weft_control__peer *p)
     for (int k = 0; k < RECORDS && !has_frame(p); k++) {
         size_t           got   = 0;
         uint8_t         *space = weft_control__buffer_space(&p->in, RECORD);
-        weft_control__io io    = WEFT_CONTROL__DONE;
+        weft_comm_tls_io io    = WEFT_COMM_TLS_DONE;
         if (!space) {
             weft_control__fail_peer(c, p, "no memory for its frames on this host");
             return;
         }
-        io = weft_control__channel_read(&p->channel, space, RECORD, &got);
-        if (io == WEFT_CONTROL__AGAIN) return;
-        if (io == WEFT_CONTROL__GONE) {
+        io = weft_comm_tls_read(&p->channel, space, RECORD, &got);
+        if (io == WEFT_COMM_TLS_AGAIN) return;
+        if (io == WEFT_COMM_TLS_GONE) {
             fail_channel(c, p);
             return;
         }
@@ -275,14 +275,14 @@ static bool has_spoken(weft_control *c, weft_control__peer *p)
 static void prove_peer(weft_control *c, weft_control__peer *p)
 {
     if (!has_spoken(c, p)) return;
-    switch (weft_control__channel_handshake(&p->channel)) {
-    case WEFT_CONTROL__GONE: fail_channel(c, p); return;
-    case WEFT_CONTROL__DONE:
+    switch (weft_comm_tls_handshake(&p->channel)) {
+    case WEFT_COMM_TLS_GONE: fail_channel(c, p); return;
+    case WEFT_COMM_TLS_DONE:
         p->stage = WEFT_CONTROL__GREETING;
         if (p->outgoing && !put_hello(c, p)) return;
         weft_control__write_peer(c, p);
         return;
-    case WEFT_CONTROL__AGAIN: break;
+    case WEFT_COMM_TLS_AGAIN: break;
     }
     if (!weft_control__watch_peer(c, p, false))
         weft_control__fail_peer(c, p, strerror(errno));

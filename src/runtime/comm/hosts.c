@@ -317,7 +317,9 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
     WEFT_GO(find_hosts(far, first, p->host));
     if (near) {
         p->c           = *far;
-        p->c.transport = strcmp(far->transport, "ucx") ? "shm+tcp" : "shm+ucx";
+        p->c.transport = !strcmp(far->transport, "ucx")       ? "shm+ucx"
+                         : !strcmp(far->transport, "tcp+tls") ? "shm+tcp+tls"
+                                                              : "shm+tcp";
         p->c.op        = &ops;
         p->c.opened    = NULL;
         p->c.impl      = p;

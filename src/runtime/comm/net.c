@@ -363,6 +363,7 @@ static void net_destroy(weft_comm *c)
     free(e->bounce);
     free(e->told);
     weft_comm_key_wipe(&e->link_key);
+    weft_comm_tls_close(e->tls);
     free(e);
 }
 
@@ -395,6 +396,12 @@ static int cores(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+}
+
+/* Encrypted TCP is another one for those who choose. */
+static char letter_of(const net_link *link, bool encrypt)
+{
+    return encrypt ? 'e' : link->name[0];
 }
 
 /* What a rank tells the others; its link's address follows. */
@@ -436,33 +443,37 @@ static weft_status fill(net_end *e, const weft_comm_net_options *o)
     card *told = e->told = malloc(sizeof *told + (size_t)e->address_bytes);
     if (!told) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     memset(told, 0, sizeof *told); /* padding goes over the wire, too */
-    told->link    = e->link->name[0];
+    told->link    = letter_of(e->link, e->encrypt);
     told->machine = machine(o->rank);
     memcpy(told + 1, e->address, (size_t)e->address_bytes);
     return WEFT_OK;
 }
 
 /* UCX where it is asked for, for networks that it knows better than sockets do. */
-static weft_status choose_link(const char *by, const net_link **out)
+static weft_status choose_link(const char *by, const net_link **out, bool *encrypt)
 {
     if (!by) by = getenv("WEFT_NET");
     if (!by || !*by) by = getenv("UCX_TLS") ? "ucx" : "tcp";
-    *out = !strcmp(by, "ucx") ? &weft_comm__net_ucx : &weft_comm__net_tcp;
-    if (!strcmp(by, (*out)->name)) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_NET=%s: hosts are joined by tcp or by ucx", by);
+    *encrypt = !strcmp(by, "tls");
+    *out     = !strcmp(by, "ucx") ? &weft_comm__net_ucx : &weft_comm__net_tcp;
+    if (*encrypt || !strcmp(by, (*out)->name)) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_NET=%s: hosts are joined by tcp, tls or ucx",
+                     by);
 }
 
 weft_status weft_comm_net_open(const weft_comm_net_options *o, weft_comm **out)
 {
     const net_link *link;
-    WEFT_TRY(choose_link(o->by, &link));
+    bool            encrypt;
+    WEFT_TRY(choose_link(o->by, &link, &encrypt));
     net_end *e = calloc(1, sizeof *e);
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     e->link        = link;
+    e->encrypt     = encrypt;
     e->efd         = -1;
     e->over_word   = o->over;
     e->over_epoch  = o->epoch;
-    e->c           = (weft_comm){.transport = link->name,
+    e->c           = (weft_comm){.transport = encrypt ? "tcp+tls" : link->name,
                                  .op        = &ops,
                                  .rank      = o->rank,
                                  .world     = o->world,
@@ -522,6 +533,7 @@ static void greet_all(net_end *e)
 static weft_status derive_keys(net_end *e, const weft_comm_key *membership)
 {
     WEFT_TRY(weft_comm_key_derive(membership, "weft link", NULL, 0, &e->link_key));
+    if (e->encrypt) WEFT_TRY(weft_comm__tcp_secure_keys(e, membership));
     for (int r = 0; r < e->c.world; r++)
         for (int out = 0; out < 2; out++) {
             int32_t       pair[2] = {out ? e->c.rank : r, out ? r : e->c.rank};
@@ -538,14 +550,16 @@ weft_status weft_comm_net_check_address(const void *address, int64_t bytes, bool
 {
     card            its;
     const net_link *link;
+    bool            encrypt;
     if (bytes < (int64_t)sizeof its)
         return WEFT_FAIL(WEFT_ERR_ARG, "its address is cut short");
     memcpy(&its, address, sizeof its);
-    WEFT_TRY(choose_link(NULL, &link));
-    if (its.link != link->name[0])
+    WEFT_TRY(choose_link(NULL, &link, &encrypt));
+    if (its.link != letter_of(link, encrypt))
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "it does not talk over %s: set WEFT_NET alike on all hosts",
-                         link->name);
+                         "it does not talk over %s: set WEFT_NET alike on all hosts, and "
+                         "give --encrypt on all or on none",
+                         encrypt ? "tls" : link->name);
     if (link != &weft_comm__net_tcp) return WEFT_OK; /* UCX reads its own */
     return weft_comm__tcp_check((const char *)address + sizeof its,
                                 bytes - (int64_t)sizeof its, loopback);
@@ -558,10 +572,11 @@ static weft_status copy_address(net_end *e, int r, const void *address, int64_t 
     card        its  = {0};
     if (bytes >= (int64_t)sizeof its) memcpy(&its, address, sizeof its);
     if (its.link != mine->link)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "rank %d talks over %s, rank %d over something else: set "
-                         "WEFT_NET alike on all hosts",
-                         e->c.rank, e->link->name, r);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "rank %d talks over %s, rank %d over something else: set "
+            "WEFT_NET alike on all hosts, and give --encrypt on all or on none",
+            e->c.rank, e->encrypt ? "tls" : e->link->name, r);
     weft_status st = weft_comm_net_check_address(address, bytes, true);
     if (st != WEFT_OK) return weft_fail_in(st, "rank %d: ", r);
     p->address_bytes = bytes - (int64_t)sizeof its;

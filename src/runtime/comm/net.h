@@ -20,7 +20,9 @@ typedef struct weft_comm_net_options {
     int    local_world; /* ranks on this host: with more than cores, nobody spins; 0: 1 */
     double timeout_s;
     const char *device; /* or NULL: the first network that is up; UCX_NET_DEVICES wins */
-    const char *by;     /* "tcp", "ucx"; NULL: WEFT_NET, else ucx where UCX_TLS is set */
+    /* "tcp", "tls" (TCP, all of it encrypted), "ucx"; NULL: WEFT_NET, else ucx where UCX_TLS is
+     * set */
+    const char *by;
     /* Every wait ends with WEFT_ERR_PEER once this is epoch or more: the membership is over, as
      * an agent knows.  NULL: never. */
     const _Atomic uint32_t *over;

@@ -23,10 +23,10 @@ static const double HELLO_S = 5;   /* in which a stranger must have proven itsel
 static const double REST_S  = 0.1; /* while no descriptor is left */
 
 struct tcp_stranger {
-    tcp_stranger  *next;
-    int            fd;
-    double         until;
-    weft_comm_auth auth;
+    tcp_stranger *next;
+    int           fd;
+    double        until;
+    tcp_hello     hello;
 };
 
 void weft_comm__tcp_watch(const net_end *e, int how, int fd, uint32_t events, void *what)
@@ -66,7 +66,7 @@ static void free_spent(tcp_listener *d)
 {
     for (tcp_stranger *x; (x = d->spent) != NULL;) {
         d->spent = x->next;
-        weft_comm_auth_fini(&x->auth);
+        weft_comm__tcp_hello_fini(&x->hello, -1);
         free(x);
     }
 }
@@ -75,7 +75,7 @@ static void free_spent(tcp_listener *d)
 static bool open_stranger(net_end *e, tcp_listener *d, int fd)
 {
     tcp_stranger *x = calloc(1, sizeof *x);
-    if (!x || weft_comm__tcp_hello_await(e, &x->auth) != WEFT_OK) {
+    if (!x || weft_comm__tcp_hello_await(e, &x->hello) != WEFT_OK) {
         free(x);
         close(fd);
         return false;
@@ -91,7 +91,8 @@ static bool open_stranger(net_end *e, tcp_listener *d, int fd)
 
 static void serve_stranger(net_end *e, tcp_listener *d, tcp_stranger *x)
 {
-    int rc = weft_comm__tcp_hello_drive(x->fd, &x->auth), from = x->auth.claim.from;
+    int rc   = weft_comm__tcp_hello_drive(x->fd, &x->hello);
+    int from = x->hello.auth.claim.from;
     if (!rc) return;
     if (rc < 0 || from < 0 || from >= e->c.world || from == e->c.rank) {
         refuse_stranger(e, d, x);
@@ -101,7 +102,7 @@ static void serve_stranger(net_end *e, tcp_listener *d, tcp_stranger *x)
     weft_comm__tcp_watch(e, EPOLL_CTL_DEL, fd, 0, NULL);
     x->fd = -1;
     close_stranger(d, x);
-    d->admit(e, from, fd);
+    d->admit(e, from, fd, weft_comm__tcp_hello_take(&x->hello));
 }
 
 /* The oldest of those that have sent no first message of a hello yet; without any, the oldest. */
@@ -110,7 +111,7 @@ static tcp_stranger *oldest_stranger(const tcp_listener *d)
     tcp_stranger *oldest = NULL, *mute = NULL;
     for (tcp_stranger *x = d->stranger; x; x = x->next) {
         oldest = x;
-        if (!weft_comm_auth_begun(&x->auth)) mute = x;
+        if (!weft_comm_auth_begun(&x->hello.auth)) mute = x;
     }
     return mute ? mute : oldest;
 }
@@ -217,7 +218,8 @@ unsigned weft_comm__tcp_listener_event(net_end *e, tcp_listener *d, const void *
 }
 
 weft_status weft_comm__tcp_listener_open(net_end *e, tcp_listener *d, const char *device,
-                                         void (*admit)(net_end *e, int from, int fd))
+                                         void (*admit)(net_end *e, int from, int fd,
+                                                       tcp_secure *secure))
 {
     d->admit         = admit;
     d->most_stranger = most_strangers(e->c.world);

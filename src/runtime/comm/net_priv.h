@@ -18,6 +18,7 @@
 #include <stdbool.h>
 
 #include "comm/net.h"
+#include "comm/tls.h"
 
 enum {
     NET_SHORT = 64 << 10, /* sent unasked in any case; at most a piece */
@@ -219,39 +220,42 @@ typedef struct net_link {
 extern const net_link weft_comm__net_tcp, weft_comm__net_ucx;
 
 typedef struct net_end {
-    weft_comm       c;
-    weft_comm_key   link_key; /* by which connections of this run prove that they are */
-    const net_link *link;
-    void           *link_state;
-    void           *address; /* the link's */
-    void           *told;    /* to the others: a card, and the address */
-    int64_t         address_bytes;
-    int             efd;   /* of the link */
-    int             kick;  /* eventfd: wakes the caller who sleeps on efd */
-    int             nudge; /* eventfd: wakes the thread */
-    pthread_mutex_t lock;
-    pthread_cond_t  moved, rest; /* rest: the thread's */
-    pthread_t       thread;
-    bool            threaded, stop, leaving;
-    bool            stopped;   /* weft_comm_drop */
-    bool            asleep;    /* a waiting caller sleeps on efd */
-    int             n_wait;    /* callers that drive the link */
-    int             keeper;    /* whom a caller waits for at a channel; -1: nobody */
-    net_port       *joined;    /* the group in which a caller waits; NULL: none */
-    _Atomic int     n_want;    /* callers that want the lock */
-    bool            broken;    /* some peer is */
-    int             n_parting; /* peers */
-    uint64_t        n_call;    /* operations begun */
-    bool            crowded;   /* ranks share processors */
-    int64_t         n_refused; /* messages that were not ours */
-    int64_t         most_held; /* NET_MOST_HELD */
-    net_peer       *peer;
-    net_port       *port[NET_BUCKET];
-    net_flow       *flow; /* under way */
-    net_note       *outbox, **outbox_end;
-    net_note       *free_note[NET_N_CLASS];
-    char           *bounce;             /* a piece */
-    void           *opened;             /* channels and groups, to free */
+    weft_comm     c;
+    weft_comm_key link_key; /* by which connections of this run prove that they are */
+    bool          encrypt;
+    /* keys of encrypted connections, once the membership's is known */
+    weft_comm_tls          *tls;
+    const net_link         *link;
+    void                   *link_state;
+    void                   *address; /* the link's */
+    void                   *told;    /* to the others: a card, and the address */
+    int64_t                 address_bytes;
+    int                     efd;   /* of the link */
+    int                     kick;  /* eventfd: wakes the caller who sleeps on efd */
+    int                     nudge; /* eventfd: wakes the thread */
+    pthread_mutex_t         lock;
+    pthread_cond_t          moved, rest; /* rest: the thread's */
+    pthread_t               thread;
+    bool                    threaded, stop, leaving;
+    bool                    stopped; /* weft_comm_drop */
+    bool                    asleep;  /* a waiting caller sleeps on efd */
+    int                     n_wait;  /* callers that drive the link */
+    int                     keeper; /* whom a caller waits for at a channel; -1: nobody */
+    net_port               *joined; /* the group in which a caller waits; NULL: none */
+    _Atomic int             n_want; /* callers that want the lock */
+    bool                    broken; /* some peer is */
+    int                     n_parting; /* peers */
+    uint64_t                n_call;    /* operations begun */
+    bool                    crowded;   /* ranks share processors */
+    int64_t                 n_refused; /* messages that were not ours */
+    int64_t                 most_held; /* NET_MOST_HELD */
+    net_peer               *peer;
+    net_port               *port[NET_BUCKET];
+    net_flow               *flow; /* under way */
+    net_note               *outbox, **outbox_end;
+    net_note               *free_note[NET_N_CLASS];
+    char                   *bounce;     /* a piece */
+    void                   *opened;     /* channels and groups, to free */
     const _Atomic uint32_t *over_word;  /* of the agent (net.h), or NULL */
     uint32_t                over_epoch; /* the word is that or more: all is over */
     bool                    condemned;

@@ -52,7 +52,8 @@ typedef struct tcp_line {
     tcp_what         what; /* first */
     int              fd, to;
     bool             connecting, asks; /* asks: to be told when there is room */
-    weft_comm_auth  *hello;            /* while connecting: the challenge */
+    tcp_hello       *hello;            /* while connecting */
+    tcp_secure      *secure;           /* NULL: as it is */
     int              n_try;
     int              failed; /* errno */
     struct tcp_line *next;   /* of all */
@@ -73,6 +74,7 @@ typedef enum tcp_target {
 typedef struct tcp_inlet {
     tcp_what          what; /* first */
     int               fd, from;
+    tcp_secure       *secure; /* NULL: as it is */
     struct tcp_inlet *next;
     net_head          head;
     tcp_target        target;
@@ -108,7 +110,7 @@ static void watch(const net_end *e, int how, int fd, uint32_t events, void *what
 
 static void end_hello(tcp_line *l)
 {
-    if (l->hello) weft_comm_auth_fini(l->hello);
+    if (l->hello) weft_comm__tcp_hello_fini(l->hello, l->fd);
     free(l->hello);
     l->hello = NULL;
 }
@@ -119,8 +121,9 @@ static void close_line(net_end *e, tcp_line *l)
     while (*at != l) at = &(*at)->next;
     *at                 = l->next;
     e->peer[l->to].line = NULL;
-    close(l->fd);
     end_hello(l);
+    weft_comm__tcp_secure_close(l->secure, l->fd);
+    close(l->fd);
     for (net_parcel *p = l->queue, *next; p; p = next) {
         next = p->next;
         p->sent(p);
@@ -157,14 +160,26 @@ static int gather(const tcp_line *l, struct iovec *v)
     return n;
 }
 
+static bool has_output(const tcp_line *l)
+{
+    return l->queue || (l->secure && weft_comm__tcp_secure_has_output(l->secure));
+}
+
+static ssize_t send_some(tcp_line *l)
+{
+    struct iovec  v[MAX_IOV];
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)gather(l, v)};
+    if (l->secure)
+        return weft_comm__tcp_secure_send(l->secure, l->fd, v, (int)m.msg_iovlen);
+    return sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* As much as the kernel takes; the number of calls that did something. */
 static unsigned flush(tcp_line *l)
 {
     unsigned n = 0;
-    while (l->queue && !l->connecting && !l->failed) {
-        struct iovec  v[MAX_IOV];
-        struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)gather(l, v)};
-        ssize_t       k = sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (has_output(l) && !l->connecting && !l->failed) {
+        ssize_t k = send_some(l);
         if (k < 0 && errno == EINTR) continue;
         if (k < 0 && errno != EAGAIN) l->failed = errno;
         if (k < 0) return n;
@@ -183,13 +198,14 @@ static void send_parcel(net_end *e, int to, net_parcel *p)
     if (l->queue == p) flush(l);
 }
 
-/* Takes fd.  Connecting: a hello comes first, else the connection has had it. */
-static bool open_line(net_end *e, int to, int fd, bool connecting)
+/* Takes fd and secure.  Connecting: a hello comes first, else the connection has had it. */
+static bool open_line(net_end *e, int to, int fd, tcp_secure *secure, bool connecting)
 {
-    tcp_line       *l     = fd < 0 ? NULL : calloc(1, sizeof *l);
-    weft_comm_auth *hello = connecting && l ? calloc(1, sizeof *hello) : NULL;
+    tcp_line  *l     = fd < 0 ? NULL : calloc(1, sizeof *l);
+    tcp_hello *hello = connecting && l ? calloc(1, sizeof *hello) : NULL;
     if (!l ||
         (connecting && (!hello || weft_comm__tcp_hello_start(e, to, hello) != WEFT_OK))) {
+        weft_comm__tcp_secure_close(secure, fd);
         if (fd >= 0) close(fd);
         free(hello);
         free(l);
@@ -202,7 +218,8 @@ static bool open_line(net_end *e, int to, int fd, bool connecting)
                                   .asks       = connecting,
                                   .next       = state_of(e)->line,
                                   .end        = &l->queue,
-                                  .hello      = hello};
+                                  .hello      = hello,
+                                  .secure     = secure};
     e->peer[to].line = state_of(e)->line = l;
     watch(e, EPOLL_CTL_ADD, fd, EPOLLRDHUP | (connecting ? EPOLLOUT : 0), l);
     return true;
@@ -215,7 +232,7 @@ static tcp_inlet *inlet_of(const net_end *e, int from)
     return NULL;
 }
 
-static bool open_inlet(net_end *e, int from, int fd);
+static bool open_inlet(net_end *e, int from, int fd, tcp_secure *secure);
 
 static bool free_descriptor(net_end *e)
 {
@@ -243,7 +260,7 @@ static int connect_socket(net_end *e, int to, int *why)
 static void connect_to(net_end *e, int to)
 {
     int why = ENOMEM, fd = connect_socket(e, to, &why);
-    if (!open_line(e, to, fd, true)) weft_comm__net_broke(e, to, strerror(why));
+    if (!open_line(e, to, fd, NULL, true)) weft_comm__net_broke(e, to, strerror(why));
 }
 
 /* The connection ended during the hello. */
@@ -251,6 +268,7 @@ static bool connect_again(net_end *e, tcp_line *l)
 {
     int why, fd = l->n_try++ < MAX_TRY ? connect_socket(e, l->to, &why) : -1;
     if (fd < 0) return false;
+    weft_comm__tcp_hello_fini(l->hello, l->fd);
     close(l->fd);
     l->fd     = fd;
     l->failed = 0;
@@ -262,12 +280,13 @@ static bool connect_again(net_end *e, tcp_line *l)
 /* Both ends are ranks of this run: what was queued goes. */
 static void begin_line(net_end *e, tcp_line *l)
 {
+    l->secure = weft_comm__tcp_hello_take(l->hello);
     end_hello(l);
     l->connecting = false;
-    if (!inlet_of(e, l->to))
-        open_inlet(e, l->to, twin(e, l->fd)); /* until another comes */
+    if (!inlet_of(e, l->to)) /* until another comes */
+        open_inlet(e, l->to, twin(e, l->fd), weft_comm__tcp_secure_share(l->secure));
     flush(l);
-    l->asks = l->queue != NULL;
+    l->asks = has_output(l);
     watch(e, EPOLL_CTL_MOD, l->fd, EPOLLRDHUP | (l->asks ? EPOLLOUT : 0), l);
 }
 
@@ -317,6 +336,7 @@ static void close_inlet(net_end *e, tcp_inlet *in)
     *at = in->next;
     s->n_inlet--;
     detach(in, HEAD);
+    weft_comm__tcp_secure_close(in->secure, in->fd);
     close(in->fd);
     if (in->note) weft_comm__net_free_note(e, in->note);
     free(in->part);
@@ -443,11 +463,25 @@ static void hang_up(net_end *e, tcp_inlet *in, const char *how)
     if (!e->peer[from].gone) weft_comm__net_broke(e, from, how);
 }
 
+static ssize_t receive_some(const tcp_inlet *in, struct msghdr *m)
+{
+    if (in->secure)
+        return weft_comm__tcp_secure_recv(in->secure, in->fd, m->msg_iov,
+                                          (int)m->msg_iovlen);
+    return recvmsg(in->fd, m, MSG_DONTWAIT);
+}
+
+/* What is inside TLS has been read from the socket, so that will not say that it is there. */
+static bool has_input(const tcp_inlet *in)
+{
+    return in->secure && weft_comm__tcp_secure_has_input(in->secure);
+}
+
 /* Reads what there is, up to READ_MOST; in may be gone afterwards. */
 static unsigned read_inlet(net_end *e, tcp_inlet *in)
 {
     unsigned n = 0;
-    for (int64_t sum = 0; sum < READ_MOST; n++) {
+    for (int64_t sum = 0; sum < READ_MOST || has_input(in); n++) {
         struct iovec  v[2];
         struct msghdr m    = {.msg_iov = v};
         int64_t       most = 0, ahead = AHEAD - in->have;
@@ -460,7 +494,7 @@ static unsigned read_inlet(net_end *e, tcp_inlet *in)
         }
         if (ahead)
             v[m.msg_iovlen++] = (struct iovec){in->ahead + in->have, (size_t)ahead};
-        ssize_t k = recvmsg(in->fd, &m, MSG_DONTWAIT);
+        ssize_t k = receive_some(in, &m);
         if (k < 0 && errno == EINTR) continue;
         if (k < 0 && errno == EAGAIN) return n;
         if (k <= 0) {
@@ -493,36 +527,40 @@ static bool is_inlet(const net_end *e, const void *p)
     return false;
 }
 
-/* Takes fd. */
-static bool open_inlet(net_end *e, int from, int fd)
+/* Takes fd and secure. */
+static bool open_inlet(net_end *e, int from, int fd, tcp_secure *secure)
 {
     tcp_state *s  = state_of(e);
     tcp_inlet *in = fd < 0 ? NULL : calloc(1, sizeof *in);
     if (!in) {
+        weft_comm__tcp_secure_close(secure, fd);
         if (fd >= 0) close(fd);
         return false;
     }
-    in->what = INLET;
-    in->fd   = fd;
-    in->from = from;
-    in->next = s->inlet;
-    s->inlet = in;
+    in->what   = INLET;
+    in->fd     = fd;
+    in->from   = from;
+    in->secure = secure;
+    in->next   = s->inlet;
+    s->inlet   = in;
     s->n_inlet++;
     watch(e, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, in);
     return true;
 }
 
-/* A rank of this run has connected.  Takes fd. */
-static void introduce(net_end *e, int from, int fd)
+/* A rank of this run has connected.  Takes fd and secure. */
+static void introduce(net_end *e, int from, int fd, tcp_secure *secure)
 {
     tcp_inlet *old  = inlet_of(e, from);
     net_peer  *peer = &e->peer[from];
     if (old) close_inlet(e, old);
     if (!peer->here) weft_comm__tcp_far(fd);
-    if (!open_inlet(e, from, fd)) return;
+    if (!open_inlet(e, from, fd, secure)) return;
     /* a way back, if only for the good-bye */
     if (peer->line || peer->dead || peer->gone || peer->broken) return;
-    if (!e->crowded || !open_line(e, from, twin(e, fd), false)) connect_to(e, from);
+    bool back = e->crowded && open_line(e, from, twin(e, fd),
+                                        weft_comm__tcp_secure_share(secure), false);
+    if (!back) connect_to(e, from);
 }
 
 /* ---- both ---- */
@@ -551,17 +589,16 @@ static bool was_connected(int failed)
 static void hello_event(net_end *e, tcp_line *l, uint32_t events)
 {
     socklen_t size = sizeof l->failed;
-    size_t    left;
-    int       rc = -1;
+    int       rc   = -1;
     if (events & EPOLLERR) getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &l->failed, &size);
     if (!l->failed) rc = weft_comm__tcp_hello_drive(l->fd, l->hello);
     if (rc > 0) {
         begin_line(e, l);
     } else if (!rc) {
-        weft_comm_auth_output(l->hello, &left);
-        watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP | (left ? EPOLLOUT : 0), l);
-    } else if (l->hello->state == WEFT_COMM_AUTH_FAILED) {
-        weft_comm__net_broke(e, l->to, weft_comm_auth_why(l->hello));
+        bool out = weft_comm__tcp_hello_wants_out(l->hello);
+        watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP | (out ? EPOLLOUT : 0), l);
+    } else if (l->hello->auth.state == WEFT_COMM_AUTH_FAILED) {
+        weft_comm__net_broke(e, l->to, weft_comm_auth_why(&l->hello->auth));
     } else if (!was_connected(l->failed) || !connect_again(e, l)) {
         give_up_line(e, l);
     }
@@ -581,7 +618,7 @@ static void line_event(net_end *e, tcp_line *l, uint32_t events)
     }
     if (!(events & EPOLLOUT)) return;
     flush(l);
-    if (l->queue) return;
+    if (has_output(l)) return;
     l->asks = false;
     watch(e, EPOLL_CTL_MOD, l->fd, EPOLLRDHUP, l);
 }
@@ -648,7 +685,7 @@ static unsigned progress(net_end *e)
     }
     for (tcp_line *l = s->line, *next; l; l = next) {
         next = l->next;
-        if (l->queue) n += flush(l);
+        if (has_output(l)) n += flush(l);
         if (l->failed && !e->peer[l->to].broken) give_up_line(e, l);
     }
     if (s->turn++ % LOOK_UP == 0) n += look_up(e);
@@ -659,7 +696,7 @@ static unsigned progress(net_end *e)
 static bool arm(net_end *e)
 {
     for (tcp_line *l = state_of(e)->line; l; l = l->next)
-        if (l->queue && !l->asks) {
+        if (has_output(l) && !l->asks) {
             l->asks = true;
             watch(e, EPOLL_CTL_MOD, l->fd, EPOLLRDHUP | EPOLLOUT, l);
         }
@@ -691,8 +728,11 @@ static void drain(net_end *e)
     const struct timespec ms = {.tv_nsec = 1000000};
     for (int left = DRAIN_MS; left; left--) {
         int unsent = 0;
-        for (tcp_line *l = state_of(e)->line; l && !unsent; l = l->next)
+        for (tcp_line *l = state_of(e)->line; l && !unsent; l = l->next) {
+            if (!l->queue && has_output(l)) flush(l);
             if (l->failed || ioctl(l->fd, SIOCOUTQ, &unsent)) unsent = 0;
+            if (!l->failed && !l->queue && has_output(l)) unsent = 1;
+        }
         if (!unsent) return;
         for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
             while (recv(in->fd, e->bounce, PIECE, MSG_DONTWAIT) > 0) {
