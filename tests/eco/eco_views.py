@@ -1,9 +1,9 @@
 """Ranks are killed while a job runs with recover: on: the job goes on with another process in their
 place, and every loss and the hash of the weights are those of the undisturbed run, bit by bit.
 
-    WEFT_VIEWS_SECONDS  how long to go on with random kills (8, sanitized 2)
+    WEFT_VIEWS_SECONDS  how long to go on with random kills (5, sanitized 2)
     WEFT_VIEWS_SEED     what they are drawn from (drawn)
-    WEFT_VIEWS_MANY     views of one job after which its agent is as after 20 of them (30)
+    WEFT_VIEWS_MANY     views of one job after which its agent is as after 20 of them (30, sanitized 9: as after 6)
     WEFT_VIEWS_TABLE    a file for kills by plan and pauses by phase, as CSV"""
 import json
 import os
@@ -16,9 +16,9 @@ import time
 
 from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 
-SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "2" if SANITIZED else "8"))
+SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "2" if SANITIZED else "5"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
-MANY = int(os.environ.get("WEFT_VIEWS_MANY", "30"))
+MANY = int(os.environ.get("WEFT_VIEWS_MANY", "9" if SANITIZED else "30"))
 LIMIT_S = 120  # for a run that does not end
 
 BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,
@@ -340,7 +340,7 @@ def many_views(scratch):
     sizes = []
     for k in range(MANY):
         job.await_step(12 * (k // 2) + 6 * (k % 2) + 1)
-        if k in (20, MANY - 1):
+        if k in (min(20, 2 * MANY // 3), MANY - 1):
             sizes.append(size(job.p.pid))
         check(job.kill(k % 2), "views: kill %d" % k)
     job.await_step(6 * MANY + 10)
@@ -348,7 +348,9 @@ def many_views(scratch):
     _, text = job.end()
     same(job.p.returncode, 143, "views: exit code: " + text[-500:])
     check(len(incidents(job.output)) == MANY, "views: %d incidents" % len(incidents(job.output)))
-    check(len(sizes) == 2 and sizes[1][0] <= sizes[0][0] and sizes[1][1] <= sizes[0][1] + 300, "views: %r" % sizes)
+    check(len(sizes) == 2 and sizes[1][0] <= sizes[0][0], "views: %r" % sizes)
+    # sanitized: freed memory is kept for a while, and leaks are found at the end
+    check(SANITIZED or sizes[1][1] <= sizes[0][1] + 300, "views: %r" % sizes)
 
 
 def write_table(found, by_plan):

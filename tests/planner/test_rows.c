@@ -63,6 +63,7 @@ typedef struct job {
     const char       *whole; /* "": all layers are cut alike */
     weft_cluster     *c;
     int               n_layer;
+    weft_training     training; /* of the variant; its stages are made from it */
     sums              of[MAX_LAYER][MAX_LAYER + 1]; /* layers [from, to) */
 } job;
 
@@ -84,7 +85,6 @@ static const sums *stage_of(job *j, int from, int to)
     char          words[128];
     weft_strategy h;
     weft_plan    *p;
-    weft_training t;
     weft_compiled c = {0};
     if (from) cut[n++] = from;
     me       = n;
@@ -99,15 +99,12 @@ static const sums *stage_of(job *j, int from, int to)
     snprintf(words + used, 64, " pp=%d%s%s%s", n, j->v.sp ? " sp=true" : "",
              j->whole[0] ? " tp_exclude=" : "", j->whole);
     assert_ok(weft_strategy_parse(words, &h));
-    weft_compile_spec s = spec_of(j);
-    assert_ok(weft_compile_training(&s, &t));
-    assert_ok(weft_compile_plan_layers(&t, &h, cut, 0, &p));
-    if (weft_compile_program(&t, p, me * weft_plan_places(p), &c) != WEFT_OK)
+    assert_ok(weft_compile_plan_layers(&j->training, &h, cut, 0, &p));
+    if (weft_compile_program(&j->training, p, me * weft_plan_places(p), &c) != WEFT_OK)
         fail_msg("%s, %s: %s", j->model, words, weft_error_text());
     *x = add_up(c.program, j->c);
     weft_compiled_fini(&c);
     weft_plan_destroy(p);
-    weft_training_fini(&t);
     return x;
 }
 
@@ -176,7 +173,9 @@ static void compare(job *j, double rows, double program, int from, int to,
 static void try_plans(job *j, const weft_search_model *m, const weft_search_machines *hw,
                       uint64_t *r, int n)
 {
-    weft_cost_row row[64];
+    weft_cost_row     row[64];
+    weft_compile_spec spec = spec_of(j);
+    assert_ok(weft_compile_training(&spec, &j->training));
     m->fill(m->arg, &m->shape.engine, &j->v, &hw->kind[0].device, &hw->kind[0].fabric,
             row);
     for (int i = 0; i < n; i++) {
@@ -193,6 +192,7 @@ static void try_plans(job *j, const weft_search_model *m, const weft_search_mach
             from = to;
         }
     }
+    weft_training_fini(&j->training);
 }
 
 typedef struct family {
