@@ -288,6 +288,20 @@ def all_lost(scratch, reference):
     check(found and not went_back(found), "all ranks: from memory: %r" % found)
 
 
+def two_at_once(scratch, reference):
+    """Two ranks are lost before the agent has decided anything: a view that was overtaken keeps nobody waiting."""
+    n, keys = PLANS["dp4"]
+    job = Job(n, dict(BASE, **keys, **EVAL, **{"recover": "on", "checkpoint.every": 100}), scratch.path("two"),
+              env=dict(WEFT_FAILPOINT="agent.act:delay=300:rank=none:nth=8"))  # 4 starts, a view; a start, a view, a start
+    job.await_step(3)
+    begin = time.monotonic()
+    job.p.send_signal(signal.SIGSTOP)
+    job.kill(1), job.kill(2)
+    job.p.send_signal(signal.SIGCONT)
+    found = same_as("two at once", job, reference, 2)
+    check(len(found) == 2 and time.monotonic() - begin < 50, "two at once: %.1f s, %r" % (time.monotonic() - begin, found))
+
+
 def agent_killed(scratch):
     job = start(scratch, "agent", steps=100000)
     job.await_step(2)
@@ -385,6 +399,7 @@ def run_all(scratch):
         crashed(scratch, pp2)
         crashed_copies(scratch, draw)
         all_lost(scratch, pp2)
+        two_at_once(scratch, pp2)  # all plans have the same bits
         agent_killed(scratch)
         signalled(scratch)
         signalled_in_recovery(scratch, draw)

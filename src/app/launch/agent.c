@@ -21,10 +21,11 @@ enum {
 
 struct weft_launch__agent {
     weft_member   *member;
-    weft_comm_shm *epoch; /* the memory of the newest view */
-    int            first; /* rank of slot 0 */
-    bool           done;  /* rank 0 has ended with all written */
-    bool           over;  /* the job was ended, why: */
+    weft_comm_shm *epoch;     /* the memory of the newest view */
+    bool           all_ready; /* its ranks have been, all at a time */
+    int            first;     /* rank of slot 0 */
+    bool           done;      /* rank 0 has ended with all written */
+    bool           over;      /* the job was ended, why: */
     char           why[200];
     char           stop_why[200]; /* all are to save and stop; "": they are not */
     bool          *failed; /* of each slot: its process reported an error of its own */
@@ -275,6 +276,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (current) note_phases(a, m);
         if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
         if (current && weft_member_is_ready(a->member)) {
+            a->all_ready = true;
             release_slots(l);
             weft_launch__spare_start(l);
         }
@@ -466,6 +468,21 @@ static weft_status start_slot(weft_launch__run *l, int r)
     return weft_launch__start(l, r);
 }
 
+/* A view that was overtaken before all were ready: who waits in it for a rank that is only in the next
+ * one does not wait any longer. */
+static void end_epoch(weft_launch__run *l)
+{
+    weft_launch__agent *a    = l->agent;
+    int                 rank = a->n_incident ? a->incident[a->n_incident - 1].rank : -1;
+    int                 slot = rank - a->first;
+    if (a->epoch && !a->all_ready)
+        weft_comm_shm_report(a->epoch, slot < 0 || slot >= l->n ? 0 : slot,
+                             "it is in the next view");
+    weft_comm_shm_destroy(a->epoch);
+    a->epoch     = NULL;
+    a->all_ready = false;
+}
+
 /* New memory for the epoch; ranks let the old one go when they leave it. */
 static weft_status send_view(weft_launch__run *l, uint32_t epoch)
 {
@@ -478,9 +495,8 @@ static weft_status send_view(weft_launch__run *l, uint32_t epoch)
                              .most       = l->n,
                              .most_local = l->n};
     if (l->hosts) weft_launch__hosts_fill_view(l, &m);
+    end_epoch(l);
     a->first = l->first;
-    weft_comm_shm_destroy(a->epoch);
-    a->epoch = NULL;
     WEFT_TRY(weft_comm_shm_create(l->n, &a->epoch));
     weft_comm_shm_set_epoch(a->epoch, epoch);
     weft_comm_shm_set_ranks(a->epoch, n);

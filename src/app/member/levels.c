@@ -91,7 +91,6 @@ static double find_cost(const weft_level_case *c, weft_level l)
 {
     const weft_level_option *o      = &c->option[l];
     double                   slower = 0;
-    if (l == WEFT_LEVEL_STOP) return o->pause_s + c->horizon_s;
     if (o->step_s > 0 && c->best_step_s > 0) slower = o->step_s / c->best_step_s - 1;
     return o->pause_s + o->repeat_s + c->horizon_s * slower;
 }
@@ -112,7 +111,7 @@ void weft_level_choose(const weft_level_case *c, weft_level_choice *out)
 {
     int best = -1;
     *out     = (weft_level_choice){.level = WEFT_LEVEL_STOP};
-    for (int l = 0; l < WEFT_N_LEVEL; l++)
+    for (int l = 0; l < WEFT_LEVEL_STOP; l++)
         if (!find_objection(c, (weft_level)l) &&
             (best < 0 || find_cost(c, (weft_level)l) < out->cost_s)) {
             best        = l;
@@ -121,9 +120,10 @@ void weft_level_choose(const weft_level_case *c, weft_level_choice *out)
     if (best < 0) out->cost_s = find_cost(c, WEFT_LEVEL_STOP);
     out->level = best < 0 ? WEFT_LEVEL_STOP : (weft_level)best;
     for (int l = 0; l < WEFT_N_LEVEL; l++) {
-        const char *why = find_objection(c, (weft_level)l);
+        const char *why    = find_objection(c, (weft_level)l);
+        bool        priced = l != WEFT_LEVEL_STOP && !c->option[l].why_not;
         if (l == (int)out->level) continue;
-        reject(out, (weft_level)l,
-               c->option[l].why_not ? -1 : find_cost(c, (weft_level)l), why);
+        if (l == WEFT_LEVEL_STOP && !why) why = "something else is possible";
+        reject(out, (weft_level)l, priced ? find_cost(c, (weft_level)l) : -1, why);
     }
 }

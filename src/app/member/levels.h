@@ -82,7 +82,8 @@ typedef struct weft_level_choice {
     weft_level_rejected rejected[WEFT_N_LEVEL];
 } weft_level_choice;
 
-/* Stop is chosen where nothing else can be.  Of equal costs the level that changes least. */
+/* Stop is chosen where nothing else can be: what it costs is the job, however soon the next failure
+ * is expected.  Of equal costs the level that changes least. */
 void weft_level_choose(const weft_level_case *c, weft_level_choice *out);
 
 #endif
