@@ -468,14 +468,14 @@ static weft_status start_slot(weft_launch__run *l, int r)
     return weft_launch__start(l, r);
 }
 
-/* A view that was overtaken before all were ready: who waits in it for a rank that is only in the next
- * one does not wait any longer. */
+/* A view that was overtaken before all were ready: who waits in it for a rank that is only in the
+ * next one does not wait any longer. */
 static void end_epoch(weft_launch__run *l)
 {
     weft_launch__agent *a    = l->agent;
     int                 rank = a->n_incident ? a->incident[a->n_incident - 1].rank : -1;
     int                 slot = rank - a->first;
-    if (a->epoch && !a->all_ready)
+    if (a->epoch && !a->all_ready && !l->hosts)
         weft_comm_shm_report(a->epoch, slot < 0 || slot >= l->n ? 0 : slot,
                              "it is in the next view");
     weft_comm_shm_destroy(a->epoch);
