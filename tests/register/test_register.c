@@ -80,16 +80,15 @@ static void files_between_processes(void **state)
         N_PROCESS = 4,
         N_EPOCH   = 30
     };
-    pid_t          pid[N_PROCESS];
-    const char    *where = name_in("b");
-    weft_register *r     = open_at(where, "run");
+    pid_t       pid[N_PROCESS];
+    const char *where = name_in("b");
     for (int k = 0; k < N_PROCESS; k++) {
         pid[k] = fork();
         assert_true(pid[k] >= 0);
         if (pid[k]) continue;
         weft_register *own = open_at(where, "run");
         for (uint32_t epoch = 1; epoch <= N_EPOCH; epoch++) {
-            char value[16];
+            char value[32];
             snprintf(value, sizeof value, "%d of %u", k, epoch);
             if (propose(NULL, own, epoch, value).result != WEFT_REGISTER_STANDS) _exit(1);
         }
@@ -102,6 +101,7 @@ static void files_between_processes(void **state)
         assert_int_equal(waitpid(pid[k], &status, 0), pid[k]);
         if (k) assert_int_equal(status, 0);
     }
+    weft_register *r = open_at(where, "run");
     for (uint32_t epoch = 1; epoch <= N_EPOCH; epoch++) {
         weft_register_outcome o = read_epoch(NULL, r, epoch);
         unsigned              by, of;

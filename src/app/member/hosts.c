@@ -193,6 +193,7 @@ bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool sp
     h->n_view_bytes = n;
     h->self         = weft_member_view_find(h->view, h->o.self.id);
     h->change       = (hosts_change){0};
+    h->has_step     = false;
     if (spread) spread_view(h, old);
     if (h->is_majority && h->self >= 0) advance_majority(h);
     if (h->self >= 0)
@@ -322,7 +323,10 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
     case WEFT_HOSTS_READY:
         if (now) h->peer[h->self].ready = true, weft_member__send_alive(h);
         break;
-    case WEFT_HOSTS_STEP: h->n_idle_view = 0; break;
+    case WEFT_HOSTS_STEP:
+        h->n_idle_view = 0;
+        h->has_step    = true;
+        break;
     case WEFT_HOSTS_DRAIN: note_leaving(h, e->id, false); break;
     case WEFT_HOSTS_TERM: note_leaving(h, h->o.self.id, true); break;
     case WEFT_HOSTS_SAVE_ALL: weft_member__save_all(h, e->text ? e->text : ""); break;

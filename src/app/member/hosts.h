@@ -12,7 +12,8 @@
  *
  * A job begins with a view of one host: FOUND.  Others are candidates: CONTACT names an agent to
  * send to, which passes them on to the leader, the first host of the view.  As soon as there are
- * min_host of them all are taken in; until then no rank is started (weft_hosts_is_enough).
+ * min_host of them all are taken in; until then no rank is started (weft_hosts_is_enough).  Later
+ * ones join when a step of the view was committed.
  *
  * The next view: a member asks for it (a rank or a host was lost, a host leaves or joins); the
  * leader, or the first host that is there, asks all hosts to stop their ranks (STOP_RANKS),

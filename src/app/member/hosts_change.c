@@ -67,12 +67,17 @@ static void judge_leaving(weft_hosts *h)
     }
 }
 
+/* Hosts join between steps, those that come together at once: a join that follows a join has
+ * steps before it, so growth comes to an end. */
 static void judge_candidates(weft_hosts *h)
 {
     char text[200];
     int  n = h->view->n_host, next = n + h->n_candidate;
     if (!h->n_candidate || n >= h->o.max_host) return;
-    if (n < h->o.min_host ? next < h->o.min_host : !weft_hosts_is_ready(h)) return;
+    if (n < h->o.min_host ? next < h->o.min_host
+                          : !weft_hosts_is_ready(h) || !h->has_step)
+        return;
+    if (next < h->o.max_host && h->now_s - h->candidate_s < HOSTS_JOIN_S) return;
     snprintf(text, sizeof text, "host %s joins", h->candidate[0].host.name);
     weft_member__want_change(h, text);
 }

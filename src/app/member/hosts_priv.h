@@ -15,6 +15,7 @@ enum {
 #define HOSTS_SUSPECT    0.8  /* of failure_timeout_s */
 #define HOSTS_SMALL_S    3.0  /* that the smaller side of a cut waits */
 #define HOSTS_TERM_S     2.0  /* signals to several hosts within it mean the job */
+#define HOSTS_JOIN_S     0.5  /* after the newest candidate came: others may follow */
 #define HOSTS_COLLECT_S  15.0 /* for a host that is there to stop its ranks */
 #define HOSTS_REGISTER_S 60.0 /* for a register that does not answer */
 #define HOSTS_CONFIRM_S  5.0 /* for a host that leaves: that another one knows the view */
@@ -75,6 +76,7 @@ struct weft_hosts {
     hosts_peer        peer[WEFT_MEMBER_MAX_HOST];
     hosts_change      change;
     int               n_candidate;
+    double            candidate_s; /* when the newest one came */
     hosts_candidate   candidate[HOSTS_MAX_CANDIDATE];
     int               n_contact;
     uint64_t          contact[HOSTS_MAX_CONTACT];
@@ -85,6 +87,7 @@ struct weft_hosts {
     bool              saving;
     char              save_why[WEFT_MEMBER_REASON];
     int               n_idle_view; /* since a step was committed */
+    bool              has_step;    /* one was committed in this view */
     hosts_queue       queue;
 };
 

@@ -72,7 +72,9 @@ static void hear_join(weft_hosts *h, uint64_t from, const hosts_message *m)
     while (k < h->n_candidate && h->candidate[k].host.id != from) k++;
     if (k == HOSTS_MAX_CANDIDATE) return;
     h->candidate[k] = (hosts_candidate){.host = m->host, .heard_s = h->now_s};
-    if (k == h->n_candidate) h->n_candidate++;
+    if (k < h->n_candidate) return;
+    h->n_candidate++;
+    h->candidate_s = h->now_s;
 }
 
 /* ---- messages of this view ---- */
