@@ -106,6 +106,7 @@ fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault-scale.txt scale
 	@tools/fault.sh $(BUILD) bench/results/fault-detect.txt detect
 	@tools/fault.sh $(BUILD) bench/results/fault-failpoints.txt failpoints
+	@tools/fault.sh $(BUILD) bench/results/fault-hosts.txt hosts
 	@python3 tools/campaign.py $(BUILD)/weft --faults $(or $(FAULTS),500) --out bench/results/fault-campaign.csv
 	@python3 tools/campaign.py $(BUILD)/weft --block large --faults 50 --out bench/results/fault-campaign-large.csv
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# fault.sh BUILD RESULTS files|ranks|views|scale|detect|failpoints|gpu: a long campaign of tests/eco and tests/fault; what came of it goes to RESULTS.
+# fault.sh BUILD RESULTS files|ranks|views|scale|detect|failpoints|hosts|gpu: a long campaign of tests/eco and tests/fault; what came of it goes to RESULTS.
 #   files   every call that changes a file is killed before and failed at, kills fall at random moments, disks of
 #           many sizes run full; on the disk that TMPDIR lies on, not in memory
 #   ranks   one of four ranks is killed at random moments, or stopped: in loops of collectives, in a training job
@@ -7,6 +7,7 @@
 #   scale   jobs get more and fewer ranks at random moments, some are killed on the way
 #   detect  ranks of such jobs are stopped and continued at random moments, with every --on-stop
 #   failpoints  every failpoint of the sources, with a kill and with a delay
+#   hosts   agents of several hosts in a simulator: 100,000 schedules of lost messages, cut links, pauses, clock jumps and crashes
 #   gpu     each call of the driver, cublasLt and cuDNN fails in a small job, once and from then on (tests/cuda/stub)
 set -eu
 build=$1
@@ -54,6 +55,12 @@ failpoints)
     export WEFT_FAILPOINTS=all WEFT_FAILPOINTS_SEED="$WEFT_FAULT_SEED"
     export WEFT_FAILPOINTS_TABLE="${results%.txt}.csv"
     what="every failpoint with kill and delay (seed $WEFT_FAULT_SEED), $(nproc) processors"
+    ;;
+hosts)
+    eco=""
+    unit="test_hosts_cases test_hosts_sim"
+    export WEFT_HOSTS_SCHEDULES="${WEFT_HOSTS_SCHEDULES:-100000}" WEFT_HOSTS_SEED="$WEFT_FAULT_SEED"
+    what="$WEFT_HOSTS_SCHEDULES simulated schedules (from seed $WEFT_FAULT_SEED)"
     ;;
 gpu)
     eco=""

@@ -37,6 +37,7 @@ typedef struct case_net {
     case_agent     agent[MAX_AGENT];
     bool           cut[MAX_AGENT][MAX_AGENT]; /* from, to */
     bool           is_slow;                   /* joiners are not ready */
+    bool           knows_register;            /* agents are told of nothing else */
     weft_register *shared;
     int            min_host, max_host;
     int            n_posted, cap;
@@ -140,7 +141,7 @@ static void add_agent(case_net *net)
     snprintf(o.self.name, sizeof o.self.name, "h%d", net->n);
     *a = (case_agent){.id = (uint64_t)net->n, .alive = true};
     assert_int_equal(weft_hosts_create(&o, &a->h), WEFT_OK);
-    if (net->n > 1)
+    if (net->n > 1 && !net->knows_register)
         tell(net, net->n - 1, (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = 1});
 }
 
@@ -451,6 +452,32 @@ static void a_register_with_something_else(void **state)
     weft_register_close(r);
 }
 
+/* An agent that knows nothing but the register joins the job, or says that it does not answer. */
+static void the_register_says_whom_to_ask(void **state)
+{
+    (void)state;
+    weft_register *r;
+    assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
+    case_net *net       = calloc(1, sizeof *net);
+    net->shared         = r;
+    net->min_host       = 2;
+    net->max_host       = 4;
+    net->knows_register = true;
+    for (int k = 0; k < 3; k++) {
+        add_agent(net);
+        tell(net, k, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND});
+        pass_time(net, 1.5);
+    }
+    for (int k = 0; k < 3; k++) expect_view(net, k, 3, 3);
+    for (int k = 0; k < 3; k++) net->agent[k].alive = false;
+    add_agent(net);
+    tell(net, 3, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND});
+    pass_time(net, 11);
+    expect_end(net, 3, WEFT_HOSTS_ALONE, "no host of view 3 has answered for 10 s");
+    end_net(net);
+    weft_register_close(r);
+}
+
 static void an_agent_that_finds_no_job(void **state)
 {
     (void)state;
@@ -490,6 +517,7 @@ int main(void)
         cmocka_unit_test(fewer_than_min_wait_and_save),
         cmocka_unit_test(the_rule_of_commit),
         cmocka_unit_test(a_register_with_something_else),
+        cmocka_unit_test(the_register_says_whom_to_ask),
         cmocka_unit_test(an_agent_that_finds_no_job),
         cmocka_unit_test(sixty_four_hosts),
     };

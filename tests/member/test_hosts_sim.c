@@ -59,12 +59,15 @@ typedef struct sim_register {
 static weft_status ask_sim(weft_register *r, uint32_t epoch, const void *bytes, int64_t n)
 {
     sim_register *s = (sim_register *)(void *)r;
-    if (s->n_call == 4 || n < 0 || n > MAX_BYTES || epoch >= MAX_EPOCH)
+    if (n < 0) epoch = 0; /* the newest */
+    if (n < 0) n = 0;
+    if (s->n_call == 4 || n > MAX_BYTES || epoch >= MAX_EPOCH)
         return WEFT_FAIL(WEFT_ERR_ARG, "not in this test");
     s->call[s->n_call].epoch = epoch;
     s->call[s->n_call].due_s = s->store->now_s + STEP_S * (1 + epoch % 2);
     s->call[s->n_call].n     = (size_t)n;
-    memcpy(s->call[s->n_call++].bytes, bytes, (size_t)n);
+    if (n) memcpy(s->call[s->n_call].bytes, bytes, (size_t)n);
+    s->n_call++;
     return WEFT_OK;
 }
 
@@ -73,16 +76,19 @@ static bool next_of_sim(weft_register *r, weft_register_outcome *out)
     sim_register *s    = (sim_register *)(void *)r;
     double        late = s->store->down_s > s->store->now_s ? TIMEOUT_S : 0;
     if (!s->n_call || s->store->now_s < s->call[0].due_s + late) return false;
-    uint32_t   epoch = s->call[0].epoch;
-    sim_value *v     = &s->store->value[epoch];
+    uint32_t epoch = s->call[0].epoch, newest = MAX_EPOCH - 1;
+    bool     reads = !epoch;
+    while (newest && !s->store->value[newest].stands) newest--;
+    if (reads) epoch = newest;
+    sim_value *v = &s->store->value[epoch];
     *out = (weft_register_outcome){.result = WEFT_REGISTER_UNKNOWN, .epoch = epoch};
     if (late <= 0) {
-        if (!v->stands) {
+        if (!v->stands && !reads) {
             v->stands = true;
             v->n      = s->call[0].n;
             memcpy(v->bytes, s->call[0].bytes, v->n);
         }
-        out->result = WEFT_REGISTER_STANDS;
+        out->result = v->stands ? WEFT_REGISTER_STANDS : WEFT_REGISTER_EMPTY;
         out->bytes  = v->bytes;
         out->n      = v->n;
     }
@@ -444,6 +450,10 @@ static void add_candidate(void)
 {
     if (job.n == MAX_AGENT) return;
     start_agent((uint64_t)job.n + 1);
+    if (job.shared && draw(2)) { /* the register says whom to ask */
+        tell(job.n - 1, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND});
+        return;
+    }
     for (int i = 0; i < job.n - 1; i++)
         tell(job.n - 1,
              (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = job.agent[i].id});
@@ -525,7 +535,7 @@ static void start_job(int seed, sim_tally *tally)
     for (int k = 0; k < n; k++) start_agent((uint64_t)k + 1);
     for (int k = 0; k < n; k++) /* with a shared register all may begin */
         if (!k || (job.shared && draw(2)))
-            tell(k, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = 1});
+            tell(k, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = draw(2)});
         else
             tell(k, (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = 1});
 }
@@ -600,8 +610,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_ends_in_one_view),
     };
-    if (argc > 1) n_schedule = atoi(argv[1]);
-    if (argc > 2) first_seed = atoi(argv[2]);
+    const char *count = getenv("WEFT_HOSTS_SCHEDULES"), *seed = getenv("WEFT_HOSTS_SEED");
+    if (argc > 1) count = argv[1];
+    if (argc > 2) seed = argv[2];
+    if (count) n_schedule = atoi(count);
+    if (seed) first_seed = atoi(seed);
     traces = argc > 3;
     return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }

@@ -227,14 +227,22 @@ static void ask_to_join(weft_hosts *h)
 static void tick_candidate(weft_hosts *h)
 {
     char why[200];
-    if (h->found_epoch) {
+    if (h->found_epoch || h->finds) {
         weft_member__propose_found(h);
         return;
     }
     if (h->now_s >= h->join_s && (h->n_contact || h->view->epoch)) ask_to_join(h);
     if (h->now_s - h->member_s < h->o.wait_s) return;
-    snprintf(why, sizeof why,
-             "no host of the job has answered for %.3g s: is it running?", h->o.wait_s);
+    if (h->view->epoch)
+        snprintf(why, sizeof why,
+                 "no host of view %u has answered for %.3g s: where that run has ended, "
+                 "remove "
+                 "its views, or give another --rdzv",
+                 h->view->epoch, h->o.wait_s);
+    else
+        snprintf(why, sizeof why,
+                 "no host of the job has answered for %.3g s: is it running?",
+                 h->o.wait_s);
     weft_member__end_hosts(h, WEFT_HOSTS_ALONE, why);
 }
 
@@ -349,7 +357,10 @@ void weft_hosts_tell(weft_hosts *h, const weft_hosts_event *e)
             weft_member__hear_message(h, e->id, &m);
         break;
     case WEFT_HOSTS_GONE: lose_connection(h, e->id); break;
-    case WEFT_HOSTS_FOUND: h->found_epoch = e->epoch; break;
+    case WEFT_HOSTS_FOUND:
+        h->finds       = !e->epoch && !h->is_majority;
+        h->found_epoch = h->finds ? 0 : e->epoch ? e->epoch : 1;
+        break;
     case WEFT_HOSTS_CONTACT: add_contact(h, e->id); break;
     default: take_local(h, e); break;
     }

@@ -10,10 +10,10 @@
  *     CANDIDATE -a view with this host-> MEMBER -a newer view without it-> LEFT or FENCED
  *                                              -no majority, no register-> ALONE
  *
- * A job begins with a view of one host: FOUND.  Others are candidates: CONTACT names an agent to
- * send to, which passes them on to the leader, the first host of the view.  As soon as there are
- * min_host of them all are taken in; until then no rank is started (weft_hosts_is_enough).  Later
- * ones join when a step of the view was committed.
+ * A job begins with a view of one host: FOUND.  Others are candidates: CONTACT, or the shared
+ * register, names agents to send to.  As soon as there are min_host of them all are taken in; until
+ * then no rank is started (weft_hosts_is_enough).  Later ones join when a step of the view was
+ * committed; those beyond max_host wait.
  *
  * The next view: a member asks for it (a rank or a host was lost, a host leaves or joins); the
  * leader, or the first host that is there, asks all hosts to stop their ranks (STOP_RANKS),
@@ -57,7 +57,9 @@ typedef enum weft_hosts_event_kind {
     WEFT_HOSTS_TICK, /* now_s: any clock that does not stand still; every 100 ms or more often */
     WEFT_HOSTS_MESSAGE, /* id, bytes, n: what SEND gave at agent id */
     WEFT_HOSTS_GONE, /* id: that agent's process has ended (connection reset, or closed) */
-    WEFT_HOSTS_FOUND,   /* epoch: this host alone, as the first view of a run */
+    /* epoch: this host alone is the first view of a run.  0 with a shared register: where that has
+     * no view, else it joins the hosts of the newest one */
+    WEFT_HOSTS_FOUND,
     WEFT_HOSTS_CONTACT, /* id: an agent that can be sent to, which may be a member */
     /* n_rank, text: the next view is needed: a rank was lost; n_rank can be had here */
     WEFT_HOSTS_CHANGE,

@@ -239,10 +239,16 @@ void weft_member__move_change(weft_hosts *h)
 
 /* ---- the register ---- */
 
+/* The first view of a run; before it, where the register shall say so, what stands there. */
 void weft_member__propose_found(weft_hosts *h)
 {
     uint8_t bytes[1024];
     if (h->n_asked || h->now_s < h->change.retry_s) return;
+    if (h->finds) {
+        h->reads = weft_register_read(h->store, WEFT_REGISTER_NEWEST) == WEFT_OK;
+        h->n_asked += h->reads;
+        return;
+    }
     weft_member_view *v = h->scratch;
     v->epoch            = h->found_epoch;
     v->proposer         = h->o.self.id;
@@ -261,6 +267,11 @@ static void take_outcome(weft_hosts *h, const weft_register_outcome *o)
 {
     char why[200];
     if (h->n_asked) h->n_asked--;
+    if (h->reads && o->result != WEFT_REGISTER_UNKNOWN) {
+        h->finds       = false;
+        h->found_epoch = o->result == WEFT_REGISTER_EMPTY;
+    }
+    h->reads = false;
     if (o->result == WEFT_REGISTER_STANDS) {
         h->unknown_s   = 0;
         h->found_epoch = 0;

@@ -80,15 +80,16 @@ struct weft_hosts {
     hosts_candidate   candidate[HOSTS_MAX_CANDIDATE];
     int               n_contact;
     uint64_t          contact[HOSTS_MAX_CONTACT];
-    int               n_asked; /* proposals without an outcome */
-    uint32_t          found_epoch;
-    double            unknown_s; /* since when the register does not answer; 0: it does */
-    double            alive_s, join_s, below_s, member_s, out_s;
-    bool              saving;
-    char              save_why[WEFT_MEMBER_REASON];
-    int               n_idle_view; /* since a step was committed */
-    bool              has_step;    /* one was committed in this view */
-    hosts_queue       queue;
+    int               n_asked;     /* proposals without an outcome */
+    uint32_t          found_epoch; /* to be proposed; 0: none */
+    bool        finds, reads; /* the newest view of the register: wanted, asked for */
+    double      unknown_s;    /* since when the register does not answer; 0: it does */
+    double      alive_s, join_s, below_s, member_s, out_s;
+    bool        saving;
+    char        save_why[WEFT_MEMBER_REASON];
+    int         n_idle_view; /* since a step was committed */
+    bool        has_step;    /* one was committed in this view */
+    hosts_queue queue;
 };
 
 /* hosts.c */
