@@ -268,7 +268,7 @@ static void bad_places(void **state)
 {
     (void)state;
     weft_register_options o = {.job = "run", .limit_s = 20};
-    expect_refused("etcd://127.0.0.1:1/x", o, "etcd at 127.0.0.1:1: ");
+    expect_refused("etcd://127.0.0.1:1/x", o, "is it running, and reached from here?");
     expect_refused("etcd://127.0.0.1", o, "expected etcd://host:port,host:port/NAME");
     expect_refused("etcd:///x", o, "names no host");
     expect_refused("etcd://a,,b/x", o, "1 to 8 hosts");

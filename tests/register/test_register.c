@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,6 +234,24 @@ static void bad_registers(void **state)
     fclose(f);
     snprintf(where, sizeof where, "file:%s", blocked);
     expect_refused(where, "run", blocked);
+    expect_refused(where, "run", "give file: a folder that all hosts see and can write");
+}
+
+/* What killed processes left is removed when the register is opened; what is new stays. */
+static void old_files_are_removed(void **state)
+{
+    (void)state;
+    char            path[2][200];
+    struct timespec old[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = 1000}};
+    weft_register_close(open_at(name_in("f"), "run"));
+    for (int k = 0; k < 2; k++) {
+        snprintf(path[k], sizeof path[k], "%s/f/views/.new-%d", folder, k);
+        assert_int_equal(weft_io_replace_file(path[k], "x", 1), WEFT_OK);
+    }
+    assert_false(utimensat(AT_FDCWD, path[0], old, 0));
+    weft_register_close(open_at(name_in("f"), "run"));
+    assert_false(weft_io_exists(path[0]));
+    assert_true(weft_io_exists(path[1]));
 }
 
 /* A call that fails leaves nothing, says why, and the next one does. */
@@ -265,6 +284,7 @@ int main(void)
         cmocka_unit_test(files_conform),
         cmocka_unit_test(files_between_processes),
         cmocka_unit_test(bad_registers),
+        cmocka_unit_test(old_files_are_removed),
         cmocka_unit_test(failing_calls),
         cmocka_unit_test(majorities_conform),
         cmocka_unit_test(half_needs_the_first),

@@ -207,7 +207,11 @@ static weft_status post_any(etcd_store *e, const char *path, const weft_text *bo
             e->last = at;
             return WEFT_OK;
         }
-        st = weft_fail_in(WEFT_ERR_IO, "etcd at %s: ", e->endpoint[at]);
+        char why[200];
+        snprintf(why, sizeof why, "%s", weft_error_text());
+        st = WEFT_FAIL(WEFT_ERR_IO,
+                       "etcd at %s: %s: is it running, and reached from here?",
+                       e->endpoint[at], why);
     }
     return st;
 }

@@ -19,7 +19,8 @@
 #include "register/register_priv.h"
 
 enum {
-    MAX_PATH = 1024
+    MAX_PATH = 1024,
+    STALE_S  = 600
 };
 
 typedef struct file_store {
@@ -100,17 +101,42 @@ static weft_status read_newest(const file_store *f, register_value *value)
     return newest ? read_epoch(f, (uint32_t)newest, value) : WEFT_OK;
 }
 
+/* Removes what killed processes left, by the clock of the file system.  A process that was only
+ * paused finds its file gone, and proposes again. */
+static void sweep_temps(const file_store *f, time_t now)
+{
+    struct stat s;
+    DIR        *d = opendir(f->folder);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (strncmp(e->d_name, ".new-", 5) && strncmp(e->d_name, ".probe-", 7)) continue;
+        if (!fstatat(dirfd(d), e->d_name, &s, AT_SYMLINK_NOFOLLOW) &&
+            now - s.st_mtime > STALE_S)
+            unlinkat(dirfd(d), e->d_name, 0);
+    }
+    closedir(d);
+}
+
+/* One line with a remedy. */
+static weft_status fail_folder(weft_status st)
+{
+    char why[200];
+    snprintf(why, sizeof why, "%s", weft_error_text());
+    return WEFT_FAIL(st, "%s: give file: a folder that all hosts see and can write", why);
+}
+
 /* A folder in which a name can be linked twice, or not at all, is no register. */
 static weft_status try_folder(file_store *f)
 {
     char        first[MAX_PATH], second[MAX_PATH], name[MAX_PATH];
     struct stat s;
     weft_status st = WEFT_OK;
-    WEFT_TRY(weft_io_mkdirs(f->folder));
-    WEFT_TRY(write_temp(f, "1", 1, first));
+    st             = weft_io_mkdirs(f->folder);
+    if (st == WEFT_OK) st = write_temp(f, "1", 1, first);
+    if (st != WEFT_OK) return fail_folder(st);
     if (write_temp(f, "2", 1, second) != WEFT_OK) {
         unlink(first);
-        return WEFT_ERR_IO;
+        return fail_folder(WEFT_ERR_IO);
     }
     name_temp(f, "probe", name);
     if (link(first, name) < 0)
@@ -125,30 +151,41 @@ static weft_status try_folder(file_store *f)
             "%s: link(2) is not exclusive there, so two views of one epoch could "
             "stand: give another folder, or etcd://",
             f->folder);
+    if (!stat(first, &s)) sweep_temps(f, s.st_mtime);
     unlink(name);
     unlink(second);
     unlink(first);
     return st;
 }
 
+static weft_status propose_file(file_store *f, uint32_t epoch, const void *bytes,
+                                size_t n, register_value *value)
+{
+    char temp[MAX_PATH], path[MAX_PATH];
+    name_epoch(f, epoch, path);
+    WEFT_TRY(write_temp(f, bytes, n, temp));
+    int error = link(temp, path) < 0 ? errno : 0;
+    unlink(temp);
+    WEFT_TRY(read_epoch(f, epoch, value));
+    if (value->stands) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_IO, "%s: %s", path, strerror(error ? error : ENOENT));
+}
+
+/* What is given as standing is on the disk, whichever process linked it: a power cut takes back no
+ * view that a host has seen. */
 static weft_status ask_file(void *store, uint32_t epoch, const void *bytes, int64_t n,
                             register_value *value)
 {
     file_store *f = store;
-    char        temp[MAX_PATH], path[MAX_PATH];
     if (!f->tried) WEFT_TRY(try_folder(f));
     f->tried = true;
-    if (epoch == WEFT_REGISTER_NEWEST) return read_newest(f, value);
-    WEFT_TRY(read_epoch(f, epoch, value));
-    if (value->stands || n < 0) return WEFT_OK;
-    name_epoch(f, epoch, path);
-    WEFT_TRY(write_temp(f, bytes, (size_t)n, temp));
-    int error = link(temp, path) < 0 ? errno : 0;
-    unlink(temp);
-    WEFT_TRY(read_epoch(f, epoch, value));
-    if (!value->stands)
-        return WEFT_FAIL(WEFT_ERR_IO, "%s: %s", path, strerror(error ? error : ENOENT));
-    return weft_io_sync_dir(f->folder);
+    if (epoch == WEFT_REGISTER_NEWEST)
+        WEFT_TRY(read_newest(f, value));
+    else
+        WEFT_TRY(read_epoch(f, epoch, value));
+    if (!value->stands && n >= 0)
+        WEFT_TRY(propose_file(f, epoch, bytes, (size_t)n, value));
+    return value->stands ? weft_io_sync_dir(f->folder) : WEFT_OK;
 }
 
 weft_status weft_register__open_file(const char *folder, const weft_register_options *o,
