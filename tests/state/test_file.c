@@ -154,12 +154,43 @@ static void sources_in_any_pieces(void **state)
     weft_state_destroy(s);
 }
 
+/* On a device chunks are larger: two of them and a part of one, into a parameter and its copy in
+ * bf16. */
+static void large_chunks_of_a_device(void **state)
+{
+    enum {
+        N = (2 << 20) + 77
+    };
+    weft_shape        shape = {1, {N}};
+    weft_region       r     = weft_region_whole(&shape);
+    weft_interval     run[WEFT_MAX_DIM];
+    weft_part         part = weft_part_of_region(&r, run);
+    weft_state_target to   = {.region = r, .n_tensor = 2, .tensor = {0, 1}};
+    float            *back = malloc(sizeof *back * N);
+    weft_state       *s;
+    (void)state;
+    assert_non_null(back);
+    assert_ok(weft_state_create(weft_device_guard(), (int64_t)N * 8, &s));
+    assert_ok(weft_state_add(
+        s, &(weft_state_tensor){"x", WEFT_DTYPE_F32, shape, &part, 0, false}));
+    assert_ok(weft_state_add(
+        s, &(weft_state_tensor){"y", WEFT_DTYPE_BF16, shape, &part, 4 * N, false}));
+    assert_ok(weft_state_fill(s, &to, make_numbers, NULL));
+    assert_ok(weft_state_read(s, 0, &r, back));
+    for (int64_t i = 0; i < N; i++) assert_true(back[i] == (float)(i % 251));
+    for (int64_t i = 0; i < N; i += 4099)
+        assert_true(number_at(s, 1, &i) == (float)(i % 251));
+    weft_state_destroy(s);
+    free(back);
+}
+
 int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(what_is_held_is_made),
         cmocka_unit_test(to_a_file_and_back),
         cmocka_unit_test(sources_in_any_pieces),
+        cmocka_unit_test(large_chunks_of_a_device),
     };
     return cmocka_run_group_tests(test, NULL, NULL);
 }

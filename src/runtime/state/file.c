@@ -8,8 +8,10 @@
 #include "state/convert.h"
 
 enum {
-    CHUNK    = WEFT_MOVE_CHUNK / 8, /* elements made or read at a time */
-    READ_GAP = 4096                 /* bytes that are read rather than skipped */
+    CHUNK = WEFT_MOVE_CHUNK / 8, /* elements made or read at a time */
+    /* the same for a device: a copy to it costs much, more where ranks share it */
+    DEVICE_CHUNK = 1 << 20,
+    READ_GAP     = 4096 /* bytes that are read rather than skipped */
 };
 
 /* ---- into the state ---- */
@@ -21,6 +23,7 @@ typedef struct filling {
     const weft_store_tensor *file;
     weft_dtype               dtype; /* of what is made */
     int64_t                  gap;   /* elements that are made though they are not held */
+    int64_t                  most;  /* elements of a chunk */
     int64_t                  first, n;  /* the chunk, in the region's order */
     int64_t                  lo, hi;    /* of a run that is not made yet */
     bool                     complete;  /* all of the chunk is made */
@@ -81,7 +84,7 @@ static weft_status fill_region(weft_state *s, const weft_state_target *to, filli
 {
     weft_region box;
     for (int64_t at = 0;
-         f->first   = at, weft_region_next_chunk(&to->region, CHUNK, &at, &box);) {
+         f->first   = at, weft_region_next_chunk(&to->region, f->most, &at, &box);) {
         f->n        = at - f->first;
         f->complete = false;
         for (int i = 0; i < to->n_tensor; i++)
@@ -89,6 +92,14 @@ static weft_status fill_region(weft_state *s, const weft_state_target *to, filli
                 WEFT_TRY(fill_chunk(s, to->tensor[i], &to->region, &box, f));
     }
     return WEFT_OK;
+}
+
+static int64_t find_chunk(const weft_state *s, const weft_region *r)
+{
+    const weft_memory *m   = weft_state_memory(s);
+    int64_t            all = weft_region_count(r);
+    if (!m->bytes || weft_memory_host(m) || all < CHUNK) return CHUNK;
+    return all < DEVICE_CHUNK ? all : DEVICE_CHUNK;
 }
 
 static weft_status fill(weft_state *s, const weft_state_target *to, filling *f)
@@ -101,9 +112,10 @@ static weft_status fill(weft_state *s, const weft_state_target *to, filling *f)
         converts                   = converts || (t->part && t->dtype != f->dtype);
     }
     if (!held) return WEFT_OK;
-    f->buf       = calloc(CHUNK, (size_t)weft_dtype_bytes(f->dtype));
-    f->numbers   = converts ? malloc(CHUNK * sizeof *f->numbers) : NULL;
-    f->converted = converts ? malloc((size_t)CHUNK * 8) : NULL;
+    f->most      = find_chunk(s, &to->region);
+    f->buf       = calloc((size_t)f->most, (size_t)weft_dtype_bytes(f->dtype));
+    f->numbers   = converts ? malloc((size_t)f->most * sizeof *f->numbers) : NULL;
+    f->converted = converts ? malloc((size_t)f->most * 8) : NULL;
     if (!f->buf || (converts && (!f->numbers || !f->converted)))
         WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     WEFT_GO(fill_region(s, to, f));
