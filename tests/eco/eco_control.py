@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 
+import eco_hosts
 from eco import SANITIZED, WEFT, Scratch, check, end, same
 from eco_views import BASE, Job, children
 
@@ -106,6 +107,20 @@ def unseen(job, files):
         check(not any(s in text for s in secrets), "a token is in " + where)
 
 
+def hosts(scratch):
+    """Agents of several hosts answer at the address where they meet."""
+    job = eco_hosts.Job(scratch, "hosts", "dp2", steps=1000000)
+    job.await_step(2)
+    at = "127.0.0.1:%d" % job.port
+    code, out, err = weft("status", "--json", "--at", at, "--insecure-network")
+    check(code == 0 and json.loads(out)["state"] == "running", "status of hosts: %d %s %s" % (code, out, err))
+    expect(weft("events", "--at", at, "--insecure-network"), 0, "view", "events of hosts")
+    expect(weft("scale", "1", "--at", at, "--insecure-network"), 2, "weft scale: error", "scale of hosts")
+    job.agents[0].p.send_signal(signal.SIGINT)
+    for a in job.agents:
+        check(a.end() in (130, 143), "hosts: %r %s" % (a.p.returncode, a.text[-1000:]))
+
+
 def main():
     with Scratch("control") as scratch:
         full, reads, other = tokens(scratch)
@@ -130,6 +145,7 @@ def main():
         expect(weft("status", "--at", at, token=full), 1, "refused", "a job that has ended")
         expect(weft("run", "--nproc-per-node", "1", "--control", "127.0.0.1:0", "model=tiny256"), 2, "needs a token",
                "--control without a token")
+        hosts(scratch)
     end()
 
 

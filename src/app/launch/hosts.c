@@ -23,6 +23,7 @@
 #include "comm/auth.h"
 #include "comm/rdzv.h"
 #include "control/control.h"
+#include "kernel/kernel.h"
 #include "launch/launch_priv.h"
 
 enum {
@@ -201,6 +202,10 @@ static void hear_event(weft_launch__run *l, const weft_control_event *e)
 {
     weft_launch__hosts *h    = l->hosts;
     host_link          *link = find_peer(h, e->peer);
+    if (e->hello && e->hello->role == WEFT_CONTROL_TOOL) {
+        weft_launch__remote_hear(l, h->control, e);
+        return;
+    }
     switch (e->kind) {
     case WEFT_CONTROL_OPENED:
         if (*e->text) weft_launch__say(l, -1, "warn", "%s: %s", e->address, e->text);
@@ -511,15 +516,16 @@ static void name_job(const weft_launch_request *q, char *out, size_t n)
  * at: of this host, with a port of its own. */
 static weft_status open_control(weft_launch__run *l, const char *at)
 {
-    weft_launch__hosts  *h = l->hosts;
-    weft_comm_token      token;
-    weft_control_options o = {.token = &token, .self = {.invariant = l->o->invariant}};
+    weft_launch__hosts  *h     = l->hosts;
+    weft_comm_token      token = {0}, reader = {0};
+    weft_control_options o = {.self = {.invariant = l->o->invariant}};
     char                 own[WEFT_MEMBER_NAME];
     snprintf(own, sizeof own, "%.*s:0", (int)(strrchr(at, ':') - at), at);
     snprintf(o.self.host, sizeof o.self.host, "%s", h->self.name);
     snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
+    snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
     if (l->o->request) name_job(l->o->request, o.self.job, sizeof o.self.job);
-    WEFT_TRY(weft_comm_token_find(&l->o->token, &token));
+    WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
     o.listen       = l->o->rdzv;
     weft_status st = l->o->node > 0 ? WEFT_ERR_ARG : weft_control_open(&o, &h->control);
     h->found       = st == WEFT_OK;
@@ -528,6 +534,7 @@ static weft_status open_control(weft_launch__run *l, const char *at)
         st       = weft_control_open(&o, &h->control);
     }
     weft_comm_token_wipe(&token);
+    weft_comm_token_wipe(&reader);
     if (st != WEFT_OK) return st;
     if (h->found)
         snprintf(h->self.control, sizeof h->self.control, "%s", l->o->rdzv);

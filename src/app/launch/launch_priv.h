@@ -218,7 +218,7 @@ void weft_launch__control_forget(weft_launch__run *l, const weft_control *c,
 /* To the client that sent the request. */
 void weft_launch__control_answer(weft_launch__run *l, bool done, const char *text);
 
-/* ---- remote.c: nothing happens where --control is not given ---- */
+/* ---- remote.c: nothing happens without --control, on one host ---- */
 
 weft_status weft_launch__remote_open(weft_launch__run *l);
 void        weft_launch__remote_close(weft_launch__run *l);
@@ -227,6 +227,9 @@ int         weft_launch__remote_wait_ms(const weft_launch__run *l);
 void        weft_launch__remote_tick(weft_launch__run *l);
 /* A process that is no rank has ended. */
 void weft_launch__remote_ended(weft_launch__run *l, pid_t pid, int how);
+/* Tokens or certificates of control connections. */
+weft_status weft_launch__find_proofs(const weft_launch_options *o, weft_comm_token *full,
+                                     weft_comm_token *reader, weft_control_options *out);
 /* An event of a tool, or a refusal, of any control plane of this agent. */
 void weft_launch__remote_hear(weft_launch__run *l, weft_control *c,
                               const weft_control_event *e);

@@ -217,8 +217,9 @@ static void take_request(weft_launch__run *l, weft_control *c,
     if (weft_control_request_reads(&r)) {
         begin_task(l, c, e->peer, &r);
     } else if (r.ask != WEFT_CONTROL_SCALE) {
-        refuse_request(c, e->peer, name,
-                       "the job has one host: there is nothing to drain");
+        refuse_request(
+            c, e->peer, name,
+            "weft drain is not there yet: send SIGTERM to the agent of that host");
     } else if (!l->agent) {
         refuse_request(c, e->peer, name,
                        "the job's ranks are not replaced: start it with recover=on");
@@ -260,8 +261,8 @@ void weft_launch__remote_hear(weft_launch__run *l, weft_control *c,
 
 /* ---- open, serve, close ---- */
 
-static weft_status find_tokens(const weft_launch_options *o, weft_comm_token *full,
-                               weft_comm_token *reader, weft_control_options *c)
+weft_status weft_launch__find_proofs(const weft_launch_options *o, weft_comm_token *full,
+                                     weft_comm_token *reader, weft_control_options *c)
 {
     c->tls = o->tls;
     if (o->tls.cert || o->tls.key || o->tls.ca) return WEFT_OK;
@@ -277,7 +278,7 @@ static weft_status listen_for_tools(weft_launch__run *l)
 {
     weft_comm_token      full = {0}, reader = {0};
     weft_control_options o  = {.listen = l->o->control};
-    weft_status          st = find_tokens(l->o, &full, &reader, &o);
+    weft_status          st = weft_launch__find_proofs(l->o, &full, &reader, &o);
     struct epoll_event   e  = {.events = EPOLLIN};
     snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
     if (gethostname(o.self.host, sizeof o.self.host - 1)) *o.self.host = 0;
@@ -293,16 +294,22 @@ static weft_status listen_for_tools(weft_launch__run *l)
     return WEFT_OK;
 }
 
-weft_status weft_launch__remote_open(weft_launch__run *l)
+static weft_status open_tasks(weft_launch__run *l)
 {
-    if (!l->o->control) return WEFT_OK;
     l->remote = calloc(1, sizeof *l->remote);
     if (!l->remote) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     for (int k = 0; k < MAX_TASK; k++)
         l->remote->task[k].pipe[0] = l->remote->task[k].pipe[1] = -1;
     l->remote->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (l->remote->epoll < 0) return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
-    return listen_for_tools(l);
+    if (l->remote->epoll >= 0) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
+}
+
+weft_status weft_launch__remote_open(weft_launch__run *l)
+{
+    if (!l->o->control && !l->o->rdzv) return WEFT_OK;
+    WEFT_TRY(open_tasks(l));
+    return l->o->control ? listen_for_tools(l) : WEFT_OK;
 }
 
 /* Followers see the end of the job: their children end by themselves, soon after it. */
