@@ -39,6 +39,7 @@ PLANS = {
     "zero1": (4, dict(dp=4, zero=1)), "zero1-8": (8, dict(dp=8, zero=1)), "zero2": (2, dict(dp=2, zero=2)),
     "zero3": (3, dict(dp=3, zero=3)), "zero3-6": (6, dict(dp=6, zero=3)), "dp2-pp2-zero1": (4, dict(dp=2, pp=2, zero=1)),
     "late": (4, dict(dp=4, zero=1, overlap_param_gather=0.5)),
+    "zero1-copies": (4, dict(dp=4, zero=1, copies=2)), "zero3-copies": (8, dict(dp=8, zero=3, copies=2)),
 }
 KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "segv": signal.SIGSEGV, "bus": signal.SIGBUS, "abort": signal.SIGABRT}
 CRASHES = ("segv", "bus", "abort")
@@ -181,7 +182,7 @@ class Campaign:
         self.finish("phases", job, faults)
 
     def resize(self):
-        plan = self.draw.choice(("dp4", "zero1", "zero3", "dp2-pp2", "dp5"))
+        plan = self.draw.choice(("dp4", "zero1", "zero3", "dp2-pp2", "dp5", "zero1-copies"))
         n = PLANS[plan][0]
         once = self.scratch.path("once-%d" % (self.n_run + 1))
         env = None

@@ -25,7 +25,8 @@ BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8
             reduction="invariant", init="random", threads=1, plan="off", recover="on")
 BASE["eval.every"] = 0
 BASE["checkpoint.every"] = 1000000
-PLANS = {"dp2": (1, dict(dp=2)), "dp4": (2, dict(dp=4)), "pp2": (1, dict(pp=2)), "zero1": (2, dict(dp=4, zero=1))}
+PLANS = {"dp2": (1, dict(dp=2)), "dp4": (2, dict(dp=4)), "pp2": (1, dict(pp=2)), "zero1": (2, dict(dp=4, zero=1)),
+         "zero1-copies": (2, dict(dp=4, zero=1, copies=2)), "zero3-copies": (2, dict(dp=4, zero=3, copies=2))}
 
 
 def free_port():
@@ -159,13 +160,14 @@ def rank_killed(scratch, ref):
 
 
 def host_lost(scratch, ref):
-    """The second host of two: the first goes on alone with its replica."""
-    job = Job(scratch, "lost", "dp4", "1:2", steps=60)
-    job.await_text(job.agents[0], "2 hosts")
-    job.await_step(job.steps() + 6)
-    job.agents[1].kill_all()
-    compare("a lost host", job, ref(60), [0, -9])
-    check("back to step" not in job.text, "a lost host: replicas hold the state: " + job.text)
+    """The second host of two: the first goes on alone with its replica, with ZeRO and copies with its copy of all shards."""
+    for plan in ("dp4", "zero1-copies", "zero3-copies"):
+        job = Job(scratch, "lost-" + plan, plan, "1:2", steps=60)
+        job.await_text(job.agents[0], "2 hosts")
+        job.await_step(job.steps() + 6)
+        job.agents[1].kill_all()
+        compare("a lost host, " + plan, job, ref(60), [0, -9])
+        check("back to step" not in job.text, "a lost host, %s: the state is in the first: %s" % (plan, job.text))
 
 
 def host_joins(scratch, ref):
