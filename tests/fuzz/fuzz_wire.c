@@ -262,7 +262,7 @@ static void connect_one(int from)
 {
     if (f->e.link == &memory_link || inlet_of(&f->e, from)) return;
     f->from[from].n = f->from[from].at = 0;
-    open_inlet(&f->e, from, FIRST_FD + from);
+    open_inlet(&f->e, from, FIRST_FD + from, NULL);
 }
 
 static void step(void)

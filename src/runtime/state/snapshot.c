@@ -90,7 +90,8 @@ static void give_up(weft_snapshot *s, weft_status st, const char *text)
         s->st = st;
         snprintf(s->text, sizeof s->text, "%s", text);
     }
-    s->copied = s->taken = s->stopped = true;
+    s->stopped = true;
+    s->copied = s->taken = true;
     pthread_cond_broadcast(&s->moved);
 }
 
