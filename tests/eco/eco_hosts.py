@@ -8,6 +8,7 @@ while a job runs with recover: on; every loss and the hash of the weights are th
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -170,6 +171,16 @@ def host_lost(scratch, ref):
         check("back to step" not in job.text, "a lost host, %s: the state is in the first: %s" % (plan, job.text))
 
 
+def copies_survive(scratch, ref):
+    """ZeRO with copies: 2: each shard is on both hosts."""
+    job = Job(scratch, "copies", "zero1", "1:2", steps=60, copies=2)
+    job.await_text(job.agents[0], "2 hosts")
+    job.await_step(job.steps() + 6)
+    job.agents[1].kill_all()
+    compare("a lost host with copies: 2", job, ref(60), [0, -9])
+    check("back to step" not in job.text, "a lost host with copies: 2: the other holds the state: " + job.text)
+
+
 def host_joins(scratch, ref):
     """One host begins, others join and get the state."""
     job = Job(scratch, "join", "dp2", "1:3", n_agent=1, steps=60, dp=3)
@@ -230,9 +241,50 @@ def come_and_go(scratch, ref):
     check("back to step" not in job.text, "hosts that come and go: replicas hold the state: " + job.text)
 
 
-CASES = [rank_killed, come_and_go, all_told]
+def leader_lost(scratch, ref):
+    """The first of three hosts, with rank 0: the two others are a majority and go on."""
+    job = Job(scratch, "leader", "dp2", "2:3", n_agent=3, steps=60, dp=3)
+    check(job.await_text(job.agents[1], "3 hosts"), "three hosts: " + job.agents[1].name)
+    job.await_step(job.steps() + 4)
+    job.agents[0].kill_all()
+    compare("the first host is lost", job, ref(60), [-9, 0, 0])
+    check("back to step" not in job.text, "the first host is lost: replicas hold the state: " + job.text)
+    causes = [i["cause"] for i in incidents(job.output)]
+    check("host" in causes, "the first host is lost: incidents %r" % causes)
+
+
+def drained(scratch, ref):
+    """weft drain by address; what only that host holds is saved first, and no step is run again."""
+    job = Job(scratch, "drain", "pp2", "1:2", n_agent=2, steps=60)
+    check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    with open(job.agents[0].name + ".log") as f:
+        hosts = re.findall(r"2 hosts \((.*?)\)", f.read())[-1].split(", ")
+    bad = subprocess.run([WEFT, "drain", "nowhere", job.output], capture_output=True, text=True)
+    check(bad.returncode == 2 and "the job has no host nowhere" in bad.stderr, "drain of an unknown host: %r" % bad)
+    p = subprocess.run([WEFT, "drain", hosts[1].split()[1], job.output], capture_output=True, text=True)
+    check(p.returncode == 0 and "it has left: 1 host" in p.stdout, "weft drain: %r" % p)
+    compare("a drained host", job, ref(60), [0, 0])
+    back = re.findall(r"after step (\d+): back to step (\d+)", job.text)
+    check(back and all(a == b for a, b in back), "a drained host: its state was saved: %r\n%s" % (back, job.text))
+
+
+def bad_input(scratch, ref):
+    for words_, text in ((["--nnodes", "4:2"], "--nnodes 4:2: MIN is from 1 to MAX"),
+                         (["--nnodes", "1:2", "--rdzv", "127.0.0.1:1", "recover=off"], "--nnodes MIN:MAX needs a job with recover=on")):
+        p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--insecure-network", *words_, "model=tiny256",
+                            "data=" + BASE["data"], "batch=8", "steps=1", "seq=16"], capture_output=True, text=True)
+        check(p.returncode == 2 and text in p.stderr, "%r: %r" % (words_, p))
+    p = subprocess.run([WEFT, "run", "--nnodes", "1:2", "model=tiny256"], capture_output=True, text=True)
+    check(p.returncode == 2 and "have no agent" in p.stderr, "MIN:MAX without an agent: %r" % p)
+    p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--nnodes", "2:3", "--rdzv", "127.0.0.1:%d" % free_port(), "--insecure-network",
+                        "--timeout", "0.5", *words(dict(BASE, output=scratch.path("few")))], capture_output=True, text=True)
+    check(p.returncode == 143 and "1 of at least 2 hosts are there after 0.5 s" in p.stderr, "fewer than MIN: %r" % p)
+
+
+CASES = [rank_killed, come_and_go, drained, bad_input]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, host_leaves]
+    CASES += [undisturbed, host_lost, host_joins, host_leaves, all_told, leader_lost, copies_survive]
 
 
 def main():

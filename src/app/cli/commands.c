@@ -12,6 +12,7 @@ const weft_cli_command *const weft_cli_commands[] = {
     &weft_cli_status,
     &weft_cli_events,
     &weft_cli_scale,
+    &weft_cli_drain,
     &weft_cli_doctor,
     &weft_cli_sample,
     &weft_cli_bench,

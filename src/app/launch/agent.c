@@ -112,10 +112,11 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
 {
     const weft_launch__agent *a = l->agent;
     weft_text                 t = {0};
+    int n = l->hosts ? weft_launch__hosts_world(l) : weft_member_count(a->member);
+    if (l->first) return; /* the first host's to write */
     weft_text_add(
         &t, "{\"time\": %.3f, \"epoch\": %u, \"ranks\": %d, \"first_step\": %lld}\n",
-        weft_clock_wall_s(), weft_member_epoch(a->member), weft_member_count(a->member),
-        (long long)first_step);
+        weft_clock_wall_s(), weft_member_epoch(a->member), n, (long long)first_step);
     if (*a->folder) weft_incident_append(a->folder, "views.jsonl", &t);
     weft_text_fini(&t);
 }
@@ -546,10 +547,21 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
     weft_member_enter(l->agent->member, epoch, n);
 }
 
-void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once)
+void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
+                             const char *what)
+{
+    weft_incident i = make_incident(l->agent, -1, cause, what, "agents");
+    i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    snprintf(i.host, sizeof i.host, "%s", host);
+    add_incident(l->agent, &i);
+}
+
+void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
+                              bool drains)
 {
     weft_line_message m = {.kind  = at_once ? WEFT_LINE_OVER : WEFT_LINE_LEAVE,
                            .epoch = epoch,
+                           .local = drains,
                            .over  = at_once ? epoch : 0};
     for (int r = 0; r < l->n; r++)
         if (l->c[r].line >= 0) (void)weft_line_put(l->c[r].line, &m, -1);

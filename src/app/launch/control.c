@@ -17,6 +17,7 @@ enum {
 typedef struct control_request {
     uint32_t magic;
     int32_t  n_rank;
+    char     host[64]; /* that is to leave; "": the number of ranks is to change */
 } control_request;
 
 typedef struct control_reply {
@@ -114,8 +115,10 @@ static void read_request(weft_launch__run *l)
         l->client = -1;
         return;
     }
-    if (!weft_launch__agent_scale(l, q.n_rank, why, sizeof why))
-        weft_launch__control_answer(l, false, why);
+    q.host[sizeof q.host - 1] = 0;
+    bool taken = *q.host ? weft_launch__hosts_drain(l, q.host, why, sizeof why)
+                         : weft_launch__agent_scale(l, q.n_rank, why, sizeof why);
+    if (!taken) weft_launch__control_answer(l, false, why);
 }
 
 /* One request at a time: others wait to be accepted. */
@@ -146,21 +149,35 @@ static weft_status await_reply(int fd, double timeout_s, control_reply *r)
     return r->done ? WEFT_OK : WEFT_FAIL(WEFT_ERR_ARG, "%s", r->text);
 }
 
-weft_status weft_launch_scale(int64_t agent, int n, double timeout_s, char *text,
-                              size_t size)
+static weft_status ask_agent(int64_t agent, const control_request *q, double timeout_s,
+                             char *text, size_t size)
 {
     struct sockaddr_un name;
     socklen_t          length = name_socket(agent, &name);
-    control_request    q      = {.magic = MAGIC, .n_rank = n};
     control_reply      r      = {0};
     weft_status        st     = WEFT_OK;
     int                fd     = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&name, length) ||
-        send(fd, &q, sizeof q, MSG_NOSIGNAL) != (ssize_t)sizeof q)
+        send(fd, q, sizeof *q, MSG_NOSIGNAL) != (ssize_t)sizeof *q)
         st = WEFT_FAIL(WEFT_ERR_IO, "process %lld does not answer: %s", (long long)agent,
                        strerror(errno));
     if (st == WEFT_OK) st = await_reply(fd, timeout_s, &r);
     if (fd >= 0) close(fd);
     if (st == WEFT_OK) snprintf(text, size, "%s", r.text);
     return st;
+}
+
+weft_status weft_launch_scale(int64_t agent, int n, double timeout_s, char *text,
+                              size_t size)
+{
+    control_request q = {.magic = MAGIC, .n_rank = n};
+    return ask_agent(agent, &q, timeout_s, text, size);
+}
+
+weft_status weft_launch_drain(int64_t agent, const char *host, double timeout_s,
+                              char *text, size_t size)
+{
+    control_request q = {.magic = MAGIC};
+    snprintf(q.host, sizeof q.host, "%s", host);
+    return ask_agent(agent, &q, timeout_s, text, size);
 }

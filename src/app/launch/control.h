@@ -17,5 +17,8 @@
  * within timeout_s. */
 weft_status weft_launch_scale(int64_t agent, int n, double timeout_s, char *text,
                               size_t size);
+/* The same: a host leaves the job; returns when a view without it is decided. */
+weft_status weft_launch_drain(int64_t agent, const char *host, double timeout_s,
+                              char *text, size_t size);
 
 #endif

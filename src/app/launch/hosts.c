@@ -28,6 +28,7 @@
 
 enum {
     MAX_LINK      = 4 * WEFT_MEMBER_MAX_HOST,
+    MAX_NAMED     = 8,  /* hosts of a view, in its log line */
     FRAME_WHO     = 16, /* the number of the agent, once a connection */
     FRAME_MESSAGE = 17, /* the same, and bytes of the agreement */
     FRAME_USE     = 18, /* the same, and host_use */
@@ -51,21 +52,24 @@ typedef struct host_use {
 } host_use;
 
 struct weft_launch__hosts {
-    weft_control    *control;
-    weft_hosts      *agreement;
-    weft_member_host self;
+    weft_control     *control;
+    weft_hosts       *agreement;
+    weft_member_view *was; /* the last view that this host was in; epoch 0: none */
+    weft_member_host  self;
     int       rdzv_fd; /* where ranks of a view meet whose first host is this one */
     int       n_link;
     host_link link[MAX_LINK];
     int64_t   contact; /* connection to --rdzv, of an agent that joins; 0: none */
     double    contact_s, begun_s, tick_s;
     bool      found, entered; /* the job began here; this host was in a view once */
+    bool      started;        /* ranks were, once */
     uint32_t  stop_epoch;  /* ranks are to stop in it, and STOPPED is not told; 0: none */
     uint32_t  ready_epoch; /* in which READY was told */
     uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */
     int       n_use;
     int64_t   step;       /* the last one that was told */
     double    drain_s;    /* when this host was told to leave; 0: it was not */
+    uint64_t  drained;    /* the host that weft drain waits for; 0: none */
     bool      over, left; /* no further view; as it was asked to */
     char      why[300];
 };
@@ -152,6 +156,7 @@ static void take_use(weft_launch__run *l, const host_use *use)
     int                 n_own = weft_launch__agent_count(l), n = use->n_rank - l->first;
     if (use->epoch != weft_hosts_view(h->agreement)->epoch || h->use_epoch == use->epoch)
         return;
+    if (use->n_rank < 1 || use->n_rank > weft_launch__hosts_world(l)) return;
     h->use_epoch = use->epoch;
     h->n_use     = n < n_own ? n : n_own;
     if (n > 0)
@@ -311,6 +316,21 @@ void weft_launch__hosts_done(weft_launch__run *l)
 
 /* ---- views ---- */
 
+/* A host that joins or leaves waits until the step under way is done; ranks of hosts that are not
+ * told why hear it from the others. */
+static bool leaves(const char *why)
+{
+    size_t n = strlen(why);
+    return n > 7 && !strcmp(why + n - 7, " leaves");
+}
+
+static bool is_loss(const char *why)
+{
+    size_t n     = strlen(why);
+    bool   joins = n > 6 && !strcmp(why + n - 6, " joins");
+    return n && !joins && !leaves(why) && strcmp(why, WEFT_HOSTS_ASKED) != 0;
+}
+
 static int most_ranks(const weft_launch__run *l, const weft_member_view *v, int *local)
 {
     int most = 0, host = 0, n_host = l->o->n_node;
@@ -339,6 +359,40 @@ int weft_launch__hosts_world(const weft_launch__run *l)
     return weft_member_view_ranks(weft_hosts_view(l->hosts->agreement));
 }
 
+static void log_view(const weft_launch__run *l, const weft_member_view *v)
+{
+    weft_text t = {0};
+    for (int i = 0; i < v->n_host && i < MAX_NAMED; i++)
+        weft_text_add(&t, "%s%s %s", i ? ", " : "", v->host[i].name, v->host[i].control);
+    weft_launch__say(l, -1, "info", "view %u: %d host%s (%s%s), %d rank%s%s%s", v->epoch,
+                     v->n_host, v->n_host == 1 ? "" : "s", t.s ? t.s : "",
+                     v->n_host > MAX_NAMED ? ", .." : "", weft_member_view_ranks(v),
+                     weft_member_view_ranks(v) == 1 ? "" : "s", *v->reason ? ": " : "",
+                     v->reason);
+    weft_text_fini(&t);
+}
+
+/* The first host of a view reports which hosts came, were lost and left. */
+static void note_hosts(weft_launch__run *l, const weft_member_view *v)
+{
+    const weft_member_view *was = l->hosts->was;
+    char                    what[160];
+    for (int i = 0; i < was->n_host; i++) {
+        const weft_member_host *x = &was->host[i];
+        if (weft_member_view_find(v, x->id) >= 0) continue;
+        bool leaves = !is_loss(v->reason);
+        snprintf(what, sizeof what, "host %s (%s) %s", x->name, x->control,
+                 leaves ? "left" : "was lost");
+        weft_launch__agent_note(l, x->name, leaves ? "drain" : "host", what);
+    }
+    for (int i = 0; was->epoch && i < v->n_host; i++) {
+        const weft_member_host *x = &v->host[i];
+        if (weft_member_view_find(was, x->id) >= 0) continue;
+        snprintf(what, sizeof what, "host %s (%s) joined", x->name, x->control);
+        weft_launch__agent_note(l, x->name, "join", what);
+    }
+}
+
 static void enter_view(weft_launch__run *l)
 {
     weft_launch__hosts     *h  = l->hosts;
@@ -349,11 +403,68 @@ static void enter_view(weft_launch__run *l)
     if (me < 0) return;
     l->first = 0;
     for (int i = 0; i < me; i++) l->first += v->host[i].n_rank;
-    weft_launch__say(l, -1, "info", "view %u: %d host%s, %d ranks%s%s", v->epoch,
-                     v->n_host, v->n_host == 1 ? "" : "s", weft_member_view_ranks(v),
-                     *v->reason ? ": " : "", v->reason);
-    if (weft_hosts_is_enough(h->agreement))
-        weft_launch__agent_enter(l, v->epoch, v->host[me].n_rank);
+    log_view(l, v);
+    if (me == 0 && h->started) note_hosts(l, v);
+    weft_member_view_copy(h->was, v);
+    if (!weft_hosts_is_enough(h->agreement)) return;
+    h->started = true;
+    weft_launch__agent_enter(l, v->epoch, v->host[me].n_rank);
+}
+
+/* ---- weft drain ---- */
+
+static uint64_t find_host(const weft_member_view *v, const char *name, int *n_found)
+{
+    uint64_t id = 0;
+    *n_found    = 0;
+    for (int i = 0; i < v->n_host; i++) {
+        const weft_member_host *h = &v->host[i];
+        if (strcmp(h->name, name) != 0 && strcmp(h->control, name) != 0) continue;
+        id = h->id;
+        ++*n_found;
+    }
+    return id;
+}
+
+bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
+                              size_t size)
+{
+    weft_launch__hosts *h = l->hosts;
+    int                 n = 0;
+    *why                  = 0;
+    if (!h) {
+        snprintf(why, size, "the job has one host: there is nothing to drain");
+        return false;
+    }
+    const weft_member_view *v  = weft_hosts_view(h->agreement);
+    uint64_t                id = find_host(v, host, &n);
+    if (!n)
+        snprintf(why, size, "the job has no host %s; weft status names its hosts", host);
+    else if (n > 1)
+        snprintf(why, size, "%d hosts are called %s: give the address of one", n, host);
+    else if (v->n_host <= 1 || v->n_host - 1 < l->o->min_node)
+        snprintf(why, size, "the job has %d host%s and needs at least %d", v->n_host,
+                 v->n_host == 1 ? "" : "s", l->o->min_node);
+    else if (weft_launch__agent_is_over(l) || h->over || h->drained)
+        snprintf(why, size, "the job is about to end, or another host leaves");
+    if (*why) return false;
+    h->drained = id;
+    tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = id});
+    weft_launch__hosts_act(l);
+    return true;
+}
+
+/* A view without the host is decided. */
+static void answer_drain(weft_launch__run *l)
+{
+    weft_launch__hosts     *h = l->hosts;
+    const weft_member_view *v = weft_hosts_view(h->agreement);
+    char                    text[160];
+    if (!h->drained || weft_member_view_find(v, h->drained) >= 0) return;
+    h->drained = 0;
+    snprintf(text, sizeof text, "it has left: %d host%s in view %u", v->n_host,
+             v->n_host == 1 ? "" : "s", v->epoch);
+    weft_launch__control_answer(l, true, text);
 }
 
 /* ---- actions ---- */
@@ -365,18 +476,9 @@ static void end_here(weft_launch__run *l, bool left, const char *why)
         return; /* its ranks save, or have done their work */
     h->over = true;
     h->left = left;
+    if (left) answer_drain(l);
     snprintf(h->why, sizeof h->why, "%s", why);
     weft_launch__agent_end(l);
-}
-
-/* A host that joins or leaves waits until the step under way is done; ranks of hosts that are not
- * told why hear it from the others. */
-static bool is_loss(const char *why)
-{
-    size_t n      = strlen(why);
-    bool   joins  = n > 6 && !strcmp(why + n - 6, " joins");
-    bool   leaves = n > 7 && !strcmp(why + n - 7, " leaves");
-    return n && !joins && !leaves;
 }
 
 static void act_once(weft_launch__run *l, const weft_hosts_action *x)
@@ -386,9 +488,12 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
     case WEFT_HOSTS_SEND: send_message(h, x); break;
     case WEFT_HOSTS_STOP_RANKS:
         h->stop_epoch = x->epoch;
-        weft_launch__agent_leave(l, x->epoch, is_loss(x->why));
+        weft_launch__agent_leave(l, x->epoch, is_loss(x->why), leaves(x->why));
         break;
-    case WEFT_HOSTS_VIEW: enter_view(l); break;
+    case WEFT_HOSTS_VIEW:
+        enter_view(l);
+        answer_drain(l);
+        break;
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
     case WEFT_HOSTS_SAVE:
         weft_launch__say(l, -1, "info", "all ranks save and end: %s", x->why);
@@ -551,6 +656,8 @@ weft_status weft_launch__hosts_open(weft_launch__run *l)
     l->hosts   = h;
     h->rdzv_fd = -1;
     h->step    = -1;
+    h->was     = calloc(1, sizeof *h->was);
+    if (!h->was) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     h->begun_s = weft_clock_s();
     gethostname(h->self.name, sizeof h->self.name - 1);
     h->self.n_rank = l->n;
@@ -579,6 +686,7 @@ void weft_launch__hosts_close(weft_launch__run *l)
     weft_hosts_destroy(h->agreement);
     weft_control_close(h->control);
     if (h->rdzv_fd >= 0) close(h->rdzv_fd);
+    free(h->was);
     free(h);
     l->hosts = NULL;
 }

@@ -151,6 +151,12 @@ static bool has_newer(void *arg)
     return weft_line_has_newer(m->line, m->epoch);
 }
 
+static bool has_drain(void *arg)
+{
+    weft_launch_member *m = arg;
+    return weft_line_drains(m->line, m->epoch);
+}
+
 static void send_news(weft_launch_member *m, weft_line_kind kind, int64_t step,
                       const char *text)
 {
@@ -307,6 +313,7 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
         weft_status st = weft_line_open(e->line_fd, &m->line);
         m->source      = (weft_membership_source){.await   = await_view,
                                                   .changed = has_newer,
+                                                  .drains  = has_drain,
                                                   .tell    = tell_agent,
                                                   .report  = report_incident,
                                                   .arg     = m};

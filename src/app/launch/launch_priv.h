@@ -170,8 +170,13 @@ int weft_launch__agent_count(const weft_launch__run *l);
 bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size);
 /* Views of several hosts: n ranks here are in the one that was decided. */
 void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n);
-/* Ranks are to leave an epoch: at once, or after the step under way. */
-void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once);
+/* Ranks are to leave an epoch: at once, or after the step under way; drains: a host will take its
+ * memory with it. */
+void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
+                              bool drains);
+/* An incident of a host. */
+void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
+                             const char *what);
 bool weft_launch__agent_is_stopped(const weft_launch__run *l); /* no rank is in it */
 bool weft_launch__agent_is_ready(const weft_launch__run *l, uint32_t epoch);
 bool weft_launch__agent_is_over(const weft_launch__run *l); /* done, ended or to end */
@@ -192,6 +197,10 @@ bool weft_launch__hosts_is_waiting(const weft_launch__run *l);
 /* This host needs another view. */
 void weft_launch__hosts_want(weft_launch__run *l, const char *why);
 void weft_launch__hosts_done(weft_launch__run *l); /* its ranks have done their work */
+/* A host by its name or address: weft_launch__control_answer() says what became of it.  false: it
+ * cannot be, and why. */
+bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
+                              size_t size);
 /* Of the ranks of an epoch, n are of use. */
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n);
 /* Ranks of all hosts, of this one, and where they meet. */

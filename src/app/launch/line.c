@@ -18,8 +18,9 @@ struct weft_line {
     int              quit[2]; /* a pipe: its end wakes the thread */
     pthread_t        thread;
     bool             reading;
-    _Atomic uint32_t over;  /* the newest epoch that lost a rank */
-    uint32_t         leave; /* under lock: the newest epoch that is to be left */
+    _Atomic uint32_t over;   /* the newest epoch that lost a rank */
+    uint32_t         leave;  /* under lock: the newest epoch that is to be left */
+    uint32_t         drains; /* the same, as a host goes */
     pthread_mutex_t  lock;
     pthread_cond_t   moved;
     /* under lock */
@@ -149,6 +150,7 @@ static bool read_messages(weft_line *l)
             close(fd);
         if (m.kind == WEFT_LINE_VIEW || m.kind == WEFT_LINE_OVER) note_over(l, m.over);
         if (m.kind == WEFT_LINE_LEAVE && m.epoch > l->leave) l->leave = m.epoch;
+        if (m.kind == WEFT_LINE_LEAVE && m.local) l->drains = m.epoch;
         if (m.kind == WEFT_LINE_END) end_line(l, m.text);
     }
     if (closed) end_line(l, "weft run is gone");
@@ -232,6 +234,14 @@ bool weft_line_has_newer(weft_line *l, uint32_t epoch)
         l->view.epoch > epoch || l->leave >= epoch || atomic_load(&l->over) >= epoch;
     pthread_mutex_unlock(&l->lock);
     return newer;
+}
+
+bool weft_line_drains(weft_line *l, uint32_t epoch)
+{
+    pthread_mutex_lock(&l->lock);
+    bool drains = l->drains >= epoch;
+    pthread_mutex_unlock(&l->lock);
+    return drains;
 }
 
 const _Atomic uint32_t *weft_line_over(const weft_line *l)

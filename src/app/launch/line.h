@@ -20,8 +20,8 @@
 
 typedef enum weft_line_kind {
     WEFT_LINE_VIEW, /* agent: all but step and at_s, with a descriptor; text: where hosts meet */
-    WEFT_LINE_OVER,      /* agent: over */
-    WEFT_LINE_LEAVE,     /* agent: epoch: ranks leave it after the step under way */
+    WEFT_LINE_OVER, /* agent: over */
+    WEFT_LINE_LEAVE, /* agent: epoch: ranks leave it after the step under way; local: a host goes */
     WEFT_LINE_END,       /* agent: text says why */
     WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others */
     WEFT_LINE_READY,     /* rank: at_s of all phases */
@@ -77,6 +77,8 @@ void        weft_line_close(weft_line *l); /* accepts NULL */
 weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out);
 /* Is there a later one, or is that to be left? */
 bool weft_line_has_newer(weft_line *l, uint32_t epoch);
+/* Is that epoch left because a host goes, with its memory? */
+bool weft_line_drains(weft_line *l, uint32_t epoch);
 /* The newest epoch that is over, as long as the line is open. */
 const _Atomic uint32_t *weft_line_over(const weft_line *l);
 void                    weft_line_send(weft_line *l, const weft_line_message *m);

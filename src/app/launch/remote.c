@@ -216,18 +216,17 @@ static void take_request(weft_launch__run *l, weft_control *c,
     }
     if (weft_control_request_reads(&r)) {
         begin_task(l, c, e->peer, &r);
-    } else if (r.ask != WEFT_CONTROL_SCALE) {
-        refuse_request(
-            c, e->peer, name,
-            "weft drain is not there yet: send SIGTERM to the agent of that host");
     } else if (!l->agent) {
         refuse_request(c, e->peer, name,
                        "the job's ranks are not replaced: start it with recover=on");
     } else if (!weft_launch__control_begin(l, c, e->peer)) {
         refuse_request(c, e->peer, name,
                        "the job is busy with another request: try again");
-    } else if (!weft_launch__agent_scale(l, (int)r.n, why, sizeof why)) {
-        weft_launch__control_answer(l, false, why);
+    } else {
+        bool taken = r.ask == WEFT_CONTROL_DRAIN
+                         ? weft_launch__hosts_drain(l, r.host, why, sizeof why)
+                         : weft_launch__agent_scale(l, (int)r.n, why, sizeof why);
+        if (!taken) weft_launch__control_answer(l, false, why);
     }
 }
 

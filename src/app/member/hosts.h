@@ -42,6 +42,9 @@ enum {
     WEFT_HOSTS_MESSAGE_MOST = WEFT_MEMBER_VIEW_MOST + 128 /* bytes */
 };
 
+/* Why ranks are stopped here, where the reason is another host's. */
+#define WEFT_HOSTS_ASKED "another host asks for it"
+
 typedef struct weft_hosts_options {
     weft_member_host self;
     /* Reached by all hosts (file:, etcd://), borrowed; NULL: a majority of the last view's hosts

@@ -146,7 +146,7 @@ static void hear_member(weft_hosts *h, int k, const hosts_message *m)
     case HOSTS_ALIVE: hear_alive(h, &h->peer[k], m); break;
     case HOSTS_WANT: hear_want(h, k, m); break;
     case HOSTS_COLLECT:
-        weft_member__want_change(h, "another host asks for it");
+        weft_member__want_change(h, WEFT_HOSTS_ASKED);
         if (m->flags & HOSTS_LEAVING) h->peer[h->self].leaving = true;
         weft_member__stop_ranks(h);
         weft_member__send_report(h, from);

@@ -712,17 +712,6 @@ static void forget_start(weft_session *s)
     if (s->device && !strcmp(s->job.device, "auto")) s->job.device = s->device->kernels;
 }
 
-weft_status weft_session__leave(weft_session *s)
-{
-    weft_failpoint("resize.leave");
-    WEFT_TRY(weft_session__meet(s));
-    weft_session__drop_save(s);
-    weft_failpoint("resize.left");
-    weft_say_info(&s->say, "after step %lld: another number of ranks",
-                  (long long)s->r.steps);
-    return weft_session__keep_for_next(s);
-}
-
 weft_status weft_session__keep_for_next(weft_session *s)
 {
     weft_ckpt_close(s->resume); /* of a restore that was broken off */

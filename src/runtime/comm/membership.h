@@ -58,6 +58,8 @@ typedef struct weft_membership_source {
     weft_status (*await)(void *arg, weft_membership *out, weft_comm **listener);
     /* Asked between steps: is there a newer one?  NULL: never. */
     bool (*changed)(void *arg);
+    /* Then: does a host leave, and its memory with it?  NULL: never. */
+    bool (*drains)(void *arg);
     /* To the agent; step: the last one that was committed; text: with READY, the folder of the
      * job's output, else NULL.  NULL: there is no agent, and a lost peer is the end. */
     void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);

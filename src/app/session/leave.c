@@ -1,0 +1,49 @@
+/* Ranks leave a membership together, after a step: hosts or ranks come or go. */
+#include "base/failpoint.h"
+#include "comm/hosts.h"
+#include "comm/membership.h"
+#include "session/session_priv.h"
+
+/* Has every part of the state a holder on a second host? */
+static bool is_on_two_hosts(const weft_holders *h, const int32_t *host)
+{
+    for (int i = 0; i < h->n_tensor; i++)
+        for (int k = 0; k < h->tensor[i].n_holder; k++) {
+            const weft_holder *x   = &h->tensor[i].holder[k];
+            bool               two = false;
+            for (int r = 1; r < x->n_rank; r++)
+                two = two || host[x->rank[r]] != host[x->rank[0]];
+            if (!two) return false;
+        }
+    return true;
+}
+
+/* A host goes, with what it alone holds: all write a checkpoint of this step, from which the others
+ * go on. */
+static weft_status save_for_others(weft_session *s)
+{
+    const weft_membership_source *m    = s->o->member;
+    weft_generation              *g    = s->now;
+    const int32_t                *host = weft_comm_hosts_of(g->comm);
+    int32_t                       any = 0, drains = m->drains && m->drains(m->arg);
+    if (!host) return WEFT_OK;
+    int32_t *all = WEFT_ARENA_ARRAY(g->arena, int32_t, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    WEFT_TRY(weft_session__gather(s, &drains, sizeof drains, all));
+    for (int r = 0; r < g->comm->world; r++) any |= all[r];
+    if (!any || is_on_two_hosts(g->holders, host)) return WEFT_OK;
+    WEFT_TRY(weft_session__save(s));
+    return weft_session__settle_save(s);
+}
+
+weft_status weft_session__leave(weft_session *s)
+{
+    weft_failpoint("resize.leave");
+    WEFT_TRY(weft_session__meet(s));
+    weft_session__drop_save(s);
+    WEFT_TRY(save_for_others(s));
+    weft_failpoint("resize.left");
+    weft_say_info(&s->say, "after step %lld: another number of ranks",
+                  (long long)s->r.steps);
+    return weft_session__keep_for_next(s);
+}
