@@ -348,6 +348,9 @@ static weft_status measure_between(const hosts *h, int64_t ranks, const char *ho
                                      .world       = (int)h->n,
                                      .local_world = 1,
                                      .shm_fd      = -1,
+                                     .line_fd     = -1,
+                                     .rdzv_fd     = -1,
+                                     .flight_fd   = -1,
                                      .by          = "weft cluster calibrate"};
     weft_launch_join_options join = {
         .timeout_s = PATIENCE_S, .token = h->token, .log = weft_cli_log};

@@ -12,10 +12,10 @@ const weft_cli_command weft_cli_drain = {
     .usage = "HOST [DIR] [options]",
     .about = "take a host out of a job that weft run --nnodes MIN:MAX has started",
     .more =
-        "DIR is the output folder of the job (out).  HOST is a host's name, or the "
-        "address of\n"
-        "its agent, as weft status shows them.  The job finishes its step, the other "
-        "hosts go\n"
+        "DIR is the output folder of the job (out).  HOST is a host's name, as weft "
+        "status shows\n"
+        "it, or the address of its agent.  The job finishes its step, the other hosts "
+        "go\n"
         "on, and weft run ends on HOST with exit code 0.  Returns when the others have "
         "decided so.",
     .example = "weft drain node7 out",
