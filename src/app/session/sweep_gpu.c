@@ -18,7 +18,8 @@
 #include "session/sweep_priv.h"
 
 /* Widths, tokens and lengths as jobs on GPUs have them; few layers, since layers are alike. Two
- * models of many layers tell what a launch takes from what each of its tensors takes. */
+ * models of many layers tell what a launch takes from what each of its tensors takes, and nothing
+ * else: traced, the GPU waits for the host between their small instructions. */
 static const weft_sweep__model table[] = {
     {WEFT_SWEEP_GPT, 64, 32, 32, 1, WEFT_STRATEGY_KEEP, 1, 256, 0,
      0}, /* launches alone */
@@ -84,6 +85,7 @@ enum {
     WARM_UP     = 3, /* the first issues, the second captures */
     LEAST_STEPS = 5,
     LAST_STEPS  = 64, /* that count, at most */
+    MOST_LAYERS = 8,  /* of a model whose instructions count */
     TRACED      = 2   /* steps that are kept */
 };
 
@@ -201,6 +203,12 @@ static void keep_shared(gpu_sweep *s, const weft_timeline *t)
     }
 }
 
+/* A model of launches with many tensors. */
+static bool is_deep(const weft_sweep__model *m)
+{
+    return m->layers > MOST_LAYERS;
+}
+
 /* The last step of several without a pause, which a card would use for higher clocks. */
 static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
                                step_parts *out)
@@ -212,7 +220,7 @@ static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
         WEFT_TRY(weft_runner_timeline(r, &t));
         add_parts(t, out);
         if (!i) keep_shared(s, t);
-        weft_status st = weft_sweep__keep(&s->samples, t);
+        weft_status st = is_deep(out->model) ? WEFT_OK : weft_sweep__keep(&s->samples, t);
         weft_timeline_destroy(t);
         WEFT_TRY(st);
     }
@@ -272,7 +280,7 @@ static bool solve_three(const gpu_sweep *s, double x[3])
     if (s->n_step < 6) return false;
     for (int i = 0; i < s->n_step; i++) {
         const step_parts *p = &s->step[i];
-        if (p->disturbed) continue;
+        if (p->disturbed || is_deep(p->model)) continue;
         double row[] = {p->instr_s, p->n_node, 1, p->step_s - p->read_s};
         for (int r = 0; r < 3; r++)
             for (int k = 0; k < 4; k++)
