@@ -410,10 +410,11 @@ static void reap(weft_launch__run *l)
     }
 }
 
-/* A second signal means now.  SIGUSR1 is a warning of a SIGTERM to come, and never a second one. */
+/* A second signal means now: not the first one to this launcher where another host has asked for the
+ * end before.  SIGUSR1 is a warning of a SIGTERM to come, and never a second one. */
 static bool is_second(const weft_launch__run *l, int sig)
 {
-    if (!l->stopped_by || l->early || sig == SIGUSR1) return false;
+    if (!l->stopped_by || !l->signalled || l->early || sig == SIGUSR1) return false;
     return sig != SIGTERM || weft_clock_s() - l->signal_s > ONE_SIGNAL_S;
 }
 
@@ -459,8 +460,10 @@ static void on_signal(weft_launch__run *l)
         int sig = (int)s.ssi_signo;
         if (sig == SIGTSTP)
             stop_all(l);
-        else if (sig != SIGCHLD)
+        else if (sig != SIGCHLD) {
             take_signal(l, sig);
+            l->signalled = true;
+        }
     }
     reap(l);
 }

@@ -73,6 +73,7 @@ typedef struct weft_launch__run {
     int                  stopped_by; /* signal that we passed on */
     double               signal_s;   /* when it came */
     bool                 early;      /* it was SIGUSR1: one of the others may follow */
+    bool                 signalled;  /* a signal has come to this launcher itself */
     bool                 late;       /* what ranks have after a signal is over */
     double               kill_at_s;  /* 0: not yet */
     bool                 at_once;    /* a second signal: all ranks are killed */
