@@ -150,17 +150,6 @@ static const struct {
      "actor last, compute 'lone': it updates state lone from collective 'all' of actor "
      "gather"},
     {"    mark here ;\n", "    copy lone (all f32[4]) -> (lone f32[4]) ;\n", NULL},
-    /* a bf16 copy takes what was gathered, and nothing else */
-    {"    mark here ;\n",
-     "    collective got all_reduce group 0 tag 4 (c f32[4]) -> (got f32[4]) ;\n"
-     "    compute low cast \"dtype=bf16\" (got f32[4]) -> (half bf16[4]) ;\n",
-     "actor last, compute 'low': it updates state half from collective 'got' of actor "
-     "last"},
-    {"    mark here ;\n",
-     "    collective got all_reduce group 0 tag 4 (c f32[4]) -> (got f32[4]) ;\n"
-     "    collective more all_gather group 0 tag 5 (got f32[4]) -> (all f32[8]) ;\n",
-     "actor last, collective 'more': it writes state all from a message after the "
-     "commit"},
 };
 
 static void broken_is_refused(void **state)

@@ -4,9 +4,8 @@
  * (b) every write of state is ordered after it, by lists and edges
  * (c) what is computed into state after it takes nothing from a message that is not ordered before
  *     it, directly or through other instructions.  Putting gathered values in place is no update:
- *     copies, casts (into bf16 copies of parameters) and concats may
- * (d) after it a message itself writes state only where it gathers what ranks have written, and not
- *     what came with another message after it
+ *     copies, casts and concats may
+ * (d) after it a message itself writes state only where it gathers what ranks have written
  *
  * Each step has its own commit point; delays of edges differ in the first ones. */
 #include "program/verify_priv.h"
@@ -126,27 +125,14 @@ static const source *find_late(const commit_check *c, const weft_operand *o,
     return s && s->any && !is_before(c, &s->at, commit) ? s : NULL;
 }
 
-static bool is_gather(const weft_instr *i)
-{
-    return i->kind == WEFT_INSTR_COLLECTIVE &&
-           (i->coll == WEFT_ALL_GATHER || i->coll == WEFT_BROADCAST);
-}
-
-/* Of two, one that is no gather. */
-static const source *choose_late(const source *a, const source *b)
-{
-    return !a || (b && !is_gather(b->i)) ? b : a;
-}
-
 static const source *find_late_operand(const commit_check *c, const point *commit)
 {
     const source *s = NULL;
-    for (int k = 0; k < c->i->n_in; k++)
-        s = choose_late(s, find_late(c, &c->i->in[k], commit));
-    for (int k = 0; k < c->i->n_out; k++)
+    for (int k = 0; k < c->i->n_in && !s; k++) s = find_late(c, &c->i->in[k], commit);
+    for (int k = 0; k < c->i->n_out && !s; k++)
         if (c->i->kind == WEFT_INSTR_MERGE ||
             (k < 32 && (c->i->add | c->i->into) >> k & 1))
-            s = choose_late(s, find_late(c, &c->i->out[k], commit));
+            s = find_late(c, &c->i->out[k], commit);
     return s;
 }
 
@@ -158,11 +144,10 @@ static bool is_mover(const weft_instr *i)
             (i->op == WEFT_OP_CAST || i->op == WEFT_OP_CONCAT));
 }
 
-/* Of all results. */
-static void set_source(commit_check *c, source from)
+static bool is_gather(const weft_instr *i)
 {
-    for (int k = 0; k < c->i->n_out; k++)
-        if (c->i->out[k].buffer >= 0) c->from[c->i->out[k].buffer] = from;
+    return i->kind == WEFT_INSTR_COLLECTIVE &&
+           (i->coll == WEFT_ALL_GATHER || i->coll == WEFT_BROADCAST);
 }
 
 static weft_status check_instr(commit_check *c)
@@ -177,23 +162,26 @@ static weft_status check_instr(commit_check *c)
                    "nothing orders its write of state %s after the commit point; an edge "
                    "is missing",
                    state_of(c->p, i));
-    const source *late  = find_late_operand(c, &commit);
-    bool          other = late && !is_gather(late->i); /* than what ranks have written */
+    const source *late = find_late_operand(c, &commit);
     if (weft_instr_is_comm(i) && !is_before(c, &c->now, &commit)) {
-        if (writes && (other || !is_gather(i)))
+        if (writes && !is_gather(i))
             return BAD(c, "it writes state %s from a message after the commit point",
                        state_of(c->p, i));
-        set_source(c, other ? *late : (source){true, c->now, c->a, i});
+        for (int k = 0; k < i->n_out; k++)
+            if (i->out[k].buffer >= 0)
+                c->from[i->out[k].buffer] = (source){true, c->now, c->a, i};
         return WEFT_OK;
     }
     if (!late) return WEFT_OK;
-    if (writes && (other || !is_mover(i)))
+    if (writes && !is_mover(i))
         return BAD(c,
                    "it updates state %s from %s '%s' of actor %s, a message after the "
                    "commit point",
                    state_of(c->p, i), weft_instr_kind_name(late->i->kind), late->i->name,
                    late->a->name);
-    set_source(c, *late);
+    source from = *late;
+    for (int k = 0; k < i->n_out; k++)
+        if (i->out[k].buffer >= 0) c->from[i->out[k].buffer] = from;
     return WEFT_OK;
 }
 
