@@ -410,8 +410,8 @@ static void reap(weft_launch__run *l)
     }
 }
 
-/* A second signal means now: not the first one to this launcher where another host has asked for the
- * end before.  SIGUSR1 is a warning of a SIGTERM to come, and never a second one. */
+/* A second signal means now: not the first one to this launcher, where another host has asked for
+ * the end before.  SIGUSR1 is a warning of a SIGTERM to come, and never a second one. */
 static bool is_second(const weft_launch__run *l, int sig)
 {
     if (!l->stopped_by || !l->signalled || l->early || sig == SIGUSR1) return false;
