@@ -354,7 +354,8 @@ static void dropping_waits_for_nobody(void **state)
     (void)state;
     for (int over = 0; over < N_TRANSPORT; over++) {
         double shortest = 1;
-        for (int i = 0; i < 12 && shortest > 0.02; i++) { /* others use the machine, too */
+        for (int i = 0; i < 12 && shortest > 0.02;
+             i++) { /* others use the machine, too */
             run_ranks((transport)over, 2, 20, drop_in_flight);
             all_ok((transport)over, 2);
             if (rank[0].note_s < shortest) shortest = rank[0].note_s;

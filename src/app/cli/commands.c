@@ -7,27 +7,13 @@
 
 const weft_cli_command *const weft_cli_commands[] = {
     /* in the order of help */
-    &weft_cli_train,
-    &weft_cli_run,
-    &weft_cli_status,
-    &weft_cli_events,
-    &weft_cli_scale,
-    &weft_cli_drain,
-    &weft_cli_doctor,
-    &weft_cli_sample,
-    &weft_cli_bench,
-    &weft_cli_data,
-    &weft_cli_ckpt,
-    &weft_cli_graph,
-    &weft_cli_lower,
-    &weft_cli_sim,
-    &weft_cli_cluster,
-    &weft_cli_trace,
-    &weft_cli_estimate,
-    &weft_cli_check,
-    &weft_cli_plan,
-    &weft_cli_token,
-    NULL, /* ends the list */
+    &weft_cli_train,  &weft_cli_run,      &weft_cli_status,
+    &weft_cli_events, &weft_cli_scale,    &weft_cli_drain,
+    &weft_cli_doctor, &weft_cli_sample,   &weft_cli_bench,
+    &weft_cli_data,   &weft_cli_ckpt,     &weft_cli_graph,
+    &weft_cli_lower,  &weft_cli_sim,      &weft_cli_cluster,
+    &weft_cli_trace,  &weft_cli_estimate, &weft_cli_check,
+    &weft_cli_plan,   &weft_cli_token,    NULL, /* ends the list */
 };
 
 const weft_cli_command *const weft_cli_cluster_more[] = {

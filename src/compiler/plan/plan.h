@@ -90,7 +90,7 @@ void        weft_plan_destroy(weft_plan *p); /* accepts NULL */
 int weft_plan_places(const weft_plan *p);     /* ranks of a stage */
 int weft_plan_world(const weft_plan *p);      /* ranks */
 int weft_plan_lane_ranks(const weft_plan *p); /* the lane axis' size; 1 without */
-int weft_plan_copies(const weft_plan *p);     /* ranks along it that hold the same shards */
+int weft_plan_copies(const weft_plan *p); /* ranks along it that hold the same shards */
 
 /* Is it for this?  want.kernels and want.dtype NULL are not compared.  WEFT_ERR_ARG names what
  * differs; where: the file. */

@@ -12,8 +12,8 @@
 enum {
     WEFT_IO_TEXT_MOST = 64 << 20, /* bytes of a text that is read whole */
     /* flags */
-    WEFT_IO_PIPES = 1, /* a pipe, a terminal or /dev/stdin will do as well */
-    WEFT_IO_LARGE = 2, /* up to WEFT_IO_LARGE_MOST */
+    WEFT_IO_PIPES = 1,   /* a pipe, a terminal or /dev/stdin will do as well */
+    WEFT_IO_LARGE = 2,   /* up to WEFT_IO_LARGE_MOST */
     WEFT_IO_ALIGN = 4096 /* of what goes past the cache */
 };
 #define WEFT_IO_LARGE_MOST (4ll << 30)

@@ -95,7 +95,7 @@ typedef struct weft_store_spec {
 typedef struct weft_store_writer weft_store_writer;
 weft_status                      weft_store_writer_create(const weft_store_spec *spec,
                                                           weft_store_writer    **out);
-int64_t     weft_store_writer_bytes(const weft_store_writer *w); /* of the whole file */
+int64_t weft_store_writer_bytes(const weft_store_writer *w); /* of the whole file */
 /* All that is in front of the data, the length word included. */
 const char *weft_store_writer_header(const weft_store_writer *w, size_t *n);
 weft_status weft_store_writer_begin(weft_store_writer *w, const char *path);
