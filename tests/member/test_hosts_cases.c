@@ -20,7 +20,7 @@ typedef struct case_agent {
     weft_hosts            *h;
     uint64_t               id;
     bool                   alive;
-    bool                   ended, saving;
+    bool                   ended, saving, interrupts;
     weft_hosts_action_kind how;
     char                   why[200];
     int64_t                arrived, passed; /* what its ranks report */
@@ -89,7 +89,10 @@ static void take_action(case_net *net, int k, const weft_hosts_action *a)
         post_event(net, k, (weft_hosts_event){.kind = WEFT_HOSTS_STEP, .passed = 1});
         break;
     case WEFT_HOSTS_WARN: break;
-    case WEFT_HOSTS_SAVE: self->saving = true; break;
+    case WEFT_HOSTS_SAVE:
+        self->saving     = true;
+        self->interrupts = a->interrupts;
+        break;
     default:
         self->ended = true;
         self->alive = false;
@@ -358,6 +361,28 @@ static void signals_to_two_hosts_end_the_job(void **state)
     end_net(net);
 }
 
+/* SIGINT at one host: all know that it was one; then each that its peers are done. */
+static void an_interrupt_ends_the_job(void **state)
+{
+    (void)state;
+    case_net *net = start_net(3, 1, NULL);
+    tell(net, 1, (weft_hosts_event){.kind = WEFT_HOSTS_SAVE_ALL, .interrupts = true});
+    pass_time(net, 1);
+    for (int k = 0; k < 3; k++) {
+        assert_true(net->agent[k].saving && net->agent[k].interrupts);
+        assert_false(weft_hosts_are_done(net->agent[k].h));
+    }
+    tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
+    tell(net, 1, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
+    pass_time(net, 0.5);
+    assert_true(weft_hosts_are_done(net->agent[2].h));
+    assert_false(weft_hosts_are_done(net->agent[0].h));
+    kill_agent(net, 2);
+    pass_time(net, 0.5);
+    assert_true(weft_hosts_are_done(net->agent[0].h));
+    end_net(net);
+}
+
 static void failed_growth_is_the_old_view(void **state)
 {
     (void)state;
@@ -512,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_late_observer_marks_no_host),
         cmocka_unit_test(hosts_join_and_leave),
         cmocka_unit_test(signals_to_two_hosts_end_the_job),
+        cmocka_unit_test(an_interrupt_ends_the_job),
         cmocka_unit_test(failed_growth_is_the_old_view),
         cmocka_unit_test(a_waiting_host_takes_the_place_of_a_lost_one),
         cmocka_unit_test(fewer_than_min_wait_and_save),

@@ -37,6 +37,7 @@ enum {
 #define TICK_S       0.1 /* of the agreement */
 #define ONE_SIGNAL_S 2   /* SIGTERMs within it are one */
 #define RETRY_S      0.3 /* before a host that could not be reached is tried again */
+#define LINGER_S     2   /* for others to hear that the ranks here have done their work */
 
 /* A connection to another agent. */
 typedef struct host_link {
@@ -69,6 +70,7 @@ struct weft_launch__hosts {
     int       n_use;
     int64_t   step;       /* the last one that was told */
     double    drain_s;    /* when this host was told to leave; 0: it was not */
+    double    done_s;     /* when its ranks had done their work; 0: they have not */
     uint64_t  drained;    /* the host that weft drain waits for; 0: none */
     bool      over, left; /* no further view; as it was asked to */
     char      why[300];
@@ -310,6 +312,7 @@ void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
 void weft_launch__hosts_done(weft_launch__run *l)
 {
     if (!l->hosts) return;
+    l->hosts->done_s = weft_clock_s();
     tell(l->hosts, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
     weft_launch__hosts_act(l);
 }
@@ -469,11 +472,13 @@ static void answer_drain(weft_launch__run *l)
 
 /* ---- actions ---- */
 
+/* Ranks that save, and for which no further view comes, end, too. */
 static void end_here(weft_launch__run *l, bool left, const char *why)
 {
     weft_launch__hosts *h = l->hosts;
-    if (weft_launch__agent_is_over(l))
-        return; /* its ranks save, or have done their work */
+    if (weft_launch__agent_is_done(l)) return;
+    if (!l->stopped_by && weft_launch__agent_is_over(l)) return;
+    if (h->done_s > 0) left = true, why = ""; /* what is left has nothing to do */
     h->over = true;
     h->left = left;
     if (left) answer_drain(l);
@@ -497,7 +502,7 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
     case WEFT_HOSTS_SAVE:
         weft_launch__say(l, -1, "info", "all ranks save and end: %s", x->why);
-        weft_launch__save_all(l, SIGTERM);
+        weft_launch__save_all(l, x->interrupts ? SIGINT : SIGTERM);
         break;
     case WEFT_HOSTS_LEFT: end_here(l, true, x->why); break;
     case WEFT_HOSTS_FENCED:
@@ -528,8 +533,9 @@ bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig)
     if (leaves)
         tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
     else
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_SAVE_ALL,
-                                   .text = "a host was told to end the job"});
+        tell(h, (weft_hosts_event){.kind       = WEFT_HOSTS_SAVE_ALL,
+                                   .interrupts = sig == SIGINT,
+                                   .text       = "a host was told to end the job"});
     weft_launch__hosts_act(l);
     return true;
 }
@@ -581,9 +587,15 @@ int weft_launch__hosts_wait_ms(const weft_launch__run *l)
     return left <= 0 ? 0 : (int)(1e3 * left) + 1;
 }
 
+/* For a view; or, with its ranks at their end, that others hear of it: to them a host that goes
+ * without a word is lost. */
 bool weft_launch__hosts_is_waiting(const weft_launch__run *l)
 {
-    return l->hosts && !l->hosts->over && !weft_launch__agent_is_over(l);
+    const weft_launch__hosts *h = l->hosts;
+    if (!h || h->over) return false;
+    if (!weft_launch__agent_is_over(l)) return true;
+    return h->done_s > 0 && weft_clock_s() - h->done_s < LINGER_S &&
+           !weft_hosts_are_done(h->agreement);
 }
 
 /* ---- the whole ---- */
@@ -598,7 +610,7 @@ int weft_launch__hosts_code(const weft_launch__run *l)
     const weft_launch__hosts *h = l->hosts;
     if (!h || !h->over) return -1;
     if (*h->why) weft_launch__say(l, -1, h->left ? "info" : "error", "%s", h->why);
-    return h->left ? 0 : 1;
+    return !h->left ? 1 : l->stopped_by ? 128 + l->stopped_by : 0;
 }
 
 int weft_launch__hosts_rdzv_fd(const weft_launch__run *l)

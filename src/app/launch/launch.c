@@ -387,6 +387,9 @@ static void note_end(weft_launch__run *l, int r, int how)
     c->code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
     l->n_running--;
     report_exit(l, r, pid, how);
+    /* it has saved: a signal to another host, or to a rank, has ended the job */
+    if (!l->stopped_by && !l->o->program && weft_launch__is_ended_by_request(how))
+        weft_launch__save_all(l, c->code - 128);
     if (weft_launch__agent_lost(l, r, pid, how)) return;
     if (c->code)
         note_failure(l, r, how);
@@ -632,95 +635,15 @@ static weft_status attend(weft_launch__run *l)
     return st;
 }
 
-/* Who failed of itself comes before who failed because of others, and the earlier before the
- * later. */
-static int next_error(const weft_launch__run *l, int after)
+/* Those that came when all was done: what they ask for has happened.  A program that is started
+ * again (supervise.c) is still to be ended by them. */
+static void drop_signals(const weft_launch__run *l)
 {
-    int best = -1, at = 0;
-    for (int r = 0; r < l->n; r++) {
-        const weft_launch__child *c = &l->c[r];
-        int rank                    = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
-        if (!c->order || rank <= after) continue;
-        if (best < 0 || rank < at) best = r, at = rank;
+    sigset_t mask = l->mask;
+    sigdelset(&mask, SIGCHLD);
+    if (l->o->program && !l->stopped_by) return;
+    while (sigtimedwait(&mask, NULL, &(struct timespec){0}) > 0) {
     }
-    return best;
-}
-
-/* Ranks with the same error as r: reported once, with it. */
-static int tell_same(weft_launch__run *l, int r)
-{
-    const weft_launch__child *c = &l->c[r];
-    int                       n = 0;
-    for (int i = 0; i < l->n; i++) {
-        weft_launch__child *x = &l->c[i];
-        if (i == r || !x->order || x->reported || !x->error.n || x->code != c->code)
-            continue;
-        if (c->code == WEFT_LAUNCH_PEER || x->error.n != c->error.n) continue;
-        x->reported = !memcmp(x->error.s, c->error.s, c->error.n);
-        n += x->reported;
-    }
-    return n;
-}
-
-/* Ranks that had to be killed: all of them after a signal, else those that were stopped. */
-static void report_killed(const weft_launch__run *l)
-{
-    for (int r = 0; r < l->n; r++) {
-        const weft_launch__child *c = &l->c[r];
-        if (c->killed_s <= 0 || l->at_once || (!l->stopped_by && c->state != 'T'))
-            continue;
-        weft_launch__say(l, l->first + r, "error", "error: %s, and was killed%s",
-                         c->state == 'T'   ? "it was stopped (SIGSTOP)"
-                         : l->n_failed > 0 ? "it did not end when others failed"
-                                           : "it did not end after the signal",
-                         c->pid ? "; it still waits in the kernel" : "");
-    }
-}
-
-static int find_code(const weft_launch__run *l, int code)
-{
-    for (int r = 0; r < l->n && !code; r++)
-        if (l->c[r].code || l->c[r].killed_s > 0) code = l->c[r].code ? l->c[r].code : 1;
-    return code;
-}
-
-static int report(weft_launch__run *l)
-{
-    int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
-    int hosts = weft_launch__hosts_code(l);
-    if (hosts >= 0) return hosts;
-    if (weft_launch__agent_is_done(l)) return code;
-    if (l->o->program) return find_code(l, code); /* what to say is supervise's */
-    const char *why = weft_launch__agent_reason(l);
-    if (why && *why) weft_launch__say(l, -1, "error", "%s", why);
-    while ((r = next_error(l, after)) >= 0) {
-        weft_launch__child *c = &l->c[r];
-        after                 = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
-        if (!code) code = c->code == WEFT_LAUNCH_PEER ? 1 : c->code;
-        char *s = c->error.s, *save = NULL, more[32] = "";
-        if (c->reported) continue;
-        if (l->stopped_by &&
-            (c->code == 128 + passed_on(l->stopped_by) || c->code == WEFT_LAUNCH_PEER))
-            continue; /* it ended on request, or because others did */
-        int same = tell_same(l, r);
-        if (same) snprintf(more, sizeof more, " and %d more", same);
-        if (!s || !*s)
-            weft_launch__say(l, l->first + r, "error", "error: exit code %d", c->code);
-        for (s = s ? strtok_r(s, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
-            if (*more && !l->o->log_json)
-                fprintf(stderr, "[rank %d%s] %s\n", l->first + r, more, s);
-            else
-                weft_launch__say_line(l, l->first + r, s, strlen(s));
-    }
-    report_killed(l);
-    if (l->stopped_by && why && *why) code = 1; /* not by a signal from outside */
-    for (r = 0; r < l->n && !code; r++)
-        if (l->c[r].killed_s > 0 || why) code = 1;
-    for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
-        if (!l->c[r].order && l->c[r].error.s)
-            weft_launch__say_line(l, l->first + r, l->c[r].error.s, l->c[r].error.n - 1);
-    if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT && !l->stopped_by && l->n_done) return 0;
-    return code;
 }
 
 static void fini(weft_launch__run *l)
@@ -748,7 +671,16 @@ static void fini(weft_launch__run *l)
     weft_comm_shm_destroy(l->shm);
     if (l->signals >= 0) close(l->signals);
     if (l->request >= 0) close(l->request);
+    drop_signals(l);
     sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+}
+
+static void block_signals(weft_launch__run *l)
+{
+    static const int list[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP};
+    sigemptyset(&l->mask);
+    for (size_t k = 0; k < WEFT_COUNT(list); k++) sigaddset(&l->mask, list[k]);
+    sigprocmask(SIG_BLOCK, &l->mask, &l->old_mask);
 }
 
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
@@ -757,19 +689,11 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
         .n = n, .first = o->node * n, .o = o, .argv = argv, .request = -1, .signals = -1};
     l.control = l.client = -1;
     weft_status st       = WEFT_OK;
-    sigset_t    mask;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGCHLD);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGHUP);
-    sigaddset(&mask, SIGUSR1);
-    sigaddset(&mask, SIGTSTP);
-    sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
+    block_signals(&l);
     l.c = calloc((size_t)n, sizeof *l.c);
     if (!l.c) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     for (int r = 0; r < n; r++) l.c[r].out = l.c[r].err = l.c[r].line = -1;
-    l.signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    l.signals = signalfd(-1, &l.mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l.signals < 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "signalfd: %s", strerror(errno)));
     WEFT_GO(open_logs(&l));
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
@@ -787,7 +711,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
         for (int r = 0; r < n; r++) WEFT_GO(weft_launch__start(&l, r));
     weft_launch__control_open(&l);
     WEFT_GO(attend(&l));
-    *code = report(&l);
+    *code = weft_launch__report(&l);
 out:
     fini(&l);
     return st;

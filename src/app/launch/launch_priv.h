@@ -69,7 +69,7 @@ typedef struct weft_launch__run {
     int64_t              plane_peer;
     weft_launch__remote *remote;  /* requests over TCP; NULL: not asked for */
     int                  signals; /* signalfd */
-    sigset_t             old_mask;
+    sigset_t             mask, old_mask;
     int                  stopped_by; /* signal that we passed on */
     double               signal_s;   /* when it came */
     bool                 early;      /* it was SIGUSR1: one of the others may follow */
@@ -93,9 +93,9 @@ weft_status weft_launch__fork(weft_launch__run *l, int r, int wake, pid_t *pid, 
 void weft_launch__close_pipes(weft_launch__run *l, int r);
 /* CPU time and state of a process, which stay as they are where it is gone. */
 void weft_launch__read_stat(pid_t pid, double *cpu_s, char *state);
-/* Why a process ended, as text. */
 /* After a signal, with all saved? */
 bool weft_launch__is_ended_by_request(int how);
+/* Why a process ended, as text. */
 void weft_launch__describe_exit(int how, char *why, size_t n);
 /* As if SIGTERM had come: all save and stop. */
 void weft_launch__request_stop(weft_launch__run *l);
@@ -103,6 +103,11 @@ void weft_launch__request_stop(weft_launch__run *l);
 void weft_launch__end_all(weft_launch__run *l, double grace_s);
 /* As after a signal: all ranks here save and end. */
 void weft_launch__save_all(weft_launch__run *l, int sig);
+
+/* ---- report.c ---- */
+
+/* Errors, the first cause on top; returns the exit code. */
+int weft_launch__report(weft_launch__run *l);
 
 /* ---- spare.c: nothing happens in any of these where no spare is wanted ---- */
 

@@ -85,20 +85,22 @@ void weft_member__send_alive(weft_hosts *h)
     hosts_message m = {.kind = HOSTS_ALIVE};
     if (h->state != HOSTS_MEMBER) return;
     const hosts_peer *self = &h->peer[h->self];
-    m.flags                = (unsigned)((h->saving ? HOSTS_SAVING : 0) |
-                         (self->ready ? HOSTS_READY : 0) | (self->done ? HOSTS_DONE : 0));
+    m.flags =
+        (unsigned)((h->saving ? HOSTS_SAVING : 0) | (h->interrupts ? HOSTS_INT : 0) |
+                   (self->ready ? HOSTS_READY : 0) | (self->done ? HOSTS_DONE : 0));
     memcpy(m.text, h->save_why, sizeof m.text);
     for (int k = 0; k < h->view->n_host; k++)
         weft_member__send_host(h, h->view->host[k].id, &m);
     h->alive_s = h->now_s + HOSTS_ALIVE_S;
 }
 
-void weft_member__save_all(weft_hosts *h, const char *why)
+void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts)
 {
     if (h->saving || h->state != HOSTS_MEMBER) return;
-    h->saving = true;
+    h->saving     = true;
+    h->interrupts = interrupts;
     snprintf(h->save_why, sizeof h->save_why, "%s", why);
-    weft_member__add_action(h, WEFT_HOSTS_SAVE, why);
+    weft_member__add_action(h, WEFT_HOSTS_SAVE, why)->interrupts = interrupts;
     weft_member__send_alive(h);
 }
 
@@ -256,7 +258,7 @@ static void tick_member(weft_hosts *h)
     if (weft_hosts_is_enough(h) || h->now_s - h->below_s < h->o.wait_s) return;
     snprintf(why, sizeof why, "%d of at least %d hosts are there after %.3g s",
              h->view->n_host, h->o.min_host, h->o.wait_s);
-    weft_member__save_all(h, why);
+    weft_member__save_all(h, why, false);
 }
 
 /* Until a host of the view that it is not in knows that view. */
@@ -337,7 +339,9 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         break;
     case WEFT_HOSTS_DRAIN: note_leaving(h, e->id, false); break;
     case WEFT_HOSTS_TERM: note_leaving(h, h->o.self.id, true); break;
-    case WEFT_HOSTS_SAVE_ALL: weft_member__save_all(h, e->text ? e->text : ""); break;
+    case WEFT_HOSTS_SAVE_ALL:
+        weft_member__save_all(h, e->text ? e->text : "", e->interrupts);
+        break;
     case WEFT_HOSTS_DONE:
         if (h->state == HOSTS_MEMBER)
             h->peer[h->self].done = true, weft_member__send_alive(h);
@@ -401,6 +405,13 @@ bool weft_hosts_is_ready(const weft_hosts *h)
     if (h->state != HOSTS_MEMBER) return false;
     for (int k = 0; k < h->view->n_host; k++)
         if (!h->peer[k].ready) return false;
+    return true;
+}
+
+bool weft_hosts_are_done(const weft_hosts *h)
+{
+    for (int k = 0; h->state == HOSTS_MEMBER && k < h->view->n_host; k++)
+        if (k != h->self && !h->peer[k].done && !h->peer[k].gone) return false;
     return true;
 }
 

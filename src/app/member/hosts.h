@@ -73,7 +73,7 @@ typedef enum weft_hosts_event_kind {
     WEFT_HOSTS_STEP,  /* passed: a step was committed */
     WEFT_HOSTS_DRAIN, /* id: the host is to leave; this one or another */
     WEFT_HOSTS_TERM, /* this host was told to end: it leaves; two within 2 s: the job ends */
-    WEFT_HOSTS_SAVE_ALL, /* text: the job is to save and end */
+    WEFT_HOSTS_SAVE_ALL, /* text: the job is to save and end; interrupts: as SIGINT means */
     WEFT_HOSTS_DONE,     /* the ranks of this host have done their work */
 } weft_hosts_event_kind;
 
@@ -84,6 +84,7 @@ typedef struct weft_hosts_event {
     uint32_t              epoch;
     int64_t               arrived, passed;
     int                   n_rank;
+    bool                  interrupts;
     const char           *text;
     const void           *bytes;
     size_t                n;
@@ -94,7 +95,8 @@ typedef enum weft_hosts_action_kind {
     WEFT_HOSTS_STOP_RANKS, /* epoch: of this host; then STOPPED, also where there are none */
     WEFT_HOSTS_VIEW,       /* weft_hosts_view() is new, and this host is in it */
     WEFT_HOSTS_WARN,       /* why: for the log */
-    WEFT_HOSTS_SAVE,       /* why: all ranks save and end; views still change meanwhile */
+    /* why, interrupts: all ranks save and end; views still change meanwhile */
+    WEFT_HOSTS_SAVE,
     /* The last one of these is the last action.  why. */
     WEFT_HOSTS_LEFT,   /* as it was asked to: others go on without this host */
     WEFT_HOSTS_FENCED, /* others go on without this host: what it writes does not count */
@@ -107,6 +109,7 @@ typedef struct weft_hosts_action {
     uint32_t               epoch;
     const uint8_t         *bytes; /* until the next tell */
     size_t                 n;
+    bool                   interrupts;
     char                   why[200];
 } weft_hosts_action;
 
@@ -122,6 +125,8 @@ bool                    weft_hosts_is_member(const weft_hosts *h); /* of that vi
 bool weft_hosts_is_leader(const weft_hosts *h); /* the first that is there */
 bool weft_hosts_is_enough(const weft_hosts *h); /* has the view min_host hosts? */
 bool weft_hosts_is_ready(const weft_hosts *h);  /* leader: do all hosts run in it? */
+/* Have all other hosts of the view done their work, or are they gone? */
+bool weft_hosts_are_done(const weft_hosts *h);
 /* A host of the view, or a candidate that this agent has heard of; NULL: neither. */
 const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id);
 

@@ -60,7 +60,7 @@ static void judge_leaving(weft_hosts *h)
     if (n_term > 1 || (!n_stay && (n_term || name))) {
         snprintf(text, sizeof text, "%d hosts of %d were told to end", n_term,
                  h->view->n_host);
-        weft_member__save_all(h, n_term ? text : "all hosts leave");
+        weft_member__save_all(h, n_term ? text : "all hosts leave", false);
     } else if (name) {
         snprintf(text, sizeof text, "host %s leaves", name);
         weft_member__want_change(h, text);

@@ -20,11 +20,12 @@ typedef enum hosts_message_kind {
 } hosts_message_kind;
 
 enum {
-    HOSTS_SAVING  = 1, /* ALIVE */
-    HOSTS_READY   = 2, /* ALIVE: all ranks run in the epoch */
-    HOSTS_DONE    = 4, /* ALIVE: its ranks have done their work */
-    HOSTS_TERM    = 8, /* LEAVE: by a signal; REPORT: it leaves by one */
-    HOSTS_LEAVING = 16 /* REPORT */
+    HOSTS_SAVING  = 1,  /* ALIVE */
+    HOSTS_READY   = 2,  /* ALIVE: all ranks run in the epoch */
+    HOSTS_DONE    = 4,  /* ALIVE: its ranks have done their work */
+    HOSTS_TERM    = 8,  /* LEAVE: by a signal; REPORT: it leaves by one */
+    HOSTS_LEAVING = 16, /* REPORT */
+    HOSTS_INT     = 32  /* ALIVE: SAVING by SIGINT */
 };
 
 typedef struct hosts_message {

@@ -85,7 +85,7 @@ struct weft_hosts {
     bool        finds, reads; /* the newest view of the register: wanted, asked for */
     double      unknown_s;    /* since when the register does not answer; 0: it does */
     double      alive_s, join_s, below_s, member_s, out_s;
-    bool        saving;
+    bool        saving, interrupts; /* by SIGINT */
     char        save_why[WEFT_MEMBER_REASON];
     int         n_idle_view; /* since a step was committed */
     bool        has_step;    /* one was committed in this view */
@@ -98,7 +98,7 @@ weft_hosts_action *weft_member__add_action(weft_hosts *h, weft_hosts_action_kind
 void               weft_member__send_host(weft_hosts *h, uint64_t to, hosts_message *m);
 void               weft_member__send_view(weft_hosts *h, uint64_t to);
 void weft_member__end_hosts(weft_hosts *h, weft_hosts_action_kind kind, const char *why);
-void weft_member__save_all(weft_hosts *h, const char *why);
+void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts);
 void weft_member__send_alive(weft_hosts *h);
 /* Takes a view that stands where it is newer.  spread: this agent decided it, and sends it. */
 bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool spread);
