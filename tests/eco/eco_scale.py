@@ -112,6 +112,42 @@ def failed_growth(scratch, reference):
     check(any(i.get("rank") == 3 for i in found), "growth: incidents %r" % found)
 
 
+def killed_on_the_way(scratch, reference):
+    """Ranks are killed in the update after which they leave, and while the record of the only rank is replaced: the updates
+    are ended by the ranks that they are of, then the number changes.  No committed step is run again."""
+    cases = (("shrink", "zero1", (2,), "resize.update:kill:rank=3"),
+             ("grow", "late", (2, 4), "resize.update:kill:rank=1:nth=2"),
+             ("record", "zero3", (1,), "move.settled:kill:rank=0"))
+    for name, plan, sizes, points in cases:
+        once = scratch.path("once-" + name)
+        job = Job("1:%d" % MAX, dict(BASE, **PLANS[plan], **EVAL, recover="on"), scratch.path("way-" + name),
+                  env=dict(WEFT_FAILPOINT=points, WEFT_FAILPOINT_ONCE=once))
+        job.await_step(2)
+        for n in sizes:
+            code, text = scale(job, n)
+            check(code == 0 and text.startswith("%d rank" % n), "%s: scale %d: %d %s" % (name, n, code, text))
+        found = same_as(name, job, reference)
+        lost = [i for i in found if "rank" in i]
+        check(len(lost) <= 1 and os.path.exists(once + ".0"), "%s: %r" % (name, found))
+        same([i["decided"] for i in lost if i["decided"] != "replace"], [], name + ": committed steps were run again")
+        same(len([i for i in found if i["decided"] == "resize"]), len(sizes), name + ": resizes")
+
+
+def crashed_alone(scratch, reference):
+    """The memory of the only rank is not trusted after a crash: back to the checkpoint, which log and incident say."""
+    job = start(scratch, "alone", PLANS["dp"], **EVAL, **{"checkpoint.every": 2})
+    job.await_step(2)
+    code, text = scale(job, 1)
+    check(code == 0, "alone: scale 1: %d %s" % (code, text))
+    job.await_step(job.steps() + 1)
+    check(job.kill(0, signal.SIGSEGV), "alone: the only rank")
+    result, text = job.end()
+    if check(result is not None, "alone: ended with %r: %s" % (job.p.returncode, text[-2000:])):
+        same((result["weights_xxh64"], bits(job.output)), (reference[0]["weights_xxh64"], reference[1]), "alone: weights, losses")
+    same([i["decided"] for i in incidents(job.output) if "rank" in i], ["checkpoint"], "alone: incidents")
+    check("nothing is left of step" in text and "back to step" in text, "alone: log " + text[-1500:])
+
+
 def planned(scratch):
     """A job that leaves plan, micro_batch and lanes to us; at last its only rank is killed."""
     keys = {k: v for k, v in BASE.items() if k not in ("plan", "micro_batch", "lanes")}
@@ -201,6 +237,8 @@ def run_all(scratch):
         found += resized(scratch, reference, "zero1")
         idle(scratch, reference)
         failed_growth(scratch, reference)
+        killed_on_the_way(scratch, reference)
+        crashed_alone(scratch, reference)
         planned(scratch)
         refused(scratch)
     else:

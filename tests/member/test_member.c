@@ -251,6 +251,7 @@ typedef struct sim_run {
     double       now_s;
     int          faults;          /* that are left */
     int          resizes;         /* as well */
+    int          recounts;        /* that ranks ask for, as well */
     int          count[MAX_VIEW]; /* ranks of each view */
     sim_rank     rank[MAX_SLOT];
 } sim_run;
@@ -336,6 +337,13 @@ static void move_rank(sim_run *x, int k)
     } else if (r->left) {
         return; /* it waits */
     } else if (!r->ready && is_whole(x, r->epoch)) {
+        if (x->recounts && draw(x, 4) == 0) { /* of use, or that end updates */
+            x->recounts--;
+            weft_member_recount(x->m, r->epoch, 1 + (int)draw(x, (uint32_t)x->n));
+            r->left = true;
+            say(x, k, WEFT_MEMBER_LEFT);
+            return;
+        }
         r->ready = true;
         say(x, k, WEFT_MEMBER_READY);
     } else if (r->ready && is_whole(x, r->epoch)) {
@@ -370,6 +378,7 @@ static void run_schedule(uint32_t seed)
     x.n                       = 1 + (int)draw(&x, MAX_SLOT);
     x.faults                  = (int)draw(&x, 12);
     x.resizes                 = (int)draw(&x, 2) * (int)draw(&x, 12);
+    x.recounts                = x.resizes ? (int)draw(&x, 4) : 0;
     limits.late_s             = 10;
     limits.max_slot           = x.n;
     assert_int_equal(weft_member_create(1 + (int)draw(&x, (uint32_t)x.n), &limits, &x.m),
@@ -496,12 +505,41 @@ static void fewer_may_be_of_use(void **state)
     weft_member *m = make_elastic(4, 4);
     weft_member_resize(m, 3);
     while (weft_member_next(m, &(weft_member_action){0})) continue;
-    weft_member_release(m, weft_member_epoch(m) - 1, 1); /* of another view */
+    weft_member_recount(m, weft_member_epoch(m) - 1, 1); /* of another view */
     expect_nothing(m);
-    weft_member_release(m, weft_member_epoch(m), 2);
+    weft_member_recount(m, weft_member_epoch(m), 2);
     expect(m, WEFT_MEMBER_VIEW, -1);
     assert_int_equal(weft_member_count(m), 2);
     settle(m);
+    weft_member_destroy(m);
+}
+
+/* Updates of four ranks were broken off on the way to two: four end them first.  A process that is
+ * about to leave is not waited for. */
+static void more_may_be_needed_once_more(void **state)
+{
+    (void)state;
+    weft_member *m = make_elastic(4, 5);
+    weft_member_resize(m, 2);
+    while (weft_member_next(m, &(weft_member_action){0})) continue;
+    end_slot(m, 3, WEFT_MEMBER_LOST, 5); /* nobody misses it yet */
+    expect_nothing(m);
+    weft_member_recount(m, weft_member_epoch(m), 6); /* too many */
+    expect_nothing(m);
+    weft_member_recount(m, weft_member_epoch(m), 4);
+    expect(m, WEFT_MEMBER_KILL, 2);
+    expect_nothing(m);
+    tell(m, WEFT_MEMBER_LEFT, 0, weft_member_epoch(m));
+    tell(m, WEFT_MEMBER_LEFT, 1, weft_member_epoch(m));
+    expect_nothing(m); /* no view of two in between */
+    end_slot(m, 2, WEFT_MEMBER_DONE, 5);
+    expect(m, WEFT_MEMBER_START, 2);
+    expect(m, WEFT_MEMBER_START, 3);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_nothing(m);
+    assert_int_equal(weft_member_count(m), 4);
+    settle(m);
+    assert_true(weft_member_may_resize(m));
     weft_member_destroy(m);
 }
 
@@ -570,6 +608,7 @@ int main(void)
         cmocka_unit_test(ranks_come_and_go),
         cmocka_unit_test(failed_growth_is_the_old_view),
         cmocka_unit_test(fewer_may_be_of_use),
+        cmocka_unit_test(more_may_be_needed_once_more),
         cmocka_unit_test(the_end_does_not_wait_for_a_view),
         cmocka_unit_test(a_lost_rank_is_replaced),
         cmocka_unit_test(ranks_that_all_leave_get_a_view),

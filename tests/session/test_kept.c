@@ -52,7 +52,7 @@ static void a_new_process_finds_it(void **state)
     assert_ok(weft_kept_create(c, &need, &k));
     assert_null(weft_kept_find(c)); /* not described yet */
     for (int i = 0; i < made.program->n_slab; i++) at[i] = 4096 * i;
-    weft_kept_describe(k, c, &need, at);
+    weft_kept_describe(k, c, &need, at, NULL);
     put_card(k, 6, 0.5);
     put_card(k, 7, 0.25);
     leave_epoch(c, epoch);
@@ -81,10 +81,55 @@ static void a_new_process_finds_it(void **state)
     weft_training_fini(&t);
 }
 
+/* A record of another plan takes the place of the one that is there at once, with its cards: a
+ * process that is killed at any moment leaves one of both. */
+static void another_plan_takes_its_place(void **state)
+{
+    weft_training     t;
+    weft_compiled     made = {0};
+    weft_compile_spec spec = weft_compile_spec_default("tiny256", 1, 8);
+    weft_comm_shm    *kept, *epoch;
+    weft_kept        *k, *before;
+    int64_t           at[WEFT_KEPT_MAX_SLAB] = {0}, bytes;
+    (void)state;
+    assert_ok(weft_compile_training(&spec, &t));
+    assert_ok(weft_compile_program(&t, NULL, 0, &made));
+    weft_kept_need need = {
+        .plan = "a plan", .plan_bytes = 6, .program = made.program, .n_thread = 1};
+    assert_ok(weft_comm_shm_create(1, &kept));
+    weft_comm *c = join_epoch(kept, &epoch, 1);
+    assert_null(weft_kept_reserve(c));
+    assert_ok(weft_kept_create(c, &need, &k));
+    weft_kept_describe(k, c, &need, at, NULL);
+    put_card(k, 7, 0.25);
+    leave_epoch(c, epoch);
+
+    c         = join_epoch(kept, &epoch, 2);
+    need.plan = "b plan"; /* as long */
+    assert_false(weft_kept_adopt(c, &need, &k));
+    before = weft_kept_reserve(c);
+    assert_non_null(before);
+    assert_ok(weft_kept_create(c, &need, &k));
+    assert_ptr_not_equal(before, k);
+    assert_memory_equal(weft_kept_plan(weft_kept_find(c), &bytes), "a plan", 6);
+    assert_int_equal(weft_kept_newest(weft_kept_find(c))->steps, 7);
+    weft_kept_describe(k, c, &need, at, before);
+    weft_kept_close(c, before);
+    assert_memory_equal(weft_kept_plan(weft_kept_find(c), &bytes), "b plan", 6);
+    assert_true(weft_kept_find_card(weft_kept_find(c), 7)->row.loss == 0.25);
+    assert_ptr_equal(weft_kept_find_of(c, 0), weft_kept_find(c));
+    assert_null(weft_kept_find_of(c, 1));
+    leave_epoch(c, epoch);
+    weft_comm_shm_destroy(kept);
+    weft_compiled_fini(&made);
+    weft_training_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_process_finds_it),
+        cmocka_unit_test(another_plan_takes_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

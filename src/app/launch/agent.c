@@ -214,6 +214,18 @@ static void begin_scale(weft_launch__run *l)
     weft_member_resize(a->member, a->scale_to);
 }
 
+/* Updates that were broken off on the way are ended first, by the ranks that there were. */
+static void put_off_scale(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    int                 n = 0;
+    if (!a->scale_from) return;
+    a->scale_from = 0;
+    for (int k = 0; k < a->n_incident; k++)
+        if (a->incident[k].rank >= 0) a->incident[n++] = a->incident[k];
+    a->n_incident = n;
+}
+
 /* A step was committed in a view that was decided after it. */
 static void end_scale(weft_launch__run *l)
 {
@@ -287,7 +299,12 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (l->hosts)
             weft_launch__hosts_use(l, m->epoch, m->world);
         else
-            weft_member_release(a->member, m->epoch, m->world);
+            weft_member_recount(a->member, m->epoch, m->world);
+        break;
+    case WEFT_LINE_ENDS:
+        if (!current || l->hosts) break;
+        put_off_scale(l);
+        weft_member_recount(a->member, m->epoch, m->world);
         break;
     case WEFT_LINE_COMMITTED:
         if (!current || a->outcome.committed_s > 0) break;

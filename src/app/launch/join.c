@@ -174,11 +174,10 @@ static void tell_step(weft_launch_member *m, int64_t step)
     m->committed = step;
 }
 
-static void send_wish(weft_launch_member *m, int n_rank)
+static void send_wish(weft_launch_member *m, weft_line_kind kind, int n_rank)
 {
-    weft_line_send(m->line, &(weft_line_message){.kind  = WEFT_LINE_WANTS,
-                                                 .epoch = m->epoch,
-                                                 .world = n_rank});
+    weft_line_send(
+        m->line, &(weft_line_message){.kind = kind, .epoch = m->epoch, .world = n_rank});
 }
 
 static void tell_agent(void *arg, weft_membership_news news, int64_t step,
@@ -198,7 +197,8 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
         send_news(m, WEFT_LINE_READY, step, text);
         break;
     case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step); break;
-    case WEFT_MEMBERSHIP_WANTS: send_wish(m, (int)step); break;
+    case WEFT_MEMBERSHIP_WANTS: send_wish(m, WEFT_LINE_WANTS, (int)step); break;
+    case WEFT_MEMBERSHIP_ENDS: send_wish(m, WEFT_LINE_ENDS, (int)step); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
     }
 }

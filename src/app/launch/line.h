@@ -29,6 +29,7 @@ typedef enum weft_line_kind {
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
     WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
+    WEFT_LINE_ENDS, /* rank: world: as many end updates, before there are more or fewer */
     WEFT_N_LINE_KIND
 } weft_line_kind;
 

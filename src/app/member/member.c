@@ -33,8 +33,9 @@ typedef struct member_slot {
 } member_slot;
 
 struct weft_member {
-    int n_slot;    /* of the newest view */
-    int n_room;    /* that there may be */
+    int n_slot; /* of the newest view */
+    int n_room; /* that there may be */
+    int n_next; /* of the next view, once processes beyond this one are gone; 0: as now */
     int n_settled; /* of the last view in which all were ready; 0: none yet */
     weft_member_limits limits;
     weft_register     *views;
@@ -301,13 +302,27 @@ static void check_done(weft_member *m)
         if (m->slot[k].state == INVITED && !weft_member_is_ready(m)) end_job(m, "");
 }
 
+/* The view of as many as its ranks have asked for, once slots that are to be in it again have lost
+ * the processes that were beyond it. */
+static void try_recount(weft_member *m)
+{
+    for (int k = m->n_slot; k < m->n_next; k++)
+        if (m->slot[k].state != ABSENT) return;
+    if (!m->n_next || m->over) return;
+    m->n_slot = m->n_next;
+    m->n_next = 0;
+    decide_view(m, "ranks lost a peer");
+}
+
 static void end_slot(weft_member *m, const weft_member_event *e)
 {
     member_slot *s = &m->slot[e->slot];
     if (s->state == ABSENT) return;
     s->state = ABSENT;
     note_step(m, e->step);
-    if (m->over || e->slot >= m->n_slot) return;
+    bool beyond = e->slot >= m->n_slot;
+    if (beyond) try_recount(m);
+    if (m->over || beyond) return;
     s->done = e->cause == WEFT_MEMBER_DONE;
     if (is_newcomer(m, e->slot) && !s->done && !m->stopping && !m->slot[0].done) {
         m->n_slot = m->n_settled;
@@ -330,7 +345,7 @@ static void check_waiting(weft_member *m, double now_s)
         waiting += m->slot[k].state == WAITING;
         busy += m->slot[k].state == INVITED || m->slot[k].state == RUNNING;
     }
-    if (!waiting || m->over) return;
+    if (!waiting || m->over || m->n_next) return;
     if (m->slot[0].done)
         end_job(m, "");
     else if (!weft_member_replaces(m))
@@ -375,13 +390,15 @@ void weft_member_resize(weft_member *m, int n)
     decide_view(m, "ranks lost a peer");
 }
 
-void weft_member_release(weft_member *m, uint32_t epoch, int n)
+void weft_member_recount(weft_member *m, uint32_t epoch, int n)
 {
-    if (m->over || m->stopping || epoch != weft_member_epoch(m) || n < 1 ||
-        n >= m->n_slot)
+    if (m->over || epoch != weft_member_epoch(m) || n < 1 || n == m->n_slot ||
+        n > m->n_room || (m->stopping && n < m->n_slot))
         return;
-    m->n_slot = n;
-    decide_view(m, "ranks lost a peer");
+    m->n_next = n;
+    for (int k = m->n_slot; k < n; k++)
+        if (m->slot[k].state != ABSENT) add_action(m, WEFT_MEMBER_KILL)->slot = k;
+    try_recount(m);
 }
 
 void weft_member_tell(weft_member *m, const weft_member_event *e)

@@ -117,9 +117,10 @@ int  weft_member_count(const weft_member *m);   /* slots of the newest view */
 bool weft_member_may_resize(const weft_member *m);
 /* The next view has n slots, from 1 to max_slot; nothing happens where that may not be. */
 void weft_member_resize(weft_member *m, int n);
-/* The ranks of the newest view found that fewer of them are of use: the next one has the first n.
- * Also before they are ready. */
-void weft_member_release(weft_member *m, uint32_t epoch, int n);
+/* The ranks of the newest view found that fewer of them are of use, or that updates are to be ended
+ * by more of them: the next one has the first n.  Also before they are ready; a process of a slot
+ * that is beyond the newest view has nothing left to do there, and gets another one. */
+void weft_member_recount(weft_member *m, uint32_t epoch, int n);
 /* When a TICK is due; 0: never. */
 double weft_member_deadline_s(const weft_member *m);
 

@@ -153,6 +153,7 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
     weft_session__wait_snapshot_copied(s);
     weft_session__mark_state(s, -1); /* until its update is done */
     weft_failpoint("update.begin");
+    if (s->ending == WEFT_ENDING_MEMBERSHIP) weft_failpoint("resize.update");
     return WEFT_OK;
 }
 

@@ -355,6 +355,7 @@ static weft_status prepare(weft_session *s)
 static weft_status start(weft_session *s)
 {
     WEFT_TRY(weft_session__fill_state(s));
+    weft_session__say_back(s);
     s->times.step_s = WEFT_ARENA_ARRAY(s->arena, double, WEFT_SESSION__MAX_TIMED);
     WEFT_TRY(weft_arena_status(s->arena));
     if (s->say.progress)
@@ -421,6 +422,7 @@ void weft_generation_close(weft_session *s, weft_generation *g)
     weft_session__eval_close(g);
     weft_runner_destroy(g->runner);
     weft_kept_close(g->comm, g->kept);
+    weft_kept_close(g->comm, g->left);
     weft_gather_close(g->gather);
     weft_holders_destroy(g->holders);
     weft_kept_states_close(&g->from);

@@ -41,17 +41,25 @@ static weft_kept lay_out(const weft_kept_need *need)
 
 /* ---- reading ---- */
 
-const weft_kept *weft_kept_find(weft_comm *comm)
+const weft_kept *weft_kept_find_of(weft_comm *comm, int slot)
 {
     weft_comm          *end  = weft_comm_shared_end(comm);
-    weft_comm_shm_slot *slot = end ? weft_comm_shm_kept_slot(end) : NULL;
-    int64_t             n    = slot ? atomic_load(&slot->record_bytes) : 0;
-    if (n < (int64_t)sizeof(weft_kept)) return NULL;
-    const weft_kept *k = weft_comm_shm_at(end, end->rank, atomic_load(&slot->record_at));
-    return k && k->magic == MAGIC && k->bytes == n && k->plan_bytes >= 0 &&
-                   k->plan_bytes <= n - k->plan_at
-               ? k
-               : NULL;
+    weft_comm_shm_slot *s    = end ? weft_comm_shm_kept_slot_of(end, slot) : NULL;
+    int64_t             at   = s ? atomic_load(&s->record) - 1 : -1;
+    int64_t             size = sizeof(weft_kept);
+    const weft_kept    *k    = at < 0 ? NULL : weft_comm_shm_reach(end, slot, at, size);
+    if (!k || k->magic != MAGIC || k->bytes < size ||
+        !weft_comm_shm_reach(end, slot, at, k->bytes))
+        return NULL;
+    bool fits = k->plan_at >= size && k->plan_at <= k->bytes && k->plan_bytes >= 0 &&
+                k->plan_bytes <= k->bytes - k->plan_at;
+    return fits ? k : NULL;
+}
+
+const weft_kept *weft_kept_find(weft_comm *comm)
+{
+    weft_comm *end = weft_comm_shared_end(comm);
+    return end ? weft_kept_find_of(comm, end->rank) : NULL;
 }
 
 const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step)
@@ -93,35 +101,41 @@ void *weft_kept_journal(weft_kept *k)
 
 /* ---- writing ---- */
 
+/* Is it what lay_out() makes of need, with the same plan and rank? */
+static bool is_for(const weft_kept *k, const weft_kept_need *need)
+{
+    weft_kept   want = lay_out(need);
+    int64_t     n;
+    const char *text = weft_kept_plan(k, &n);
+    return k->bytes == want.bytes && k->plan_at == want.plan_at &&
+           k->journal_at == want.journal_at && k->journal_bytes == want.journal_bytes &&
+           k->rank == need->rank && n == need->plan_bytes &&
+           (!n || !memcmp(text, need->plan, (size_t)n));
+}
+
+weft_kept *weft_kept_reserve(weft_comm *comm)
+{
+    const weft_kept *there = weft_kept_find(comm);
+    weft_comm       *end   = weft_comm_shared_end(comm);
+    void            *p;
+    if (!there) return NULL;
+    int64_t at = atomic_load(&weft_comm_shm_kept_slot(end)->record) - 1;
+    return weft_comm_shm_adopt(end, at, there->bytes, &p) == WEFT_OK ? p : NULL;
+}
+
 bool weft_kept_adopt(weft_comm *comm, const weft_kept_need *need, weft_kept **out)
 {
     const weft_kept *there = weft_kept_find(comm);
-    weft_kept        want  = lay_out(need);
-    weft_comm       *end   = weft_comm_shared_end(comm);
-    void            *p;
-    if (!there || there->bytes != want.bytes || there->plan_at != want.plan_at ||
-        there->journal_at != want.journal_at ||
-        there->journal_bytes != want.journal_bytes)
-        return false;
-    int64_t at = atomic_load(&weft_comm_shm_kept_slot(end)->record_at);
-    if (weft_comm_shm_adopt(end, at, want.bytes, &p) != WEFT_OK) return false;
-    *out = p;
-    return true;
-}
-
-void weft_kept_forget(weft_comm *comm)
-{
-    weft_comm *end = weft_comm_shared_end(comm);
-    atomic_store(&weft_comm_shm_kept_slot(end)->record_bytes, 0);
+    weft_kept       *k = there && is_for(there, need) ? weft_kept_reserve(comm) : NULL;
+    if (k) *out = k;
+    return k != NULL;
 }
 
 weft_status weft_kept_create(weft_comm *comm, const weft_kept_need *need, weft_kept **out)
 {
-    weft_comm *end = weft_comm_shared_end(comm);
-    weft_kept  k   = lay_out(need);
-    void      *p;
-    atomic_store(&weft_comm_shm_kept_slot(end)->record_bytes, 0);
-    WEFT_TRY(weft_comm_shm_alloc(end, k.bytes, &p));
+    weft_kept k = lay_out(need);
+    void     *p;
+    WEFT_TRY(weft_comm_shm_alloc(weft_comm_shared_end(comm), k.bytes, &p));
     memcpy(p, &k, sizeof k);
     *out = p;
     return WEFT_OK;
@@ -133,7 +147,7 @@ void weft_kept_close(weft_comm *comm, weft_kept *k)
 }
 
 void weft_kept_describe(weft_kept *k, weft_comm *comm, const weft_kept_need *need,
-                        const int64_t *slab_at)
+                        const int64_t *slab_at, const weft_kept *before)
 {
     weft_comm          *end  = weft_comm_shared_end(comm);
     weft_comm_shm_slot *slot = weft_comm_shm_kept_slot(end);
@@ -148,9 +162,11 @@ void weft_kept_describe(weft_kept *k, weft_comm *comm, const weft_kept_need *nee
     k->plan_bytes = need->plan_bytes;
     if (need->plan_bytes)
         memcpy((char *)k + k->plan_at, need->plan, (size_t)need->plan_bytes);
-    (void)weft_comm_shm_find(end, k, &at);
-    atomic_store(&slot->record_at, at);
-    atomic_store(&slot->record_bytes, k->bytes);
+    for (int i = 0; i < 2 && before; i++) {
+        k->card[i] = before->card[i];
+        atomic_store(&k->valid[i], atomic_load(&before->valid[i]));
+    }
+    if (weft_comm_shm_find(end, k, &at) == end->rank) atomic_store(&slot->record, at + 1);
 }
 
 void weft_kept_put_card(weft_kept *k, const weft_kept_card *c)

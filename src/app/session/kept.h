@@ -3,7 +3,9 @@
  * and the journal of its updates (exec.h).
  *
  * (1) A card is there or it is not: one that is being written is not.
- * (2) The card of a step is there before the rank brings the step to its vote. */
+ * (2) The card of a step is there before the rank brings the step to its vote.
+ * (3) Once a record is described there always is one: that of another plan is written next to it,
+ *     with its cards, and takes its place by one word of the slot. */
 #ifndef WEFT_SESSION_KEPT_H
 #define WEFT_SESSION_KEPT_H
 
@@ -31,6 +33,8 @@ typedef struct weft_kept weft_kept; /* in the agent's memory */
 
 /* This rank's, as an earlier generation has left it; NULL: there is none.  Reads only. */
 const weft_kept *weft_kept_find(weft_comm *comm);
+/* The same of any slot of the host, also of one that has no rank now. */
+const weft_kept *weft_kept_find_of(weft_comm *comm, int slot);
 /* The card of a step; NULL: it is not there. */
 const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step);
 /* The newest. */
@@ -46,22 +50,23 @@ typedef struct weft_kept_need {
     int                 n_thread;
     bool                journals; /* its updates, which are in memory that stays */
 } weft_kept_need;
-/* The one that is there, where it is as large as that needs, and before anything is allocated in
- * the rank's slab; false: there is none. */
+/* The one that is there, before anything is allocated in the rank's slab, where it is of that plan
+ * and rank and as large as that needs; false: it is not. */
 bool weft_kept_adopt(weft_comm *comm, const weft_kept_need *need, weft_kept **out);
-/* What is there is not used: its memory serves other things from now on. */
-void weft_kept_forget(weft_comm *comm);
+/* Else: what is there stays until another one is described.  NULL: there is nothing. */
+weft_kept *weft_kept_reserve(weft_comm *comm);
 /* A new one; the slot is told when it is described. */
 weft_status weft_kept_create(weft_comm *comm, const weft_kept_need *need,
                              weft_kept **out);
-void weft_kept_close(weft_comm *comm, weft_kept *k); /* accepts NULL; it stays there */
+/* Its memory is free for others; accepts NULL.  The slot still says that it is there. */
+void weft_kept_close(weft_comm *comm, weft_kept *k);
 
 void          *weft_kept_journal(weft_kept *k);
 const int64_t *weft_kept_slabs(const weft_kept *k, const weft_program *p);
 /* slab_at: where each slab of the program is (weft_runner_slab_at).  From now on a process can take
- * this rank's place. */
+ * this rank's place.  before: the reserved one, whose cards it takes over, or NULL. */
 void weft_kept_describe(weft_kept *k, weft_comm *comm, const weft_kept_need *need,
-                        const int64_t *slab_at);
+                        const int64_t *slab_at, const weft_kept *before);
 void weft_kept_put_card(weft_kept *k, const weft_kept_card *c);
 
 #endif

@@ -1,6 +1,7 @@
 /* A generation after one that lost a rank: some ranks were there before (survivors), some are new.
  *
  *     catch up     every rank says how far it is; new ones take over what the job has decided
+ *                  (catch_up.c)
  *     plan         from a survivor to all; survivors keep their programs
  *     state        from who holds it after the newest step; where nobody does, all go back to the
  *                  newest checkpoint
@@ -18,15 +19,6 @@
 #include "comm/hosts.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
-
-/* How far a rank is, by the words of its slot. */
-typedef struct progress_words {
-    int64_t  state_step; /* all of its state is after that; -1: it is not whole */
-    int64_t  arrived, passed;
-    uint32_t norm;    /* of step `arrived` */
-    int32_t  known;   /* a rank that had started is there, or what it has left */
-    int32_t  skipped; /* step `arrived` has no update */
-} progress_words;
 
 static const weft_membership_source *agent_of(const weft_session *s)
 {
@@ -47,7 +39,7 @@ void weft_session__tell_agent(const weft_session *s, weft_membership_news news)
                 news == WEFT_MEMBERSHIP_READY ? s->out.folder : NULL);
 }
 
-static weft_comm_shm_slot *slot_of(const weft_session *s)
+weft_comm_shm_slot *weft_session__slot(const weft_session *s)
 {
     return s->now && s->now->comm ? weft_program_state_slot(s->now->comm) : NULL;
 }
@@ -55,7 +47,7 @@ static weft_comm_shm_slot *slot_of(const weft_session *s)
 /* -1 within a step: the step that the updates are of is still known. */
 static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
 {
-    weft_comm_shm_slot *slot = slot_of(s);
+    weft_comm_shm_slot *slot = weft_session__slot(s);
     if (slot && step > atomic_load(&slot->step)) /* what the agent tells of a lost rank */
         atomic_store(&slot->step, step);
     if (slot && step >= 0) {
@@ -69,7 +61,7 @@ static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
 /* Before it is overwritten: nobody goes on from it. */
 static void forget_memory(const weft_session *s, weft_state *state)
 {
-    weft_comm_shm_slot *slot = slot_of(s);
+    weft_comm_shm_slot *slot = weft_session__slot(s);
     if (slot) {
         atomic_store(&slot->state.step, -1);
         atomic_store(&slot->arrived, -1);
@@ -85,8 +77,8 @@ void weft_session__mark_state(weft_session *s, int64_t step)
 
 /* ---- what is left for others ---- */
 
-static void fill_card(const weft_session *s, const weft_metrics_row *row, int64_t steps,
-                      weft_kept_card *c)
+void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
+                             int64_t steps, weft_kept_card *c)
 {
     *c          = (weft_kept_card){.started        = 1,
                                    .first_step     = s->r.first_step,
@@ -107,13 +99,13 @@ void weft_session__keep_card(weft_session *s)
 {
     weft_kept_card c;
     if (!s->now->kept) return;
-    fill_card(s, &s->row, s->r.steps, &c);
+    weft_session__fill_card(s, &s->row, s->r.steps, &c);
     weft_kept_put_card(s->now->kept, &c);
 }
 
 void weft_session__note_arrival(weft_session *s, double loss, double norm)
 {
-    weft_comm_shm_slot *slot = slot_of(s);
+    weft_comm_shm_slot *slot = weft_session__slot(s);
     weft_metrics_row   *row  = &s->running;
     weft_kept_card      c;
     uint32_t            bits;
@@ -124,7 +116,7 @@ void weft_session__note_arrival(weft_session *s, double loss, double norm)
     row->grad_norm    = norm;
     row->step_ms      = 1e3 * seconds;
     row->tokens_per_s = (double)(s->job.batch * s->job.seq) / seconds;
-    fill_card(s, row, row->step, &c);
+    weft_session__fill_card(s, row, row->step, &c);
     weft_kept_put_card(s->now->kept, &c);
     memcpy(&bits, &single, sizeof bits);
     atomic_store(&slot->norm, bits);
@@ -133,13 +125,13 @@ void weft_session__note_arrival(weft_session *s, double loss, double norm)
 
 void weft_session__note_passed(const weft_session *s, int64_t step)
 {
-    weft_comm_shm_slot *slot = slot_of(s);
+    weft_comm_shm_slot *slot = weft_session__slot(s);
     if (slot) atomic_store(&slot->passed, step);
 }
 
 void weft_session__note_held(const weft_session *s, int64_t step)
 {
-    weft_comm_shm_slot *slot = slot_of(s);
+    weft_comm_shm_slot *slot = weft_session__slot(s);
     if (slot) atomic_store(&slot->arrived, step - 1);
 }
 
@@ -161,26 +153,15 @@ static weft_status describe_need(weft_session *s)
     return st;
 }
 
-static bool is_plan_of(const weft_kept *left, const weft_kept_need *need)
-{
-    int64_t     n;
-    const char *text = weft_kept_plan(left, &n);
-    return weft_kept_rank(left) == need->rank && n == need->plan_bytes &&
-           (!n || !memcmp(text, need->plan, (size_t)n));
-}
-
 weft_status weft_session__adopt_kept(weft_session *s)
 {
     weft_generation *g = s->now;
-    if (!agent_of(s) || !slot_of(s)) return WEFT_OK;
+    if (!agent_of(s) || !weft_session__slot(s)) return WEFT_OK;
     WEFT_TRY(describe_need(s));
-    const weft_kept *left = weft_kept_find(g->comm);
-    bool             same = left && is_plan_of(left, &g->need);
-    if (!g->continues || !weft_kept_adopt(g->comm, &g->need, &g->kept) ||
-        !weft_kept_slabs(g->kept, g->made.program))
-        same = false;
-    if (!same) g->resumes = false; /* updates are of another program */
-    if (!g->kept) weft_kept_forget(g->comm);
+    if (!g->continues || !weft_kept_adopt(g->comm, &g->need, &g->kept))
+        g->left = weft_kept_reserve(g->comm);
+    if (!g->kept || !weft_kept_slabs(g->kept, g->made.program))
+        g->resumes = false; /* updates are of another program */
     weft_session__adopt_snapshots(s);
     return WEFT_OK;
 }
@@ -199,206 +180,12 @@ void weft_session__describe_kept(weft_session *s)
     if (!g->kept) return;
     for (int i = 0; i < g->made.program->n_slab && i < WEFT_KEPT_MAX_SLAB; i++)
         at[i] = weft_runner_slab_at(g->runner, i);
-    weft_kept_describe(g->kept, g->comm, &g->need, at);
+    weft_failpoint("view.describe");
+    weft_kept_describe(g->kept, g->comm, &g->need, at, g->left);
+    weft_kept_close(g->comm, g->left);
+    g->left = NULL;
+    weft_failpoint("view.described");
     if (s->started) weft_session__keep_card(s);
-}
-
-/* ---- catching up ---- */
-
-/* Of all that the slot holds. */
-static int64_t find_newest(weft_comm_shm_slot *slot)
-{
-    int64_t newest = atomic_load(&slot->state.step);
-    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
-        if (atomic_load(&slot->older[k].step) > newest)
-            newest = atomic_load(&slot->older[k].step);
-    return newest;
-}
-
-static void fill_words(const weft_session *s, progress_words *w)
-{
-    weft_comm_shm_slot   *slot = slot_of(s);
-    const weft_kept      *kept = weft_kept_find(s->now->comm);
-    const weft_kept_card *card;
-    memset(w, 0, sizeof *w);
-    w->known      = s->started || kept;
-    w->state_step = s->started && s->state ? weft_state_step(s->state) : -1;
-    w->arrived = w->passed = w->state_step;
-    if (slot) {
-        if (s->device->host_access) w->state_step = find_newest(slot);
-        w->arrived = atomic_load(&slot->arrived);
-        w->passed  = atomic_load(&slot->passed);
-        w->norm    = atomic_load(&slot->norm);
-    }
-    card = weft_kept_find_card(kept, w->arrived);
-    if (card) w->skipped = card->row.skipped;
-}
-
-/* The newest step that is committed (tests/model/vote.pml): a rank has passed it.  Where one has
- * left nothing, it may have passed the next one, if all others have arrived there. */
-static int64_t find_committed(const progress_words *w, int n)
-{
-    int64_t c    = -1;
-    bool    lost = false, next = true;
-    int     any = -1;
-    for (int r = 0; r < n; r++)
-        if (w[r].passed > c) c = w[r].passed;
-    for (int r = 0; r < n; r++) {
-        lost = lost || !w[r].known;
-        if (!w[r].known) continue;
-        if (any < 0) any = r;
-        next = next && w[r].arrived == c + 1 && w[r].norm == w[any].norm;
-    }
-    return lost && any >= 0 && next ? c + 1 : c;
-}
-
-/* Where state goes with its process: the newest step that a rank that is left holds the state of.
- * Ranks that have passed a vote have ended their updates, and so have those that have arrived where
- * another one has passed (weft_session__end_alone). */
-static int64_t find_held(const progress_words *w, int n)
-{
-    int64_t newest = -1;
-    for (int r = 0; r < n; r++)
-        if (w[r].state_step > newest) newest = w[r].state_step;
-    return newest;
-}
-
-/* Of that step, where this rank has it; else of the newest that it has. */
-static void find_card(const weft_session *s, int64_t step, weft_kept_card *out)
-{
-    const weft_kept      *kept = weft_kept_find(s->now->comm);
-    const weft_kept_card *card = weft_kept_find_card(kept, step);
-    *out                       = (weft_kept_card){0};
-    if (s->started && (s->r.steps == step || !card))
-        fill_card(s, &s->row, s->r.steps, out);
-    else if (card || (card = weft_kept_newest(kept)))
-        *out = *card;
-}
-
-/* What peers say is checked like the bytes of a file. */
-static weft_status check_card(const weft_kept_card *c, int rank)
-{
-    if (memchr(c->folder, 0, sizeof c->folder) &&
-        memchr(c->reduction, 0, sizeof c->reduction) && c->row.n_load >= 0 &&
-        c->row.n_load <= WEFT_KEPT_MAX_LOAD && c->first_step >= 0 &&
-        c->steps >= c->first_step && c->snapshot_every >= 0 &&
-        (!c->started || (c->micro_batch > 0 && c->lanes > 0)))
-        return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sent a progress record that is out of range",
-                     rank);
-}
-
-/* The row of the newest step, with its loads, in memory of the session. */
-static weft_status take_row(weft_session *s, const weft_kept_card *c)
-{
-    s->row      = c->row;
-    s->row.load = NULL;
-    if (!c->row.n_load) return WEFT_OK;
-    float *load = WEFT_ARENA_ARRAY(s->arena, float, c->row.n_load);
-    WEFT_TRY(weft_arena_status(s->arena));
-    memcpy(load, c->load, sizeof *load * (size_t)c->row.n_load);
-    s->row.load = load;
-    return WEFT_OK;
-}
-
-static weft_status take_over(weft_session *s, const weft_kept_card *c)
-{
-    s->r.first_step          = c->first_step;
-    s->job.micro_batch       = c->micro_batch;
-    s->job.lanes             = c->lanes;
-    s->job.given_micro_batch = s->job.given_lanes = true;
-    s->job.reduction   = weft_arena_strdup(s->arena, c->reduction);
-    s->out.folder      = weft_arena_strdup(s->arena, c->folder);
-    s->out.checkpoints = weft_arena_printf(s->arena, "%s/checkpoints", c->folder);
-    WEFT_TRY(weft_arena_status(s->arena));
-    snprintf(s->r.output, sizeof s->r.output, "%s", c->folder);
-    return WEFT_OK;
-}
-
-/* A rank that has the card of that step, if one has it; else the newest.  -1: all ranks are new. */
-static int find_leader(const weft_kept_card *card, int n, int64_t step)
-{
-    int best = -1;
-    for (int r = 0; r < n; r++) {
-        if (!card[r].started) continue;
-        if (card[r].steps == step) return r;
-        if (best < 0 || card[r].steps > card[best].steps) best = r;
-    }
-    return best;
-}
-
-static weft_status compare_cards(weft_session *s, const weft_kept_card *card,
-                                 int64_t step)
-{
-    weft_generation *g = s->now;
-    int              n = g->comm->world;
-    for (int r = 0; r < n; r++) WEFT_TRY(check_card(&card[r], r));
-    g->leader = find_leader(card, n, step);
-    if (g->leader < 0) return WEFT_OK;
-    const weft_kept_card *c = &card[g->leader];
-    g->continues            = true;
-    g->step                 = c->steps == step ? step : -1;
-    for (int r = 0; r < n; r++)
-        if (card[r].started && card[r].saved_step > s->out.saved_step)
-            s->out.saved_step = card[r].saved_step;
-    if (!s->started) WEFT_TRY(take_over(s, c));
-    s->snapshot_every = c->snapshot_every;
-    bool same         = s->row.step == c->row.step && s->r.steps == c->steps;
-    s->r.steps        = c->steps;
-    s->r.loss         = c->row.step ? c->row.loss : s->r.loss;
-    s->r.grad_norm    = c->row.step ? c->row.grad_norm : s->r.grad_norm;
-    s->r.stopped      = 0;
-    if (same) return WEFT_OK;
-    s->row_written = false;
-    return take_row(s, c);
-}
-
-/* Is its memory as after the step?  One without an update leaves it as it was. */
-static bool is_whole(const progress_words *w, int64_t step)
-{
-    return w->state_step == step ||
-           (w->skipped && w->arrived == step && w->state_step == step - 1);
-}
-
-static void compare_own(weft_session *s, const progress_words *w)
-{
-    weft_generation      *g    = s->now;
-    weft_comm_shm_slot   *slot = slot_of(s);
-    const progress_words *mine = &w[g->comm->rank];
-    if (!slot || g->step < 0) return;
-    if (!s->device->host_access) {
-        if (mine->state_step >= 0 && is_whole(mine, g->step))
-            weft_state_set_step(s->state, g->step);
-        return;
-    }
-    for (int r = 0; r < g->comm->world; r++)
-        if (w[r].arrived == g->step && !is_whole(&w[r], g->step)) g->unfinished = true;
-    g->resumes = mine->arrived == g->step && !is_whole(mine, g->step);
-    if (mine->state_step != g->step && is_whole(mine, g->step))
-        atomic_store(&slot->state.step, g->step);
-}
-
-weft_status weft_session__catch_up(weft_session *s)
-{
-    weft_generation *g = s->now;
-    progress_words   mine, *words;
-    weft_kept_card   own, *card;
-    if (!agent_of(s) || !g->comm) return WEFT_OK;
-    fill_words(s, &mine);
-    words = WEFT_ARENA_ARRAY(g->arena, progress_words, g->comm->world);
-    card  = WEFT_ARENA_ARRAY(g->arena, weft_kept_card, g->comm->world);
-    WEFT_TRY(weft_arena_status(g->arena));
-    weft_failpoint("view.words");
-    WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, words));
-    int64_t step = s->device->host_access ? find_committed(words, g->comm->world)
-                                          : find_held(words, g->comm->world);
-    find_card(s, step, &own);
-    WEFT_TRY(weft_session__gather(s, &own, sizeof own, card));
-    WEFT_TRY(compare_cards(s, card, step));
-    compare_own(s, words);
-    weft_session__tell_agent(s, WEFT_MEMBERSHIP_CONNECTED);
-    weft_failpoint("view.caught_up");
-    return WEFT_OK;
 }
 
 /* ---- the state ---- */
@@ -588,7 +375,7 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
     weft_generation *g = s->now;
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_BUILT);
     WEFT_TRY(weft_session__has_snapshots(s) ? weft_session__find_lost(s, to)
-             : slot_of(s)                   ? find_kept(s, to)
+             : weft_session__slot(s)        ? find_kept(s, to)
                                             : weft_session__find_sent(s, to));
     if (g->restores)
         forget_memory(s, to);
@@ -596,7 +383,7 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
         mark_memory(s, to, g->step);
     weft_failpoint("move.marked");
     if (g->restores) WEFT_TRY(weft_state_zero(to)); /* optimizer states begin so */
-    if (!slot_of(s)) return WEFT_OK;
+    if (!weft_session__slot(s)) return WEFT_OK;
     WEFT_TRY(weft_session__meet(s)); /* all have theirs */
     weft_failpoint("move.settle");
     if (s->device->host_access) weft_program_state_settle(g->comm);
@@ -637,6 +424,18 @@ static weft_status restore(weft_session *s)
                   "step %lld",
                   (long long)was, (long long)s->r.steps);
     return WEFT_OK;
+}
+
+void weft_session__say_back(weft_session *s)
+{
+    weft_comm          *end = s->now->comm ? weft_comm_shared_end(s->now->comm) : NULL;
+    weft_comm_shm_slot *slot;
+    int64_t             was = 0;
+    for (int k = 0; end && (slot = weft_comm_shm_kept_slot_of(end, k)); k++)
+        if (atomic_load(&slot->step) > was) was = atomic_load(&slot->step);
+    if (was <= s->r.steps) return;
+    weft_say_warn(&s->say, "nothing is left of step %lld: back to step %lld",
+                  (long long)was, (long long)s->r.steps);
 }
 
 /* To the step of the snapshot that the state was read from. */
@@ -722,7 +521,7 @@ weft_status weft_session__keep_for_next(weft_session *s)
         forget_start(s);
         return WEFT_OK;
     }
-    bool outlives = slot_of(s) || (s->state && weft_state_step(s->state) < 0);
+    bool outlives = weft_session__slot(s) || (s->state && weft_state_step(s->state) < 0);
     if (outlives && weft_generation_is_state_shared(s)) {
         weft_state_destroy(s->state);
         s->state = NULL;

@@ -116,7 +116,9 @@ static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_
 }
 
 /* The leader's plan: as it has it, or as the process before it has left it, for the ranks that
- * there are now. */
+ * there are now.  Updates that were broken off can be ended with the plan that they are of alone:
+ * that is the one that was left, whatever a survivor has made of it since.  Hosts that are gone do
+ * not come back for it. */
 static weft_status find_plan(weft_session *s, weft_text *t)
 {
     weft_generation *g    = s->now;
@@ -125,11 +127,12 @@ static weft_status find_plan(weft_session *s, weft_text *t)
     int64_t          n    = 0;
     const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
     double           seconds;
-    weft_status      st = WEFT_OK;
-    if (!s->kept.plan && n)
+    weft_status      st   = WEFT_OK;
+    bool             ends = g->unfinished && !weft_comm_hosts_of(g->comm);
+    if ((ends || !s->kept.plan) && n)
         WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
-    const weft_plan *was = s->kept.plan ? s->kept.plan : left;
-    if (!was || weft_plan_world(was) != g->comm->world) {
+    const weft_plan *was = left ? left : s->kept.plan;
+    if (!was || (weft_plan_world(was) != g->comm->world && !ends)) {
         weft_failpoint("resize.plan");
         WEFT_GO(weft_session__replan(s, was, g->comm->world, &p, &seconds));
         was = p;
@@ -160,14 +163,20 @@ static weft_status read_plan(weft_session *s, const weft_text *t)
     return weft_session__take_cut(&s->job, g->plan);
 }
 
-/* Ranks that the plan has no use for: the agent decides another view, without them. */
+/* Ranks that the plan has no use for: the agent decides another view, without them; and one with
+ * those that updates are of, before there are more or fewer. */
 static weft_status check_ranks(weft_session *s)
 {
     weft_generation *g = s->now;
     int              n = weft_plan_world(g->plan);
     if (n == g->comm->world) return WEFT_OK;
     if (g->comm->rank == g->leader && weft_session__has_agent(s))
-        s->o->member->tell(s->o->member->arg, WEFT_MEMBERSHIP_WANTS, n, NULL);
+        s->o->member->tell(s->o->member->arg,
+                           g->unfinished ? WEFT_MEMBERSHIP_ENDS : WEFT_MEMBERSHIP_WANTS,
+                           n, NULL);
+    if (g->unfinished)
+        return WEFT_FAIL(WEFT_ERR_PEER, "%d ranks end the updates of step %lld first", n,
+                         (long long)g->step);
     return WEFT_FAIL(WEFT_ERR_PEER, "%d of %d ranks are of use", n, g->comm->world);
 }
 

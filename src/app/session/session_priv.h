@@ -89,6 +89,7 @@ typedef struct weft_generation {
     bool             unfinished; /* some rank's updates of it are to be ended */
     bool             resumes;    /* this rank's updates of that step are to be ended */
     weft_kept       *kept;       /* in the agent's memory; NULL: there is no agent */
+    weft_kept       *left; /* of another plan, there until kept is described; or NULL */
     weft_kept_need   need;
     weft_plan       *plan;        /* NULL: one rank */
     double           predicted_s; /* of a step, with that plan; 0: nothing predicts it */
@@ -265,7 +266,13 @@ weft_status weft_generation__compile(weft_session *s);
 /* recover.c: where an agent replaces lost ranks; elsewhere a lost rank is the end. */
 bool weft_session__has_agent(const weft_session *s);
 void weft_session__tell_agent(const weft_session *s, weft_membership_news news);
-/* When ranks are connected: does this generation go on, and from where? */
+/* This rank's, in the agent's memory; NULL: there is none. */
+weft_comm_shm_slot *weft_session__slot(const weft_session *s);
+/* All ranks are new, and the agent knows of steps after the one that they begin at. */
+void weft_session__say_back(weft_session *s);
+void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
+                             int64_t steps, weft_kept_card *c);
+/* catch_up.c.  When ranks are connected: does this generation go on, and from where? */
 weft_status weft_session__catch_up(weft_session *s);
 /* Of one that goes on: the plan, in the place of a decision; the state; the rest, when the program
  * has its memory. */

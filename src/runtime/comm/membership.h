@@ -39,6 +39,8 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_READY,     /* it has its state: steps follow */
     WEFT_MEMBERSHIP_COMMITTED, /* a step is done */
     WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
+    /* `step` ranks have to end updates that were broken off, before there are more or fewer */
+    WEFT_MEMBERSHIP_ENDS,
     WEFT_N_MEMBERSHIP_NEWS
 } weft_membership_news;
 

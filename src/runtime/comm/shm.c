@@ -347,7 +347,7 @@ void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
         atomic_store(&slot->snapshot[k].step, -1);
     atomic_store(&slot->arrived, -1);
     atomic_store(&slot->passed, -1);
-    atomic_store(&slot->record_bytes, 0);
+    atomic_store(&slot->record, 0);
 }
 
 weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank)

@@ -73,9 +73,9 @@ typedef struct weft_comm_shm_slot {
      * it has passed; the bits of the gradient norm of the first. */
     _Atomic int64_t  arrived, passed;
     _Atomic uint32_t norm;
-    /* Where in the slab it has what the process after it needs beside the state; 0 bytes: it has
-     * nothing. */
-    _Atomic int64_t record_at, record_bytes;
+    /* 1 + where in the slab it has what the process after it needs beside the state (its size
+     * stands in it); 0: it has nothing.  One word: another record takes its place at once. */
+    _Atomic int64_t record;
 } weft_comm_shm_slot;
 
 /* What the rank has written is not trusted: its memory is that of a new one. */
