@@ -34,6 +34,8 @@ PLANS = {
     "zero2": (2, dict(dp=2, zero=2, dtype="bf16")),
     "zero1-copies": (4, dict(dp=4, zero=1, copies=2)),
     "tp2": (2, dict(tp=2)),
+    "pp2-copies": (2, dict(pp=2, copies=2)),
+    "tp2-copies": (2, dict(tp=2, copies=2)),
     "pp2-lamb": (2, {"pp": 2, "optimizer.name": "lamb"}),
     "dp2-pp2-zero1": (4, dict(dp=2, pp=2, zero=1)),
 }
@@ -278,6 +280,23 @@ def crashed_copies(scratch, draw):
         check(found and not went_back(found), "SIGABRT, copies: from the other copy: %r" % found)
 
 
+def crashed_standby(scratch, pp2, draw):
+    """Stages and tensor-parallel shards have a standby replica: a rank that crashes takes its state from there."""
+    for plan in ("pp2-copies", "tp2-copies"):
+        reference = run_plain(scratch, plan)
+        if plan == "pp2-copies":
+            same((reference[0]["weights_xxh64"], reference[1]), (pp2[0]["weights_xxh64"], pp2[1]), plan + ": the bits without replicas")
+        for rank in range(1 if SANITIZED else 2):
+            job = start(scratch, "crash-%s-%d" % (plan, rank), plan, **EVAL, **{"checkpoint.every": 100})
+            job.await_step(draw.randint(1, 12))
+            time.sleep(draw.random() * step_s(job.output))
+            job.kill(rank, signal.SIGABRT)
+            found = same_as("SIGABRT, " + plan, job, reference, 1)
+            check(found and not went_back(found) and "back to step" not in job.text,
+                  "SIGABRT, %s: from the standby replica: %r" % (plan, found))
+            check("every part of the state is in the memory of 2 ranks" in job.text, plan + ": the start says so: " + job.text[:2000])
+
+
 def all_lost(scratch, reference):
     """All ranks are killed at once: their memory is there, no checkpoint is read."""
     job = start(scratch, "all", "pp2", **EVAL, **{"checkpoint.every": 100})
@@ -398,6 +417,7 @@ def run_all(scratch):
         pp2 = run_plain(scratch, "pp2")
         crashed(scratch, pp2)
         crashed_copies(scratch, draw)
+        crashed_standby(scratch, pp2, draw)
         all_lost(scratch, pp2)
         two_at_once(scratch, pp2)  # all plans have the same bits
         agent_killed(scratch)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "partition/partition.h"
 #include "partition/passes.h"
 
 typedef weft_status (*pass)(const weft_program *in, weft_program **out);
@@ -79,12 +80,64 @@ static void step_gathers_overlap(void **state)
     check("overlap_step_gathers", weft_pass_overlap_step_gathers);
 }
 
+/* Programs of all ranks of a file; each sends to its guard and holds its ward's state. */
+static void check_standby(const char *from, const char *to)
+{
+    static char    text[32768];
+    weft_program **in, *out[4];
+    weft_text      made = {0};
+    int            n;
+    FILE          *f = fopen(from, "r");
+    assert_non_null(f);
+    size_t size = fread(text, 1, sizeof text, f);
+    fclose(f);
+    assert_ok(weft_program_parse_set(from, text, size, &in, &n));
+    assert_true(n <= 4);
+    for (int r = 0; r < n; r++) {
+        weft_standby_options o = {.guard        = in[weft_partition_guard(r, n)],
+                                  .ward         = in[weft_partition_ward(r, n)],
+                                  .bucket_bytes = 100};
+        assert_ok(weft_pass_add_standby(in[r], &o, &out[r]));
+        assert_ok(weft_program_verify(out[r]));
+        assert_ok(weft_program_print(out[r], &made));
+    }
+    assert_ok(weft_program_verify_all((const weft_program *const *)out, n));
+    f = fopen(to, "r");
+    assert_non_null(f);
+    size = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[size] = 0;
+    if (strcmp(made.s, text) != 0) {
+        fputs(made.s, stderr);
+        fail_msg("%s makes the programs above, not %s", from, to);
+    }
+    for (int r = 0; r < n; r++) weft_program_destroy(out[r]);
+    weft_program_destroy_set(in, n);
+    weft_text_fini(&made);
+}
+
+/* Two stages: gradients overlap with the backward pass, the clipping scale is each rank's own. */
+static void stages_stand_by(void **state)
+{
+    (void)state;
+    check_standby("tests/golden/two_stage.prog",
+                  "tests/partition/passes/add_standby_pp.out.prog");
+}
+
+/* Halves of a matrix: what both ranks hold has no replica, what is made late is sent late. */
+static void shards_stand_by(void **state)
+{
+    (void)state;
+    check_standby("tests/partition/passes/add_standby_tp.in.prog",
+                  "tests/partition/passes/add_standby_tp.out.prog");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_overlap),
-        cmocka_unit_test(collectives_overlap),
-        cmocka_unit_test(step_gathers_overlap),
+        cmocka_unit_test(reductions_overlap),   cmocka_unit_test(collectives_overlap),
+        cmocka_unit_test(step_gathers_overlap), cmocka_unit_test(stages_stand_by),
+        cmocka_unit_test(shards_stand_by),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,8 +49,30 @@ static void counts_copies(void **state)
     }
 }
 
+/* Own parts and what ranks have for others, as one table: quarters, each in two hosts. */
+static void joins_tables(void **state)
+{
+    static const int64_t lo[2][RANKS] = {{0, 2, 4, 6}, {4, 6, 0, 2}},
+                         hi[2][RANKS] = {{2, 4, 6, 8}, {6, 8, 2, 4}};
+    static const int host[2 * RANKS]  = {0, 0, 1, 1, 0, 0, 1, 1};
+    weft_holders    *of[2]            = {hold(lo[0], hi[0]), hold(lo[1], hi[1])}, *all;
+    (void)state;
+    assert_ok(weft_holders_join((const weft_holders *const *)of, 2, &all));
+    assert_int_equal(all->n_rank, 2 * RANKS);
+    for (int h = 0; h < 2 * RANKS; h++) {
+        const weft_part *p = weft_holders_part(all, 0, h);
+        assert_non_null(p);
+        assert_int_equal(p->run[0][0].lo, lo[h / RANKS][h % RANKS]);
+        assert_int_equal(weft_holders_copies(all, h, host), 2);
+    }
+    weft_holders_destroy(all);
+    weft_holders_destroy(of[0]);
+    weft_holders_destroy(of[1]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest test[] = {cmocka_unit_test(counts_copies)};
+    const struct CMUnitTest test[] = {cmocka_unit_test(counts_copies),
+                                      cmocka_unit_test(joins_tables)};
     return cmocka_run_group_tests(test, NULL, NULL);
 }

@@ -50,6 +50,60 @@ static void a_table_is_the_state(void **state)
     }
 }
 
+/* A state with two halves of a vector: its own, and what it holds for another rank. */
+static weft_state *make_pair(void)
+{
+    weft_state_tensor t      = {"x", WEFT_DTYPE_F32, {.n = 1, .d = {8}}, NULL, 0, false};
+    weft_interval     run[2] = {{0, 4}, {4, 8}};
+    weft_part         part[2];
+    weft_state       *s, *standby;
+    float             number[8];
+    weft_region       all = weft_region_whole(&t.shape);
+    for (int i = 0; i < 8; i++) number[i] = (float)i;
+    assert_ok(weft_state_create(NULL, 128, &s));
+    assert_null(weft_state_standby(s));
+    for (int k = 0; k < 2; k++) {
+        part[k]  = (weft_part){.shape = t.shape, .n = {1}, .run = {&run[k]}};
+        t.part   = &part[k];
+        t.offset = 64 * k;
+        if (k) assert_ok(weft_state_add_standby(s, &standby));
+        assert_ok(weft_state_add(k ? standby : s, &t));
+        assert_ok(weft_state_write(k ? standby : s, 0, &all, number));
+    }
+    assert_int_equal(weft_state_add_standby(s, &standby), WEFT_ERR_INTERNAL);
+    return s;
+}
+
+static void must_have_both(const weft_state *s)
+{
+    float             number[8] = {0};
+    const weft_state *standby   = weft_state_standby(s);
+    const weft_region all       = weft_region_whole(&weft_state_at(s, 0)->shape);
+    assert_non_null(standby);
+    assert_int_equal(weft_state_count(standby), 1);
+    assert_ok(weft_state_read(s, 0, &all, number));
+    assert_true(number[3] == 3 && number[4] == 0);
+    assert_ok(weft_state_read(standby, 0, &all, number));
+    for (int i = 0; i < 8; i++) assert_true(number[i] == (float)i);
+}
+
+/* What is held for another rank is in tables and copies. */
+static void a_table_has_the_standby(void **state)
+{
+    weft_state *s = make_pair(), *clone, *empty;
+    (void)state;
+    weft_state *again = open_again(s);
+    must_have_both(again);
+    weft_state_destroy(again);
+    assert_ok(weft_state_clone(s, &clone));
+    assert_ok(weft_state_make_empty(s, &empty));
+    assert_null(weft_state_standby(empty));
+    weft_state_destroy(s);
+    must_have_both(clone);
+    weft_state_destroy(clone);
+    weft_state_destroy(empty);
+}
+
 static void damage_is_refused(void **state)
 {
     unsigned    seed = 6;
@@ -160,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(a_table_is_the_state),
+        cmocka_unit_test(a_table_has_the_standby),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(every_byte_is_copied_once),
     };

@@ -62,6 +62,7 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
                                     .shard_bucket_bytes  = how->gather_bytes,
                                     .gather_once         = h.overlap_param_gather > 0,
                                     .shard_gradients     = how->shard_gradients,
+                                    .standby_bytes       = how->standby_bytes,
                                     .offload_bytes       = how->offload_bytes,
                                     .offload_gradient_bytes = how->offload_gradient_bytes,
                                     .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};

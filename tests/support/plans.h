@@ -20,7 +20,8 @@ typedef struct test_plan_how {
     const int *cut; /* stages begin before these nodes */
     /* communication overlapped with compute, in buckets of so many bytes; 0: it is not */
     int64_t gather_bytes, reduce_bytes;
-    bool    shard_gradients; /* weft_partition_options */
+    int64_t standby_bytes;   /* weft_partition_options */
+    bool    shard_gradients; /* likewise */
     /* updates on the host, in chunks of so many bytes; 0: they are not */
     int64_t offload_bytes;
     int64_t offload_gradient_bytes; /* weft_partition_options */

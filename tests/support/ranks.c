@@ -100,6 +100,12 @@ static weft_status read_inputs(void *user, int64_t step, int micro, int n,
     return WEFT_OK;
 }
 
+static bool is_state(const weft_binding *b)
+{
+    return b->kind == WEFT_BIND_PARAM || b->kind == WEFT_BIND_STATE ||
+           b->kind == WEFT_BIND_STANDBY;
+}
+
 static bool here(const rank *k, const char *name)
 {
     return weft_program_find(k->program, name) != NULL;
@@ -150,33 +156,40 @@ static const weft_type *type_of(const rank *k, const char *name)
     return &g->value[weft_graph_find(g, name)].type;
 }
 
+/* Numbers [first, first + n) of a tensor, where the rank has them under this name. */
+static weft_status fill_tensor(rank *k, const char *name, const weft_shape *whole,
+                               int64_t first, int64_t n, const float *x)
+{
+    part    to;
+    int64_t count = weft_shape_count(whole);
+    if (!here(k, name)) return WEFT_OK;
+    WEFT_TRY(part_of(k, name, whole, &to));
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        char    *y = element(&to, (first + i) % count);
+        memcpy(&bits, &x[i], sizeof bits);
+        uint16_t high = (uint16_t)(bits >> 16);
+        if (y && to.size == 4) memcpy(y, &x[i], sizeof *x);
+        if (y && to.size == 2) memcpy(y, &high, sizeof high);
+    }
+    return WEFT_OK;
+}
+
+/* Parameters and their copies in bf16, also those that are held for another rank. */
 static weft_status fill(void *arg, const weft_model_param *p, const weft_model_tensor *t,
                         int64_t first, int64_t n, const float *x)
 {
-    rank             *k = arg;
-    part              to;
-    char              half[256];
+    static const char *const before[] = {"", WEFT_STANDBY_PREFIX}, *const after[] = {
+                                                                       "", ".bf16"};
+    rank             *k     = arg;
     const weft_shape *whole = &type_of(k, p->name)->shape;
-    int64_t           count = weft_shape_count(whole);
+    char              name[256];
     if (k->j->o.zero && strstr(p->name, k->j->o.zero)) return WEFT_OK; /* as it is made */
-    if (here(k, p->name)) {
-        WEFT_TRY(part_of(k, p->name, whole, &to));
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s%s%s", before[i / 2], p->name, after[i % 2]);
         /* pieces of one parameter one behind the other: any numbers will do, but the same
          * everywhere */
-        for (int64_t i = 0; i < n; i++) {
-            char *y = element(&to, (first + i + (t - p->tensor)) % count);
-            if (y) memcpy(y, &x[i], sizeof *x);
-        }
-    }
-    snprintf(half, sizeof half, "%s.bf16", p->name);
-    if (!here(k, half)) return WEFT_OK;
-    WEFT_TRY(part_of(k, half, whole, &to));
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        char    *y = element(&to, (first + i + (t - p->tensor)) % count);
-        memcpy(&bits, &x[i], sizeof bits);
-        uint16_t high = (uint16_t)(bits >> 16);
-        if (y) memcpy(y, &high, sizeof high);
+        WEFT_TRY(fill_tensor(k, name, whole, first + (t - p->tensor), n, x));
     }
     return WEFT_OK;
 }
@@ -207,7 +220,7 @@ static weft_status hash_state(const rank *k, uint64_t *out)
     for (int b = 0; b < k->program->n_binding; b++) {
         const weft_binding *x = &k->program->binding[b];
         weft_view           v;
-        if (x->kind != WEFT_BIND_PARAM && x->kind != WEFT_BIND_STATE) continue;
+        if (!is_state(x)) continue;
         WEFT_TRY(weft_exec_binding(k->exec, x->name, 0, &v));
         *out = weft_hash_xxh64(
             v.p, (size_t)weft_shape_count(&v.shape) * (size_t)weft_dtype_bytes(v.dtype),
@@ -285,7 +298,8 @@ static void *train_thread(void *arg)
     return NULL;
 }
 
-/* A tensor from whoever has parts of it; those who have the same part have the same. */
+/* A tensor from whoever has parts of it; those who have the same part have the same, their own or
+ * held for another rank. */
 static uint64_t whole_tensor(const rank *k, int n, weft_vid v)
 {
     const weft_graph_value *x    = &k->j->training.graph->value[v];
@@ -295,15 +309,17 @@ static uint64_t whole_tensor(const rank *k, int n, weft_vid v)
     bool                   *seen = calloc((size_t)m + 1, 1);
     assert_non_null(all);
     assert_non_null(seen);
-    for (int r = 0; r < n; r++) {
+    for (int r = 0; r < 2 * n; r++) {
         part y;
-        if (!here(&k[r], x->name)) continue;
-        assert_ok(part_of(&k[r], x->name, &x->type.shape, &y));
+        char name[256];
+        snprintf(name, sizeof name, "%s%s", r < n ? "" : WEFT_STANDBY_PREFIX, x->name);
+        if (!here(&k[r % n], name)) continue;
+        assert_ok(part_of(&k[r % n], name, &x->type.shape, &y));
         for (int64_t e = 0; e < m; e++) {
             const char *p = element(&y, e);
             if (!p) continue;
             if (seen[e] && memcmp(all + (size_t)e * size, p, size) != 0)
-                fail_msg("%s[%ld] differs between ranks", x->name, (long)e);
+                fail_msg("%s[%ld] of rank %d differs from others'", name, (long)e, r % n);
             memcpy(all + (size_t)e * size, p, size);
             seen[e] = true;
         }
@@ -474,11 +490,6 @@ static weft_status vote(void *user, int64_t step, int n, const double *value, bo
                                   &one, &one, 1));
     *hold = one != (float)k->comm->world;
     return WEFT_OK;
-}
-
-static bool is_state(const weft_binding *b)
-{
-    return b->kind == WEFT_BIND_PARAM || b->kind == WEFT_BIND_STATE;
 }
 
 static size_t state_bytes(const weft_program *p)

@@ -39,11 +39,11 @@ static weft_status find_digest(const weft_state *s, int i, copy_digest *out)
     return st;
 }
 
-/* all: of each rank its n digests. */
+/* all: of each rank n digests of its own state, and as many of what it has for another one. */
 static weft_status compare_digests(const weft_session *s, const copy_digest *all, int n)
 {
     for (int i = 0; i < n; i++)
-        for (int r = 1; r < s->now->comm->world; r++)
+        for (int r = 1; r < 2 * s->now->comm->world; r++)
             for (int k = 0; k < r; k++) {
                 const copy_digest *a = &all[(int64_t)k * n + i],
                                   *b = &all[(int64_t)r * n + i];
@@ -51,7 +51,8 @@ static weft_status compare_digests(const weft_session *s, const copy_digest *all
                     return WEFT_FAIL(
                         WEFT_ERR_INTERNAL,
                         "after step %lld ranks %d and %d have different copies of %s",
-                        (long long)s->r.steps, k, r, weft_state_at(s->state, i)->name);
+                        (long long)s->r.steps, k / 2, r / 2,
+                        weft_state_at(s->state, i)->name);
             }
     return WEFT_OK;
 }
@@ -60,13 +61,17 @@ weft_status weft_session__compare_copies(weft_session *s)
 {
     weft_generation *g = s->now;
     if (!getenv("WEFT_CHECK_COPIES") || !g->continues) return WEFT_OK;
-    int          n   = weft_state_count(s->state);
-    copy_digest *own = WEFT_ARENA_ARRAY(g->arena, copy_digest, n + 1);
-    copy_digest *all =
-        WEFT_ARENA_ARRAY(g->arena, copy_digest, (int64_t)n * g->comm->world + 1);
+    const weft_state *standby = weft_state_standby(s->state);
+    int               n       = weft_state_count(s->state);
+    copy_digest      *own     = WEFT_ARENA_ARRAY(g->arena, copy_digest, 2 * n + 1);
+    copy_digest      *all =
+        WEFT_ARENA_ARRAY(g->arena, copy_digest, (int64_t)2 * n * g->comm->world + 1);
     WEFT_TRY(weft_arena_status(g->arena));
-    for (int i = 0; i < n; i++) WEFT_TRY(find_digest(s->state, i, &own[i]));
-    WEFT_TRY(weft_session__gather(s, own, (size_t)n * sizeof *own, all));
+    for (int i = 0; i < n; i++) {
+        WEFT_TRY(find_digest(s->state, i, &own[i]));
+        if (standby) WEFT_TRY(find_digest(standby, i, &own[n + i]));
+    }
+    WEFT_TRY(weft_session__gather(s, own, (size_t)(2 * n) * sizeof *own, all));
     return weft_session__outcome(s, compare_digests(s, all, n));
 }
 
@@ -90,12 +95,13 @@ static void put_alone(const bool *alone, int n, const char *what, weft_text *t)
 /* Which failure domains hold what no other one does?  The fewest copies of anything. */
 static int find_alone(const weft_session *s, const int *domain, bool *alone)
 {
-    const weft_holders *h     = s->now->holders;
-    int                 least = h->n_rank;
-    for (int r = 0; r < h->n_rank; r++) {
+    const weft_generation *g     = s->now;
+    const weft_holders    *h     = g->all_holders ? g->all_holders : g->holders;
+    int                    least = g->n_rank;
+    for (int r = 0; r < g->n_rank; r++) {
         int n = weft_holders_copies(h, r, domain);
         if (!n) continue;
-        if (n < 2) alone[domain ? domain[r] : r] = true;
+        if (n < 2) alone[domain[r]] = true;
         if (n < least) least = n;
     }
     return least;
@@ -128,10 +134,11 @@ void weft_session__say_copies(weft_session *s)
         (s->job.strategy.copies < 2 && !strcmp(s->job.recover, "off")))
         return;
     bool *alone  = WEFT_ARENA_ARRAY(g->arena, bool, g->n_rank);
-    int  *domain = WEFT_ARENA_ARRAY(g->arena, int, g->n_rank);
+    int  *domain = WEFT_ARENA_ARRAY(g->arena, int, 2 * g->n_rank);
     if (weft_arena_status(g->arena) != WEFT_OK) return;
-    for (int r = 0; r < g->n_rank; r++) domain[r] = hosts ? r / g->local : r;
-    int least = find_alone(s, hosts ? domain : NULL, alone);
+    for (int h = 0; h < 2 * g->n_rank; h++) /* holders of both kinds (all_holders) */
+        domain[h] = hosts ? h % g->n_rank / g->local : h % g->n_rank;
+    int least = find_alone(s, domain, alone);
     put_alone(alone, g->n_rank, what, &names);
     if (least >= 2 && least >= s->job.strategy.copies)
         weft_say_info(&s->say,

@@ -178,8 +178,9 @@ static int64_t own_tables(const weft_session *s)
     return weft_arena_bytes(s->arena) + weft_arena_bytes(s->now->arena) +
            weft_arena_bytes(s->now->plan ? s->now->plan->arena : NULL) +
            weft_model_source_bytes(s->model_source) + weft_state_bytes(s->state) +
-           weft_holders_bytes(s->now->holders) + weft_gather_bytes(s->now->gather) +
-           weft_state_bytes(s->now->eval.state) + weft_mover_bytes(s->now->eval.mover);
+           weft_holders_bytes(s->now->holders) + weft_holders_bytes(s->now->all_holders) +
+           weft_gather_bytes(s->now->gather) + weft_state_bytes(s->now->eval.state) +
+           weft_mover_bytes(s->now->eval.mover);
 }
 
 /* The tensors of states; *shared: those in memory that ranks share. */
@@ -246,6 +247,7 @@ static weft_status move_state(weft_session *s, weft_state *to)
                             &(weft_mover_side){to, g->holders ? g->holders : own},
                             g->comm, WEFT_SESSION__TAG_STATE, &m));
     WEFT_GO(weft_mover_run(m));
+    if (g->holders) WEFT_GO(weft_session__fill_standby(s, to));
     weft_state_set_step(to, weft_state_step(s->state));
 out:
     weft_mover_close(m);
@@ -270,6 +272,7 @@ static weft_status open_state(weft_session *s)
         WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
     weft_state *to = fits ? s->state : made;
     if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
+    WEFT_GO(weft_session__find_all_holders(s, to));
     if (g->continues && !g->unfinished)
         WEFT_GO(weft_session__find_state(s, to));
     else if (!g->continues && s->state && (g->comm || !fits))
@@ -425,6 +428,7 @@ void weft_generation_close(weft_session *s, weft_generation *g)
     weft_kept_close(g->comm, g->left);
     weft_gather_close(g->gather);
     weft_holders_destroy(g->holders);
+    weft_holders_destroy(g->all_holders);
     weft_kept_states_close(&g->from);
     if (weft_generation_is_state_shared(s)) { /* it goes with the communicator */
         weft_state_destroy(s->state);

@@ -7,7 +7,8 @@
 #include "state/table.h"
 
 enum {
-    N_OF_SLOT  = 1 + WEFT_COMM_SHM_OLDER + WEFT_COMM_SHM_SNAPSHOT,
+    N_HELD     = 1 + WEFT_COMM_SHM_OLDER + WEFT_COMM_SHM_SNAPSHOT,
+    N_OF_SLOT  = 2 * N_HELD,      /* each, then what each has for another rank */
     MAX_SERVED = 1024 * N_OF_SLOT /* by a rank that is alone on its host */
 };
 
@@ -53,6 +54,17 @@ static weft_status find_holders(weft_kept_states *k, const weft_state *like)
     return st;
 }
 
+/* What a slot has stays where it is: moves take it before the same from others. */
+static weft_status prefer_own_slot(weft_kept_states *k)
+{
+    int32_t *slot = malloc(sizeof *slot * (size_t)(k->n + 1));
+    if (!slot) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (int h = 0; h < k->n; h++) slot[h] = h % k->n_slot;
+    weft_status st = weft_holders_set_hosts(k->holders, slot);
+    free(slot);
+    return st;
+}
+
 weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t step,
                                   weft_kept_states *out)
 {
@@ -66,12 +78,15 @@ weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t 
     k.n      = n_slot * N_OF_SLOT;
     k.state  = calloc((size_t)k.n + 1, sizeof *k.state);
     if (!k.state) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    for (int h = 0; h < k.n; h++) {
+    for (int h = 0; h < n_slot * N_HELD; h++) {
         const weft_comm_shm_held *x = held_of(end, h % n_slot, h / n_slot);
         WEFT_GO(open_held(end, device, h % n_slot, x, step, &k.state[h]));
+        if (!k.state[h]) continue;
         if (!like) like = k.state[h];
+        k.state[n_slot * N_HELD + h] = weft_state_standby(k.state[h]);
     }
     if (like) WEFT_GO(find_holders(&k, like));
+    if (like) WEFT_GO(prefer_own_slot(&k));
     *out = k;
     k    = (weft_kept_states){0};
 out:
@@ -136,24 +151,6 @@ static weft_status exchange_turn(weft_kept_states *k, const weft_state *like, in
     return st;
 }
 
-/* n holders of as many turns as there are ranks in each. */
-static weft_status join_turns(weft_kept_states *k, const weft_state *like, int world,
-                              int n_turn, weft_holders *const *turn)
-{
-    int               n = weft_state_count(like), n_holder = world * n_turn;
-    const weft_part **part = calloc((size_t)n * (size_t)n_holder + 1, sizeof *part);
-    if (!part) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    for (int i = 0; i < n; i++)
-        for (int h = 0; h < n_holder; h++)
-            part[(size_t)i * (size_t)n_holder + (size_t)h] =
-                weft_holders_part(turn[h / world], i, h % world);
-    weft_status st = weft_holders_create(n, n ? weft_state_at(like, 0) : NULL, n_holder,
-                                         part, &k->holders);
-    if (st == WEFT_OK) st = weft_holders_set_hosts(k->holders, k->host);
-    free(part);
-    return st;
-}
-
 static weft_status list_sources(weft_kept_states *k, const weft_state *like,
                                 weft_comm *comm, int n_turn)
 {
@@ -187,7 +184,10 @@ weft_status weft_kept_states_exchange(weft_kept_states *k, const weft_state *lik
         WEFT_GO(exchange_turn(k, like, t, comm, group, &turn[t]));
     weft_holders_destroy(k->holders);
     k->holders = NULL;
-    if (n_turn) WEFT_GO(join_turns(k, like, comm->world, n_turn, turn));
+    if (n_turn)
+        WEFT_GO(
+            weft_holders_join((const weft_holders *const *)turn, n_turn, &k->holders));
+    if (n_turn) WEFT_GO(weft_holders_set_hosts(k->holders, k->host));
 out:
     for (int t = 0; t < n_turn; t++) weft_holders_destroy(turn[t]);
     return st;
@@ -195,7 +195,7 @@ out:
 
 void weft_kept_states_close(weft_kept_states *k)
 {
-    for (int h = 0; h < k->n && k->state; h++) weft_state_destroy(k->state[h]);
+    for (int h = 0; h < k->n / 2 && k->state; h++) weft_state_destroy(k->state[h]);
     free(k->state);
     free(k->source);
     free(k->host);

@@ -4,15 +4,15 @@
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
-/* Has every part of the state a holder on a second host? */
-static bool is_on_two_hosts(const weft_holders *h, const int32_t *host)
+/* Has every part of the state a holder on a second host?  Holder h is of rank h % world. */
+static bool is_on_two_hosts(const weft_holders *h, const int32_t *host, int world)
 {
     for (int i = 0; i < h->n_tensor; i++)
         for (int k = 0; k < h->tensor[i].n_holder; k++) {
             const weft_holder *x   = &h->tensor[i].holder[k];
             bool               two = false;
             for (int r = 1; r < x->n_rank; r++)
-                two = two || host[x->rank[r]] != host[x->rank[0]];
+                two = two || host[x->rank[r] % world] != host[x->rank[0] % world];
             if (!two) return false;
         }
     return true;
@@ -31,7 +31,8 @@ static weft_status save_for_others(weft_session *s)
     WEFT_TRY(weft_arena_status(g->arena));
     WEFT_TRY(weft_session__gather(s, &drains, sizeof drains, all));
     for (int r = 0; r < g->comm->world; r++) any |= all[r];
-    if (!any || is_on_two_hosts(g->holders, host)) return WEFT_OK;
+    const weft_holders *held = g->all_holders ? g->all_holders : g->holders;
+    if (!any || is_on_two_hosts(held, host, g->comm->world)) return WEFT_OK;
     WEFT_TRY(weft_session__save(s));
     return weft_session__settle_save(s);
 }

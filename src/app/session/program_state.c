@@ -112,17 +112,22 @@ static int64_t offset_of(const weft_program *p, const weft_binding *b)
            b->at.offset * weft_dtype_bytes(b->at.type.dtype);
 }
 
-/* Where the program has a parameter or state; its part is in a. */
+/* Where the program has a parameter or state, or (standby) has it for another rank; its part is in
+ * a. */
 static weft_status describe_tensor(const weft_compiled *made, const weft_graph_value *v,
-                                   weft_arena *a, weft_state_tensor *out)
+                                   bool standby, weft_arena *a, weft_state_tensor *out)
 {
-    const weft_binding *b = weft_program_find(made->program, v->name);
+    const char *name = v->name;
+    if (standby) name = weft_arena_printf(a, WEFT_STANDBY_PREFIX "%s", name);
+    WEFT_TRY(weft_arena_status(a));
+    const weft_binding *b = weft_program_find(made->program, name);
     *out                  = (weft_state_tensor){
                          .name = v->name, .dtype = v->type.dtype, .shape = v->type.shape};
     if (!b) return WEFT_OK;
     weft_part *part = WEFT_ARENA_NEW(a, weft_part);
     WEFT_TRY(weft_arena_status(a));
-    WEFT_TRY(weft_compiled_part_of(made, v->name, a, part));
+    WEFT_TRY(standby ? weft_compiled_standby_part_of(made, v->name, a, part)
+                     : weft_compiled_part_of(made, v->name, a, part));
     int slab = made->program->buffer[b->at.buffer].slab;
     if (weft_part_count(part) != weft_shape_count(&b->at.type.shape) ||
         !weft_slab_kind_is_state(made->program->slab[slab].kind))
@@ -134,28 +139,47 @@ static weft_status describe_tensor(const weft_compiled *made, const weft_graph_v
     return WEFT_OK;
 }
 
+static bool has_standby(const weft_program *p)
+{
+    for (int i = 0; i < p->n_binding; i++)
+        if (p->binding[i].kind == WEFT_BIND_STANDBY) return true;
+    return false;
+}
+
+static weft_status add_tensors(const weft_compiled *made, bool standby, weft_state *s)
+{
+    weft_arena *tmp = NULL;
+    weft_status st  = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    for (weft_vid v = 0; v < made->graph->n_value; v++) {
+        weft_state_tensor t;
+        if (!is_kept(&made->graph->value[v])) continue;
+        WEFT_GO(describe_tensor(made, &made->graph->value[v], standby, tmp, &t));
+        WEFT_GO(weft_state_add(s, &t));
+    }
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
+
 /* Takes the memory of the slab: release frees it, also on failure. */
 static weft_status make_state(const weft_compiled *made, const weft_memory *m,
                               weft_state_free_fn release, void *arg, weft_state **out)
 {
-    weft_arena *tmp = NULL;
-    weft_state *s   = NULL;
-    weft_status st  = WEFT_OK;
+    weft_state *s  = NULL, *standby;
+    weft_status st = WEFT_OK;
     WEFT_TRY(weft_state_create_over(m, release, arg, &s));
     WEFT_GO(weft_state_add_host_memory(
         s, weft_program_bytes(made->program, WEFT_SLAB_HOST_STATE)));
-    WEFT_GO(weft_arena_create(&tmp));
-    for (weft_vid v = 0; v < made->graph->n_value; v++) {
-        weft_state_tensor t;
-        if (!is_kept(&made->graph->value[v])) continue;
-        WEFT_GO(describe_tensor(made, &made->graph->value[v], tmp, &t));
-        WEFT_GO(weft_state_add(s, &t));
+    WEFT_GO(add_tensors(made, false, s));
+    if (has_standby(made->program)) {
+        WEFT_GO(weft_state_add_standby(s, &standby));
+        WEFT_GO(add_tensors(made, true, standby));
     }
     *out = s;
     s    = NULL;
 out:
     weft_state_destroy(s);
-    weft_arena_destroy(tmp);
     return st;
 }
 
@@ -180,22 +204,28 @@ weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm)
     return end ? weft_comm_shm_kept_slot(end) : NULL;
 }
 
-/* Names, types, parts and offsets. */
+static void hash_tensors(weft_hash_state *h, const weft_state *s)
+{
+    for (int i = 0; i < weft_state_count(s); i++) {
+        const weft_state_tensor *t     = weft_state_at(s, i);
+        int64_t                  of[3] = {t->dtype, t->offset, t->part != NULL};
+        weft_hash_add(h, t->name, strlen(t->name) + 1);
+        weft_hash_add(h, of, sizeof of);
+        for (int d = 0; t->part && d < t->part->shape.n; d++) {
+            weft_hash_add(h, &t->part->shape.d[d], sizeof t->part->shape.d[d]);
+            weft_hash_add(h, t->part->run[d],
+                          sizeof *t->part->run[d] * (size_t)t->part->n[d]);
+        }
+    }
+}
+
+/* Names, types, parts and offsets, also of what is held for another rank. */
 uint64_t weft_program_state_layout(const weft_state *s)
 {
     weft_hash_state h;
     weft_hash_init(&h, 1);
-    for (int i = 0; i < weft_state_count(s); i++) {
-        const weft_state_tensor *t     = weft_state_at(s, i);
-        int64_t                  of[3] = {t->dtype, t->offset, t->part != NULL};
-        weft_hash_add(&h, t->name, strlen(t->name) + 1);
-        weft_hash_add(&h, of, sizeof of);
-        for (int d = 0; t->part && d < t->part->shape.n; d++) {
-            weft_hash_add(&h, &t->part->shape.d[d], sizeof t->part->shape.d[d]);
-            weft_hash_add(&h, t->part->run[d],
-                          sizeof *t->part->run[d] * (size_t)t->part->n[d]);
-        }
-    }
+    hash_tensors(&h, s);
+    if (weft_state_standby(s)) hash_tensors(&h, weft_state_standby(s));
     return weft_hash_value(&h);
 }
 
@@ -359,32 +389,44 @@ static bool is_same_tensor(const weft_state_tensor *a, const weft_state_tensor *
                         weft_part_equal(a->part, b->part));
 }
 
+/* Are the tensors of s those that the program has, or has for another rank? */
+static weft_status has_same_tensors(const weft_compiled *made, const weft_state *s,
+                                    bool standby, bool *same)
+{
+    weft_arena *tmp = NULL;
+    weft_status st  = WEFT_OK;
+    int         n   = 0;
+    WEFT_TRY(weft_arena_create(&tmp));
+    *same = true;
+    for (weft_vid v = 0; v < made->graph->n_value && *same; v++) {
+        weft_state_tensor t;
+        if (!is_kept(&made->graph->value[v])) continue;
+        WEFT_GO(describe_tensor(made, &made->graph->value[v], standby, tmp, &t));
+        *same = n < weft_state_count(s) && is_same_tensor(&t, weft_state_at(s, n));
+        n++;
+    }
+    *same = *same && n == weft_state_count(s);
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
+
 weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
                                     const weft_state *s, bool *fits)
 {
-    const weft_program *p    = made->program;
-    int                 slab = weft_program_state_slab(p), n = 0;
-    weft_arena         *tmp = NULL;
-    weft_status         st  = WEFT_OK;
+    const weft_program *p       = made->program;
+    const weft_state   *standby = weft_state_standby(s);
+    int                 slab    = weft_program_state_slab(p);
     *fits =
         weft_state_memory(s)->space != WEFT_SPACE_SHARED &&
         weft_state_memory(s)->bytes == (slab < 0 ? 0 : p->slab[slab].bytes) &&
         weft_state_host_memory(s)->bytes == weft_program_bytes(p, WEFT_SLAB_HOST_STATE) &&
         !(slab >= 0 && weft_state_memory(s)->device->host_access &&
-          weft_comm_shared_end(comm) && peers_reach(p, slab));
-    if (!*fits) return WEFT_OK;
-    WEFT_TRY(weft_arena_create(&tmp));
-    for (weft_vid v = 0; v < made->graph->n_value && *fits; v++) {
-        weft_state_tensor t;
-        if (!is_kept(&made->graph->value[v])) continue;
-        WEFT_GO(describe_tensor(made, &made->graph->value[v], tmp, &t));
-        *fits = n < weft_state_count(s) && is_same_tensor(&t, weft_state_at(s, n));
-        n++;
-    }
-    *fits = *fits && n == weft_state_count(s);
-out:
-    weft_arena_destroy(tmp);
-    return st;
+          weft_comm_shared_end(comm) && peers_reach(p, slab)) &&
+        has_standby(p) == (standby != NULL);
+    if (*fits) WEFT_TRY(has_same_tensors(made, s, false, fits));
+    if (*fits && standby) WEFT_TRY(has_same_tensors(made, standby, true, fits));
+    return WEFT_OK;
 }
 
 /* ---- shared by two programs ---- */

@@ -336,35 +336,25 @@ weft_status weft_session__find_sent(weft_session *s, weft_state *to)
 {
     weft_generation *g     = s->now;
     weft_state      *empty = NULL, *have = s->state;
-    weft_holders    *from = NULL;
-    weft_mover      *m;
-    weft_status      st = WEFT_OK;
     if (!have || g->step < 0 || weft_state_step(have) != g->step) {
-        WEFT_GO(weft_state_make_empty(to, &empty));
+        WEFT_TRY(weft_state_make_empty(to, &empty));
         have = empty;
     }
-    WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
-    g->restores = !weft_session__is_complete(from, g->holders);
-    if (!g->restores) {
-        WEFT_GO(weft_mover_open(&(weft_mover_side){have, from},
-                                &(weft_mover_side){to, g->holders}, g->comm,
-                                WEFT_SESSION__TAG_STATE, &m));
-        WEFT_GO(run_move(m));
-    }
-out:
-    weft_holders_destroy(from);
+    weft_status st = weft_session__move_sent(s, have, to);
     weft_state_destroy(empty);
     return st;
 }
 
 static weft_status find_kept(weft_session *s, weft_state *to)
 {
-    weft_generation *g = s->now;
+    weft_generation *g     = s->now;
+    bool             whole = g->step >= 0 && weft_state_step(to) == g->step;
     if (weft_comm_hosts_of(g->comm))
         WEFT_TRY(weft_kept_states_exchange(&g->from, to, g->comm, g->group));
     g->restores = !weft_session__is_complete(g->from.holders, g->holders);
     weft_failpoint("move.begin");
     if (!g->restores) WEFT_TRY(move_kept(s, to));
+    if (!g->restores) WEFT_TRY(weft_session__find_kept_standby(s, to, whole));
     weft_failpoint("move.copied");
     weft_kept_states_close(&g->from);
     return WEFT_OK;

@@ -97,7 +97,9 @@ typedef struct weft_generation {
     weft_runner     *runner;
     bool             keeps_state; /* the state stays where the session has it */
     weft_holders    *holders;     /* who holds what of the state; NULL: all is here */
-    weft_gather     *gather;      /* all of it at rank 0, for files */
+    /* with standby replicas: the same, and as holder ranks + r what rank r has for another one */
+    weft_holders *all_holders;
+    weft_gather  *gather; /* all of it at rank 0, for files */
     /* in pinned memory, for checkpoints; NULL: none yet (state_copy.c) */
     weft_state             *copy;
     weft_session__snapshots snapshots;
@@ -313,6 +315,16 @@ void weft_session__report(const weft_session *s, const char *cause, const char *
                           const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Of an error: "disk", "numeric", "differs", "error". */
 const char *weft_session__find_cause(const weft_session *s, weft_status st);
+/* standby.c: have ranks standby replicas of each other's state?  The same answer on all of them. */
+bool weft_session__has_standby(const weft_session *s);
+/* Who holds what, replicas too; when the program's state is there. */
+weft_status weft_session__find_all_holders(weft_session *s, const weft_state *state);
+/* Fills the replicas that `to` has out of what ranks hold; all ranks, when their own state is
+ * whole.  whole: this rank's replica is, and stays. */
+weft_status weft_session__fill_standby(weft_session *s, weft_state *to);
+weft_status weft_session__find_kept_standby(weft_session *s, weft_state *to, bool whole);
+/* Out of states that processes have, replicas too, by messages.  have NULL: this rank has none. */
+weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_state *to);
 /* copies.c: are all copies of each part of the state the same?  Nothing where nobody asks. */
 weft_status weft_session__compare_copies(weft_session *s);
 /* How many ranks, or hosts of several, hold each part of the state, and whose loss would cost the

@@ -39,6 +39,7 @@ weft_status weft_session__fill_state(weft_session *s)
     }
     weft_ckpt_close(s->resume);
     s->resume = NULL;
+    WEFT_TRY(weft_session__fill_standby(s, s->state));
     weft_session__mark_state(s, s->r.first_step);
     return WEFT_OK;
 }

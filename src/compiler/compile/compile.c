@@ -110,19 +110,22 @@ static weft_status make_ranks(const weft_compile__request *q,
                               const weft_sharding *sharding, weft_partition_cache **cache,
                               weft_partition_options o, weft_program **out)
 {
-    const weft_plan *p       = q->plan;
-    weft_arena      *a       = NULL;
-    weft_status      st      = WEFT_OK;
-    o.dp                     = weft_plan_lane_ranks(p);
-    o.share                  = p->share;
-    o.pp                     = p->strategy.pp;
-    o.schedule               = weft_strategy_schedule_name(&p->strategy);
-    o.n_chunk                = p->strategy.chunks;
-    o.ring_axes              = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0;
-    o.gather_once            = p->strategy.overlap_param_gather && q->trains;
-    o.shard_gradients        = shards_gradients(p) && q->trains;
-    o.shard_bucket_bytes     = p->strategy.zero ? p->strategy.bucket_bytes : 0;
-    o.reduce_bucket_bytes    = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
+    const weft_plan *p    = q->plan;
+    weft_arena      *a    = NULL;
+    weft_status      st   = WEFT_OK;
+    o.dp                  = weft_plan_lane_ranks(p);
+    o.share               = p->share;
+    o.pp                  = p->strategy.pp;
+    o.schedule            = weft_strategy_schedule_name(&p->strategy);
+    o.n_chunk             = p->strategy.chunks;
+    o.ring_axes           = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0;
+    o.gather_once         = p->strategy.overlap_param_gather && q->trains;
+    o.shard_gradients     = shards_gradients(p) && q->trains;
+    o.shard_bucket_bytes  = p->strategy.zero ? p->strategy.bucket_bytes : 0;
+    o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
+    if (q->trains && weft_plan_has_standby(p))
+        o.standby_bytes =
+            p->strategy.bucket_bytes > 0 ? p->strategy.bucket_bytes : WEFT_PLAN_BUCKET;
     o.cache                  = cache;
     o.offload_bytes          = offload_bytes(q, p->strategy.offload);
     o.offload_gradient_bytes = WEFT_OFFLOAD_GRADIENT_BYTES;

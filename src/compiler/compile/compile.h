@@ -111,6 +111,10 @@ void weft_compile_plan_of(const weft_training *t, weft_plan_of *of);
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
                                   weft_part *out);
 
+/* The same of what it holds for the rank whose standby replica it has. */
+weft_status weft_compiled_standby_part_of(const weft_compiled *c, const char *name,
+                                          weft_arena *a, weft_part *out);
+
 /* A training step of one rank of a plan, which is borrowed for the call; plan NULL: one rank. */
 weft_status weft_compile_program(const weft_training *t, const weft_plan *plan, int rank,
                                  weft_compiled *out);

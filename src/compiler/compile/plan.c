@@ -114,8 +114,8 @@ weft_status weft_compile_plan(const weft_training *t, const weft_strategy *y, in
     return weft_compile_plan_layers(t, y, NULL, world, out);
 }
 
-weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
-                                  weft_part *out)
+static weft_status find_part(const weft_compiled *c, const char *name, int place,
+                             weft_arena *a, weft_part *out)
 {
     weft_vid v = weft_graph_find(c->graph, name);
     if (v < 0)
@@ -125,7 +125,7 @@ weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft
         weft_interval *run;
         if (c->sharding) {
             WEFT_TRY(weft_layout_intervals(&c->sharding->value[v], &c->sharding->mesh[0],
-                                           d, out->shape.d[d], c->place, a, &run,
+                                           d, out->shape.d[d], place, a, &run,
                                            &out->n[d]));
         } else {
             run = WEFT_ARENA_NEW(a, weft_interval);
@@ -136,4 +136,18 @@ weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft
         out->run[d] = run;
     }
     return WEFT_OK;
+}
+
+weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
+                                  weft_part *out)
+{
+    return find_part(c, name, c->place, a, out);
+}
+
+weft_status weft_compiled_standby_part_of(const weft_compiled *c, const char *name,
+                                          weft_arena *a, weft_part *out)
+{
+    int ward   = weft_partition_ward(c->program->rank, c->program->world);
+    int places = c->sharding ? c->sharding->mesh[0].n_rank : 1;
+    return find_part(c, name, ward % places, a, out);
 }

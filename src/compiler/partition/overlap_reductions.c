@@ -1,4 +1,4 @@
-/* Gradient sums beside the backward pass.
+/* Gradient sums, or messages with gradients, beside the backward pass.
  *
  * In: a program whose compute stream ends with an actor of collectives, each in place on an
  * accumulator, and an update; or with an update that has such collectives.  Those that are not in
@@ -9,11 +9,13 @@
  *     compute   ... backward.a | backward.b | backward.c |            update
  *     comm                       reduce.0     reduce.1     reduce.2 |
  *
- * The sums are the same ones, taken by the same tree: bits do not change. */
+ * The sums are the same ones, taken by the same tree: bits do not change.
+ *
+ * Messages with finished gradients (standby.c) are moved in the same way; they write nothing. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/partition_priv.h"
+#include "partition/standby_priv.h"
 
 enum {
     BUCKET_TAG = 1 << 20 /* on another stream than other collectives of the group */
@@ -49,6 +51,7 @@ typedef struct overlap {
     const weft_sharding *s;
     int64_t              room; /* bytes a bucket should have */
     bool                 shares;
+    bool                 sends; /* messages, not sums */
     int                  reduce, at;
     int                  n_sum, n_bucket, n_cut;
     sum                 *sum;
@@ -199,17 +202,18 @@ static weft_status part_sums(weft_program *p, bool shares)
     return WEFT_OK;
 }
 
-/* The actor of collectives that fires once, last of its kind. */
+/* The actor of collectives, or of sends, that fires once, last of its kind. */
 static bool find_reduce(overlap *k)
 {
-    const weft_program *p = k->p;
-    k->reduce             = -1;
+    weft_instr_kind     kind = k->sends ? WEFT_INSTR_SEND : WEFT_INSTR_COLLECTIVE;
+    const weft_program *p    = k->p;
+    k->reduce                = -1;
     for (int i = 0; i < weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing; i++) {
         const weft_firing *f = &weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[i];
         const weft_actor  *a = &p->actor[f->actor];
-        if (f->micro >= 0 || !only(a, WEFT_INSTR_COLLECTIVE)) continue;
+        if (f->micro >= 0 || !only(a, kind)) continue;
         bool all = true;
-        for (int x = 0; x < a->n_instr; x++)
+        for (int x = 0; x < a->n_instr && !k->sends; x++)
             for (int t = 0; t < a->instr[x].n_in; t++)
                 all = all && can_begin(p, &a->instr[x], t, k->shares);
         if (all) k->reduce = f->actor, k->at = i;
@@ -271,7 +275,10 @@ static weft_status find_sums(overlap *k, bool *all)
             sum s   = {.instr = k->n_sum, .buffer = a->instr[i].in[t].buffer};
             s.bytes = weigh(k, &a->instr[i].in[t]);
             if (!find_writer(k, &s)) return WEFT_OK; /* made elsewhere */
-            WEFT_TRY(weft_instr_split(&a->instr[i], t, k->p->arena, &s.call));
+            if (k->sends)
+                s.call = a->instr[i];
+            else
+                WEFT_TRY(weft_instr_split(&a->instr[i], t, k->p->arena, &s.call));
             k->sum[k->n_sum++] = s;
         }
     qsort(k->sum, (size_t)k->n_sum, sizeof *k->sum, by_end);
@@ -280,6 +287,17 @@ static weft_status find_sums(overlap *k, bool *all)
 }
 
 /* ---- buckets and the pieces that finish them ---- */
+
+static const char *name_of(const overlap *k)
+{
+    return k->sends ? WEFT_PARTITION__STANDBY : "reduce";
+}
+
+/* Of pieces: an actor may be cut for both. */
+static const char *infix_of(const overlap *k)
+{
+    return k->sends ? WEFT_PARTITION__STANDBY "." : "";
+}
 
 static weft_status make_buckets(overlap *k)
 {
@@ -295,16 +313,17 @@ static weft_status make_buckets(overlap *k)
             k->of[k->sum[i].buffer] = k->n_bucket;
             b->n++;
         }
-        const char *name = weft_arena_printf(k->p->arena, "reduce.%d", k->n_bucket);
+        const char *name =
+            weft_arena_printf(k->p->arena, "%s.%d", name_of(k), k->n_bucket);
         WEFT_TRY(weft_partition__more_actor(
             &k->more, name, weft_partition__stream(k->p, WEFT_STREAM_COMM), NULL, b->n,
             &b->actor));
         weft_actor *a = &k->p->actor[b->actor];
         for (int x = 0; x < b->n; x++) {
             a->instr[a->n_instr] = k->sum[b->first + x].call;
-            a->instr[a->n_instr++].tag += BUCKET_TAG;
+            a->instr[a->n_instr++].tag += k->sends ? 0 : BUCKET_TAG;
         }
-        WEFT_TRY(weft_partition__meet(k->p, a->instr, &a->n_instr));
+        if (!k->sends) WEFT_TRY(weft_partition__meet(k->p, a->instr, &a->n_instr));
         k->n_bucket++;
     }
     return WEFT_OK;
@@ -328,7 +347,7 @@ static weft_status cut_merge(overlap *k, cut *c)
     if (c->merge < 0) return WEFT_OK;
     int kept = 0, n = k->p->actor[c->merge].n_instr;
     WEFT_TRY(weft_partition__more_actor(
-        &k->more, weft_arena_printf(k->p->arena, "merge.%d", c->bucket),
+        &k->more, weft_arena_printf(k->p->arena, "merge.%s%d", infix_of(k), c->bucket),
         weft_partition__stream(k->p, WEFT_STREAM_COMPUTE), NULL, n, &c->part));
     weft_actor *m = &k->p->actor[c->merge], *part = &k->p->actor[c->part];
     for (int i = 0; i < n; i++)
@@ -356,7 +375,7 @@ static weft_status make_cuts(overlap *k)
         WEFT_TRY(cut_merge(k, &c));
         const char *name = k->p->actor[c.actor].name;
         WEFT_TRY(weft_partition__more_actor(
-            &k->more, weft_arena_printf(k->p->arena, "%s.to.%d", name, b),
+            &k->more, weft_arena_printf(k->p->arena, "%s.to.%s%d", name, infix_of(k), b),
             k->p->actor[c.actor].stream, NULL, c.end - begin, &c.piece));
         weft_actor *from = &k->p->actor[c.actor], *to = &k->p->actor[c.piece];
         for (int i = begin; i < c.end; i++) to->instr[to->n_instr++] = from->instr[i];
@@ -488,7 +507,9 @@ static weft_status bucket_edges(overlap *k, int next)
 static weft_status rebuild(overlap *k)
 {
     weft_program *p = k->p;
-    int next = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[k->at + 1].actor;
+    int next = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[k->at + 1].actor, at;
+    /* messages have to be there at the commit point */
+    if (k->sends) weft_program_find_commit(p, &next, &at);
     WEFT_TRY(weft_partition__need_stream(p, WEFT_STREAM_COMM));
     WEFT_TRY(weft_partition__more_start(p, &k->more));
     WEFT_TRY(make_buckets(k));
@@ -499,28 +520,40 @@ static weft_status rebuild(overlap *k)
     return bucket_edges(k, next);
 }
 
+/* Finds what can be moved, and moves it. */
+static weft_status overlap_with_backward(overlap *k)
+{
+    weft_status st = WEFT_OK;
+    bool        all;
+    if (!find_reduce(k) ||
+        k->at + 1 >= weft_program_stream(k->p, WEFT_STREAM_COMPUTE)->n_firing)
+        return WEFT_OK;
+    WEFT_TRY(weft_arena_create(&k->tmp));
+    WEFT_GO(find_sums(k, &all));
+    if (all) WEFT_GO(rebuild(k));
+out:
+    weft_arena_destroy(k->tmp);
+    return st;
+}
+
 static weft_status overlap_reductions(weft_program *p, const void *options)
 {
     const weft_overlap_options *o = options;
 
-    overlap     k  = {.p      = p,
-                      .g      = o->sharding ? o->graph : NULL,
-                      .s      = o->sharding,
-                      .room   = o->bucket_bytes > 0 ? o->bucket_bytes : 1,
-                      .shares = o->to_owners};
-    weft_status st = WEFT_OK;
-    bool        all;
+    overlap k = {.p      = p,
+                 .g      = o->sharding ? o->graph : NULL,
+                 .s      = o->sharding,
+                 .room   = o->bucket_bytes > 0 ? o->bucket_bytes : 1,
+                 .shares = o->to_owners};
     if (!weft_program_stream(p, WEFT_STREAM_COMPUTE)) return WEFT_OK;
     WEFT_TRY(part_sums(p, o->to_owners));
-    if (!find_reduce(&k) ||
-        k.at + 1 >= weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing)
-        return WEFT_OK;
-    WEFT_TRY(weft_arena_create(&k.tmp));
-    WEFT_GO(find_sums(&k, &all));
-    if (all) WEFT_GO(rebuild(&k));
-out:
-    weft_arena_destroy(k.tmp);
-    return st;
+    return overlap_with_backward(&k);
+}
+
+weft_status weft_partition__overlap_sends(weft_program *p, int64_t bucket_bytes)
+{
+    overlap k = {.p = p, .room = bucket_bytes > 0 ? bucket_bytes : 1, .sends = true};
+    return overlap_with_backward(&k);
 }
 
 weft_status weft_pass_overlap_reductions(const weft_program         *in,

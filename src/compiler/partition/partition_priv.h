@@ -145,6 +145,11 @@ weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
  * become as few as can be. */
 weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 
+/* ---- standby.c ---- */
+
+/* The actor of messages with gradients for the rank's standby replica. */
+#define WEFT_PARTITION__STANDBY "standby"
+
 /* ---- overlap_step_gathers.c ---- */
 
 /* The actor that fires first on the comm stream, and gathers what stays for the step. */

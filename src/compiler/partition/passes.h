@@ -31,6 +31,19 @@ weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program *
  * for each at its first use. */
 weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out);
 
+typedef struct weft_standby_options {
+    /* who holds the replica of this rank's state, and whose replica this rank holds: their
+     * programs as they come in, without replicas */
+    const weft_program *guard, *ward;
+    int64_t             bucket_bytes; /* of gradients under way at once, about */
+} weft_standby_options;
+
+/* A rank sends its gradients to its guard, overlapped with the backward pass, and holds the state
+ * of its ward, which it updates after its own (standby.c).  What both hold anyway is left out.
+ * WEFT_ERR_ARG: state that is gathered after the commit point. */
+weft_status weft_pass_add_standby(const weft_program *in, const weft_standby_options *o,
+                                  weft_program **out);
+
 typedef struct weft_offload_options {
     int64_t chunk_bytes; /* of gradients */
     /* gradients of up to so many bytes have pinned memory of their own; larger ones go through a

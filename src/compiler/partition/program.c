@@ -270,8 +270,9 @@ static weft_status make_replicated(const weft_graph *g, const weft_partition_opt
     return weft_partition__assemble(g, o, &r, out);
 }
 
-weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
-                                   const weft_partition_options *o, weft_program **out)
+/* Without replicas and offloading. */
+static weft_status make_plain(const weft_graph *g, const weft_sharding *s,
+                              const weft_partition_options *o, weft_program **out)
 {
     weft_program *p  = NULL;
     weft_status   st = WEFT_OK;
@@ -279,6 +280,54 @@ weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
     if (o->reduce_bucket_bytes > 0)
         WEFT_GO(overlap_reductions(g, s, o->reduce_bucket_bytes,
                                    s && o->shard_bucket_bytes > 0, &p));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
+    return st;
+}
+
+/* The program of another rank, to learn what it holds and sends. */
+static weft_status make_other(const weft_graph *g, const weft_sharding *s,
+                              const weft_partition_options *o, int rank,
+                              weft_program **out)
+{
+    weft_partition_options other  = *o;
+    int                    places = s ? s->mesh[0].n_rank : 1;
+    other.rank                    = rank;
+    if (rank % places != o->rank % places) other.cache = NULL; /* of another mesh rank */
+    return make_plain(g, s, &other, out);
+}
+
+static weft_status add_standby(const weft_graph *g, const weft_sharding *s,
+                               const weft_partition_options *o, weft_program **p)
+{
+    int world = (*p)->world, guard = weft_partition_guard((*p)->rank, world),
+        ward          = weft_partition_ward((*p)->rank, world);
+    weft_program *own = *p, *made[2] = {NULL, NULL}, *out;
+    weft_status   st = WEFT_OK;
+    if (world < 2) return WEFT_OK;
+    WEFT_GO(make_other(g, s, o, ward, &made[0]));
+    if (guard != ward) WEFT_GO(make_other(g, s, o, guard, &made[1]));
+    weft_standby_options how = {.ward         = made[0],
+                                .guard        = made[1] ? made[1] : made[0],
+                                .bucket_bytes = o->standby_bytes};
+    WEFT_GO(weft_pass_add_standby(own, &how, &out));
+    weft_program_destroy(own);
+    *p = out;
+out:
+    weft_program_destroy(made[0]);
+    weft_program_destroy(made[1]);
+    return st;
+}
+
+weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
+                                   const weft_partition_options *o, weft_program **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(make_plain(g, s, o, &p));
+    if (o->standby_bytes > 0) WEFT_GO(add_standby(g, s, o, &p));
     if (o->offload_bytes > 0) WEFT_GO(offload_updates(o, &p));
     *out = p;
     p    = NULL;

@@ -343,11 +343,12 @@ static weft_status read_group(parser *ps)
 
 static weft_status read_binding(parser *ps)
 {
-    static const char *const kind[] = {"param", "state", "input", "step_input", "output"};
+    static const char *const kind[] = {"param",      "state",  "input",
+                                       "step_input", "output", "standby"};
     weft_binding            *b;
     int                      k;
     PUSH(ps, ps->p->binding, ps->p->n_binding, ps->cap_binding, b);
-    WEFT_TRY(read_choice(ps, "kind of binding", kind, 5, &k));
+    WEFT_TRY(read_choice(ps, "kind of binding", kind, WEFT_N_BIND, &k));
     b->kind = (weft_binding_kind)k;
     WEFT_TRY(read_name(ps, &b->name));
     WEFT_TRY(read_operand(ps, &b->at));

@@ -167,7 +167,8 @@ static void put_memory(const weft_program *p, weft_text *t)
 
 static void put_bindings(const weft_program *p, weft_text *t)
 {
-    static const char *const kind[] = {"param", "state", "input", "step_input", "output"};
+    static const char *const kind[] = {"param",      "state",  "input",
+                                       "step_input", "output", "standby"};
     for (int i = 0; i < p->n_binding; i++) {
         weft_text_add(t, "  bind %s ", kind[p->binding[i].kind]);
         put_name(t, p->binding[i].name);

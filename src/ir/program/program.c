@@ -172,10 +172,17 @@ int weft_program_stage_ranks(const weft_program *p)
         for (int m = 0; m < p->actor[k].n_instr; m++) {
             const weft_instr *i = &p->actor[k].instr[m];
             if (i->kind != WEFT_INSTR_SEND && i->kind != WEFT_INSTR_RECV) continue;
+            if (weft_instr_is_standby(i)) continue;
             int away = i->peer > p->rank ? i->peer - p->rank : p->rank - i->peer;
             if (away > 0 && away < least) least = away;
         }
     return least > 0 ? least : 1;
+}
+
+bool weft_instr_is_standby(const weft_instr *i)
+{
+    return (i->kind == WEFT_INSTR_SEND || i->kind == WEFT_INSTR_RECV) &&
+           i->tag >= WEFT_STANDBY_TAG;
 }
 
 bool weft_instr_is_comm(const weft_instr *i)

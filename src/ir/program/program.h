@@ -91,6 +91,10 @@ enum {
     WEFT_COMMIT_BYTES = 160 /* that all ranks sum at it */
 };
 
+enum {
+    WEFT_STANDBY_TAG = 3 << 20 /* from here on: gradients for a standby replica */
+};
+
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.
  * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand
  * ones the result so far is operand 0 (of add, mul) or dy (of the gradients).  On a cross_entropy
@@ -208,7 +212,12 @@ typedef enum weft_binding_kind {
     WEFT_BIND_INPUT,      /* once a micro-batch */
     WEFT_BIND_STEP_INPUT, /* once a step */
     WEFT_BIND_OUTPUT,
+    /* a parameter or state of another rank, held for it: "standby." and its name */
+    WEFT_BIND_STANDBY,
+    WEFT_N_BIND
 } weft_binding_kind;
+
+#define WEFT_STANDBY_PREFIX "standby."
 
 typedef struct weft_binding {
     const char       *name;
@@ -306,8 +315,10 @@ weft_status weft_instr_copy(const weft_instr *from, weft_arena *a, weft_instr *t
 /* Terms that position k of n brings to a collective: 1 without lanes. */
 int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
 /* Ranks of one stage of the pipeline, which come one after another: the distance to the nearest
- * rank that p exchanges messages with; without messages all ranks. */
+ * rank that p exchanges messages of the pipeline with; without such all ranks. */
 int weft_program_stage_ranks(const weft_program *p);
+/* A message that goes to a standby replica or comes for one. */
+bool weft_instr_is_standby(const weft_instr *i);
 /* True when an instruction talks to other ranks. */
 bool weft_instr_is_comm(const weft_instr *i);
 /* True when an instruction takes no time of its own unless it states some. */

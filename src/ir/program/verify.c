@@ -125,6 +125,11 @@ static weft_status check_binding(const weft_program *p, const weft_binding *b)
     if (b->at.buffer < 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "program %s: %s is bound to no buffer", p->name,
                          b->name);
+    if (b->kind == WEFT_BIND_STANDBY &&
+        !weft_slab_kind_is_state(p->slab[p->buffer[b->at.buffer].slab].kind))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "program %s: %s is held for a rank, in no state slab", p->name,
+                         b->name);
     return WEFT_OK;
 }
 

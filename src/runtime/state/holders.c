@@ -74,6 +74,28 @@ out:
     return st;
 }
 
+weft_status weft_holders_join(const weft_holders *const *of, int n, weft_holders **out)
+{
+    int                n_tensor = of[0]->n_tensor, n_rank = of[0]->n_rank;
+    int                n_holder = n * n_rank;
+    weft_state_tensor *list     = calloc((size_t)n_tensor + 1, sizeof *list);
+    const weft_part  **part =
+        calloc((size_t)n_tensor * (size_t)n_holder + 1, sizeof *part);
+    weft_status st = list && part ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (int i = 0; i < n_tensor && st == WEFT_OK; i++) {
+        const weft_held_tensor *t = &of[0]->tensor[i];
+        list[i] =
+            (weft_state_tensor){.name = t->name, .dtype = t->dtype, .shape = t->shape};
+        for (int h = 0; h < n_holder; h++)
+            part[(size_t)i * (size_t)n_holder + (size_t)h] =
+                weft_holders_part(of[h / n_rank], i, h % n_rank);
+    }
+    if (st == WEFT_OK) st = weft_holders_create(n_tensor, list, n_holder, part, out);
+    free(list);
+    free(part);
+    return st;
+}
+
 weft_status weft_holders_set_hosts(weft_holders *h, const int32_t *host)
 {
     int32_t *copy = WEFT_ARENA_ARRAY(h->arena, int32_t, h->n_rank + 1);

@@ -43,6 +43,8 @@ weft_status weft_holders_create(int n_tensor, const weft_state_tensor *list, int
 /* Of all members of group; comm NULL: this rank alone. */
 weft_status weft_holders_exchange(const weft_state *s, weft_comm *comm,
                                   weft_comm_group *group, weft_holders **out);
+/* n tables of the same tensors and ranks as one: holder k * ranks + r is rank r of table k. */
+weft_status weft_holders_join(const weft_holders *const *of, int n, weft_holders **out);
 /* Before it is used: moves take what a rank of the same host holds before others. */
 weft_status weft_holders_set_hosts(weft_holders *h, const int32_t *host);
 void        weft_holders_destroy(weft_holders *h);     /* accepts NULL */

@@ -10,6 +10,7 @@ struct weft_state {
     int64_t            step;
     int                n_tensor, cap;
     weft_state_tensor *tensor;
+    weft_state        *standby; /* over the same memory; NULL: none */
 };
 
 static void free_memory(void *arg, weft_memory *m)
@@ -48,6 +49,7 @@ weft_status weft_state_create(weft_device *device, int64_t bytes, weft_state **o
 void weft_state_destroy(weft_state *s)
 {
     if (!s) return;
+    weft_state_destroy(s->standby);
     s->release(s->arg, &s->memory);
     weft_device_free(&s->host);
     weft_arena_destroy(s->arena);
@@ -63,7 +65,25 @@ weft_status weft_state_add_host_memory(weft_state *s, int64_t bytes)
 
 int64_t weft_state_bytes(const weft_state *s)
 {
-    return s ? weft_arena_bytes(s->arena) : 0;
+    return s ? weft_arena_bytes(s->arena) + weft_state_bytes(s->standby) : 0;
+}
+
+static void keep_memory(void *arg, weft_memory *m)
+{
+    (void)arg, (void)m;
+}
+
+weft_status weft_state_add_standby(weft_state *s, weft_state **out)
+{
+    if (s->standby) return WEFT_FAIL(WEFT_ERR_INTERNAL, "a state has one standby");
+    WEFT_TRY(weft_state_create_over(&s->memory, keep_memory, NULL, &s->standby));
+    *out = s->standby;
+    return WEFT_OK;
+}
+
+weft_state *weft_state_standby(const weft_state *s)
+{
+    return s->standby;
 }
 
 /* ---- tensors ---- */
@@ -100,11 +120,14 @@ weft_status weft_state_create_like_over(const weft_state *s, const weft_memory *
                                         weft_state_free_fn release, void *arg,
                                         weft_state **out)
 {
-    weft_state *like = NULL;
-    weft_status st   = WEFT_OK;
+    weft_state *like = NULL, *standby = NULL;
+    weft_status st = WEFT_OK;
     WEFT_TRY(weft_state_create_over(memory, release, arg, &like));
     WEFT_GO(weft_state_add_host_memory(like, s->host.bytes));
     for (int i = 0; i < s->n_tensor; i++) WEFT_GO(weft_state_add(like, &s->tensor[i]));
+    if (s->standby) WEFT_GO(weft_state_add_standby(like, &standby));
+    for (int i = 0; s->standby && i < s->standby->n_tensor; i++)
+        WEFT_GO(weft_state_add(standby, &s->standby->tensor[i]));
     *out = like;
     like = NULL;
 out:

@@ -1,5 +1,6 @@
-/* A table is words of 64 bits: magic, their number, tensors, then for each its name, type, shape,
- * offset and runs; at last a checksum. */
+/* A table is words of 64 bits: magic, their number, lists (1, or 2 with what is held for another
+ * rank), then of each list tensors, and for each its name, type, shape, offset and runs; at last a
+ * checksum. */
 #include "state/table.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 #include "base/hash.h"
 
-#define MAGIC INT64_C(0x3162617465747377) /* "wstetab1" */
+#define MAGIC INT64_C(0x3262617465747377) /* "wstetab2" */
 
 enum {
     MAX_NAME  = 4096,
@@ -51,10 +52,8 @@ static void put_part(table_writer *w, const weft_part *p)
     }
 }
 
-static void put_table(const weft_state *s, table_writer *w, int64_t n_word)
+static void put_tensors(const weft_state *s, table_writer *w)
 {
-    put_word(w, MAGIC);
-    put_word(w, n_word);
     put_word(w, weft_state_count(s));
     for (int i = 0; i < weft_state_count(s); i++) {
         const weft_state_tensor *t    = weft_state_at(s, i);
@@ -66,6 +65,16 @@ static void put_table(const weft_state *s, table_writer *w, int64_t n_word)
         put_word(w, held ? t->offset : -1);
         if (held) put_part(w, t->part);
     }
+}
+
+static void put_table(const weft_state *s, table_writer *w, int64_t n_word)
+{
+    const weft_state *standby = weft_state_standby(s);
+    put_word(w, MAGIC);
+    put_word(w, n_word);
+    put_word(w, standby ? 2 : 1);
+    put_tensors(s, w);
+    if (standby) put_tensors(standby, w);
     uint32_t crc = w->word ? weft_hash_crc32c(0, w->word, (size_t)w->n * 8) : 0;
     put_word(w, crc);
 }
@@ -164,6 +173,19 @@ static weft_status read_tensors(table_reader *r, weft_state *s)
         WEFT_TRY(weft_arena_status(r->arena));
         if (weft_state_add(s, &t) != WEFT_OK) return refuse_table();
     }
+    return WEFT_OK;
+}
+
+static weft_status read_lists(table_reader *r, weft_state *s)
+{
+    weft_state *standby;
+    int64_t     n;
+    if (!take_word(r, 1, 2, &n)) return refuse_table();
+    WEFT_TRY(read_tensors(r, s));
+    if (n == 2) {
+        WEFT_TRY(weft_state_add_standby(s, &standby));
+        WEFT_TRY(read_tensors(r, standby));
+    }
     return r->at == r->n ? WEFT_OK : refuse_table();
 }
 
@@ -189,7 +211,7 @@ weft_status weft_state_table_open(const void *table, int64_t n, const weft_memor
     r.at = 2;
     WEFT_GO(weft_arena_create(&r.arena));
     WEFT_GO(weft_state_create_over(m, keep_memory, NULL, &s));
-    WEFT_GO(read_tensors(&r, s));
+    WEFT_GO(read_lists(&r, s));
     *out = s;
     s    = NULL;
 out:

@@ -15,7 +15,8 @@ int64_t weft_state_table_bytes(const weft_state *s);
 /* n: of weft_state_table_bytes(). */
 void weft_state_table_write(const weft_state *s, int64_t n, void *out);
 /* A state over m, which is borrowed: destroying it frees no tensor.  WEFT_ERR_ARG: there is no
- * table, or it is not of this memory.  Tensors in host memory are not part of it. */
+ * table, or it is not of this memory.  Tensors in host memory are not part of it; what is held for
+ * another rank is (weft_state_standby). */
 weft_status weft_state_table_open(const void *table, int64_t n, const weft_memory *m,
                                   weft_state **out);
 
