@@ -33,9 +33,8 @@ def check(path):
 
 def sources():
     for top in ('include', 'src', 'plugin', 'tests', 'examples', 'bench'):
-        endings = ENDINGS if top != 'plugin' else ('.c', '.cpp')  # kernels and what they include: not yet
         for where, _, files in os.walk(top):
-            yield from (os.path.join(where, f) for f in sorted(files) if f.endswith(endings))
+            yield from (os.path.join(where, f) for f in sorted(files) if f.endswith(ENDINGS))
 
 
 def main():

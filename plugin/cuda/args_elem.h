@@ -1,4 +1,5 @@
-/* Arguments of kernels that go element by element: copies, sums of two, maps, dropout, steps after products. */
+/* Arguments of kernels that go element by element: copies, sums of two, maps, dropout, steps
+ * after products. */
 #ifndef WEFT_CUDA_ARGS_ELEM_H
 #define WEFT_CUDA_ARGS_ELEM_H
 
@@ -9,7 +10,8 @@ enum {
     WEFT_CUDA_MAX_STEP = 28
 };
 
-/* Dimensions of a result, joined where all operands allow it, and each operand's step along them. */
+/* Dimensions of a result, joined where all operands allow it, and each operand's step along
+ * them. */
 typedef struct weft_cuda_nd {
     int32_t n; /* dimensions, at least one */
     int32_t n_op;
@@ -88,8 +90,9 @@ typedef struct weft_cuda_step {
     int64_t stride[WEFT_CUDA_MAX_DIM];
 } weft_cuda_step;
 
-/* Steps on each element of a value; the last one is a STORE.  Between two steps a value is rounded as `dtype` is.
- * Dimensions are joined where all operands allow it; count is of vectors in kernels of vectors. */
+/* Steps on each element of a value; the last one is a STORE.  Between two steps a value is
+ * rounded as `dtype` is. Dimensions are joined where all operands allow it; count is of vectors
+ * in kernels of vectors. */
 typedef struct weft_cuda_steps_args {
     weft_cuda_view from;
     int64_t        count;

@@ -17,7 +17,8 @@ typedef struct weft_cuda_loss_args {
     int64_t v, step,
         dstep; /* columns, and the distances of those of logits and dlogits */
     int64_t ignore, first;
-    /* rows of 16-byte units: so many of those that registers do not hold are kept in shared memory */
+    /* rows of 16-byte units: so many of those that registers do not hold are kept in shared
+     * memory */
     int64_t kept;
 } weft_cuda_loss_args;
 

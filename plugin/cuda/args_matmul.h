@@ -17,7 +17,8 @@ typedef struct weft_cuda_matmul_args {
     int64_t      n_row_tile, n_column_tile;
 } weft_cuda_matmul_args;
 
-/* x (rows,k) by w (experts; k and n in any order), or x and dy (rows,n) to dw; offsets (experts + 1). */
+/* x (rows,k) by w (experts; k and n in any order), or x and dy (rows,n) to dw; offsets (experts
+ * + 1). */
 typedef struct weft_cuda_grouped_args {
     const void *x, *w, *offsets;
     void       *y;
@@ -47,15 +48,16 @@ typedef struct weft_cuda_tensor_map {
     uint64_t word[16];
 } __attribute__((aligned(64))) weft_cuda_tensor_map;
 
-/* On a product in bf16: STORE it to p, or ADD, MUL, SILU, SILU_GRAD with what is there.  Shapes are the product's,
- * without gaps. */
+/* On a product in bf16: STORE it to p, or ADD, MUL, SILU, SILU_GRAD with what is there.  Shapes
+ * are the product's, without gaps. */
 typedef struct weft_cuda_wgmma_step {
     void   *p;
     int32_t kind; /* weft_cuda_map_kind */
 } weft_cuda_wgmma_step;
 
-/* left: rows (k, rows), right: weights (k, n, experts) or (n, k, experts); the product goes through the steps.
- * The gradient of weights: left (m, rows), right (n, rows), y (experts, m, n) in f32. */
+/* left: rows (k, rows), right: weights (k, n, experts) or (n, k, experts); the product goes
+ * through the steps. The gradient of weights: left (m, rows), right (n, rows), y (experts, m,
+ * n) in f32. */
 typedef struct weft_cuda_wgmma_args {
     weft_cuda_tensor_map left, right;
     const void          *offsets;

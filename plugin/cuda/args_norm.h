@@ -18,8 +18,8 @@ typedef struct weft_cuda_norm_args {
     float       eps;
 } weft_cuda_norm_args;
 
-/* mean NULL: rms_norm.  part (n_part, n_sum, d): over groups of rows the sums of dy h, of dy (not of rms_norm) and,
- * where asked for, of the result. */
+/* mean NULL: rms_norm.  part (n_part, n_sum, d): over groups of rows the sums of dy h, of dy
+ * (not of rms_norm) and, where asked for, of the result. */
 typedef struct weft_cuda_norm_grad_args {
     const void *dy, *x, *w;
     const void *residual; /* added to dx as it would be stored; of its type; NULL: none */

@@ -12,7 +12,8 @@ enum {
     WEFT_CUDA_PEER_ROW_BLOCKS = 16 /* of one run of rows */
 };
 
-/* Where a tensor of a call lies in its rank's slabs, in bytes.  In the rank's board, read by all. */
+/* Where a tensor of a call lies in its rank's slabs, in bytes.  In the rank's board, read by
+ * all. */
 typedef struct weft_cuda_peer_part {
     int64_t in, out;
     int64_t stride; /* from term to term; of rows: how many out has room for */

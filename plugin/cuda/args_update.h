@@ -23,14 +23,16 @@ typedef struct weft_cuda_squares_args {
     int64_t     n, row, n_part, n_piece;
 } weft_cuda_squares_args;
 
-/* The binary tree over leaves, each the sum of its n_piece pieces.  room: n_leaf / 1024 + 1 doubles, twice. */
+/* The binary tree over leaves, each the sum of its n_piece pieces.  room: n_leaf / 1024 + 1
+ * doubles, twice. */
 typedef struct weft_cuda_tree_args {
     const double *part;
     double       *room, *sum; /* sum NULL: leaves are stored to room, and that is all */
     int64_t       n_leaf, n_piece;
 } weft_cuda_tree_args;
 
-/* Adds n sums, from s[0] on, to *total (the first launch: to 0); the last one makes norm and scale. */
+/* Adds n sums, from s[0] on, to *total (the first launch: to 0); the last one makes norm and
+ * scale. */
 typedef struct weft_cuda_clip_args {
     const void *s[WEFT_CUDA_MAX_NORM];
     double     *total;
@@ -62,7 +64,8 @@ typedef struct weft_cuda_update_rule {
     weft_cuda_scalar lr, scale, step, p_sq, u_sq;
 } weft_cuda_update_rule;
 
-/* State m and v: as many as the kind has.  next[k] may be the memory of p, m, v; lamb_dir: next[0] is u. */
+/* State m and v: as many as the kind has.  next[k] may be the memory of p, m, v; lamb_dir:
+ * next[0] is u. */
 typedef struct weft_cuda_update_args {
     weft_cuda_update_rule rule;
     const float          *p, *m, *v;

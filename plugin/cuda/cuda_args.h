@@ -1,4 +1,5 @@
-/* Arguments of kernels: plain structs, filled by ops/ on the host and passed by value to kernels/ on the device. */
+/* Arguments of kernels: plain structs, filled by ops/ on the host and passed by value to
+ * kernels/ on the device. */
 #ifndef WEFT_CUDA_ARGS_H
 #define WEFT_CUDA_ARGS_H
 

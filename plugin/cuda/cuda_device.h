@@ -1,4 +1,5 @@
-/* What .cu files include: kernels as nvcc compiles them for a GPU, or as a C++ compiler does for the CPU (emu/).
+/* What .cu files include: kernels as nvcc compiles them for a GPU, or as a C++ compiler does
+ * for the CPU (emu/).
  *
  *     CU_KERNEL(fill, weft_cuda_fill_args, 256)      name, arguments, the most threads of a block
  *     {
@@ -55,7 +56,8 @@ extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
 #define CU_SHARED(type, name) type *name = (type *)emu_shared
 #endif
 
-/* bf16 by its bits, so that both compilers round the same way: to nearest, ties to even; NaN stays NaN. */
+/* bf16 by its bits, so that both compilers round the same way: to nearest, ties to even; NaN
+ * stays NaN. */
 typedef uint16_t cu_bf16;
 
 CU_FN float cu_float(cu_bf16 x)

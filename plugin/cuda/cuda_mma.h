@@ -4,7 +4,8 @@
 
 #include "cuda_device.h"
 
-/* d (16 x 8, f32) += a (16 x 16) b (16 x 8), bf16, two elements along k a word.  With g = lane / 4 and t = lane % 4:
+/* d (16 x 8, f32) += a (16 x 16) b (16 x 8), bf16, two elements along k a word.  With
+ * g = lane / 4 and t = lane % 4:
  *     a[0] row g, k 2t; a[1] row g + 8, k 2t; a[2] row g, k 2t + 8; a[3] row g + 8, k 2t + 8
  *     b[0] column g, k 2t; b[1] column g, k 2t + 8
  *     d[0], d[1] row g, columns 2t, 2t + 1; d[2], d[3] row g + 8 */

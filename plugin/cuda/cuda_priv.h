@@ -88,11 +88,13 @@ static inline int weft_cuda_adds(const weft_kernel_call *c, int j)
  *     weft_cuda_nd_merge(&nd); */
 void weft_cuda_nd_init(weft_cuda_nd *nd, const weft_shape *s);
 void weft_cuda_nd_add(weft_cuda_nd *nd, const weft_view *v);
-/* Appends a dimension with these steps, for lists that are made without a shape (count 1, n_op set). */
+/* Appends a dimension with these steps, for lists that are made without a shape (count 1, n_op
+ * set). */
 void weft_cuda_nd_dim(weft_cuda_nd *nd, int64_t size, const int64_t *step);
 /* Drops dimensions of size 1 and joins neighbours that are one in all operands. */
 void weft_cuda_nd_merge(weft_cuda_nd *nd);
-/* Can operand op at p be read in vectors of so many elements?  spread: or be one element for a whole row. */
+/* Can operand op at p be read in vectors of so many elements?  spread: or be one element for a
+ * whole row. */
 bool weft_cuda_nd_vectors(const weft_cuda_nd *nd, int op, const void *p, int64_t width,
                           bool spread);
 
@@ -119,13 +121,14 @@ weft_status weft_cuda_fill(const weft_kernel_ctx *x, const weft_view *y, double 
 
 /* The result that holds the last value of a product with steps; NULL: it is not kept. */
 const weft_view *weft_cuda_last_result(const weft_kernel_call *c);
-/* All results of a product with steps (c->post), where `from` holds the product itself: the memory of the last result,
- * or other memory where that one is added to.  last_row: rows from *last_row on are 0 (grouped products); or NULL. */
+/* All results of a product with steps (c->post), where `from` holds the product itself: the
+ * memory of the last result, or other memory where that one is added to.  last_row: rows from
+ * *last_row on are 0 (grouped products); or NULL. */
 weft_status weft_cuda_steps(const weft_kernel_call *c, const weft_kernel_ctx *x,
                             const weft_view *from, const weft_view *last_row);
 
-/* Sums of d columns over rows: each part of the rows is added in order, then the parts are (fold).  Whichever kernel
- * makes them, with these parts they have the same bits. */
+/* Sums of d columns over rows: each part of the rows is added in order, then the parts are
+ * (fold).  Whichever kernel makes them, with these parts they have the same bits. */
 int64_t weft_cuda_column_parts(int64_t rows, int64_t d);
 /* Adds parts of sums in order: the last stage of sums over rows. */
 weft_status weft_cuda_fold(const weft_kernel_ctx *x, const weft_cuda_fold_args *f);

@@ -99,8 +99,8 @@ CU_FN uint32_t cu_pack(float lo, float hi)
 #endif
 }
 
-/* 8 elements as they are in memory.  Reading and widening are two steps, so that a thread can have several reads under
- * way: a kernel that widens at once waits for each. */
+/* 8 elements as they are in memory.  Reading and widening are two steps, so that a thread can
+ * have several reads under way: a kernel that widens at once waits for each. */
 struct cu_vector {
     uint4 lo, hi; /* hi: f32 only */
 };
@@ -220,7 +220,8 @@ CU_FN void cu_stream_put4(cu_bf16 *p, const float x[4])
 #endif
 }
 
-/* W elements along a step that is 1 or 0 where W is 8, of types f32 and bf16: read, then widened. */
+/* W elements along a step that is 1 or 0 where W is 8, of types f32 and bf16: read, then
+ * widened. */
 template <int W> struct cu_row {
     cu_vector v;
     float     one; /* W is 1, or the step 0 */

@@ -1,5 +1,6 @@
-/* For .cu files: what Hopper's tensor cores need: boxes copied by the tensor memory accelerator, barriers in shared
- * memory that count their bytes, products of a warpgroup that read both operands there.  sm_90a alone. */
+/* For .cu files: what Hopper's tensor cores need: boxes copied by the tensor memory
+ * accelerator, barriers in shared memory that count their bytes, products of a warpgroup that
+ * read both operands there.  sm_90a alone. */
 #ifndef WEFT_CUDA_WGMMA_H
 #define WEFT_CUDA_WGMMA_H
 
@@ -54,7 +55,8 @@ CU_FN bool cu_barrier_passed(uint32_t bar, int parity)
     return passed != 0;
 }
 
-/* Until the phase of this parity is over; a new barrier is in phase 0, so waiting for 1 returns at once. */
+/* Until the phase of this parity is over; a new barrier is in phase 0, so waiting for 1 returns
+ * at once. */
 CU_FN void cu_barrier_wait(uint32_t bar, int parity)
 {
     while (!cu_barrier_passed(bar, parity)) {
@@ -91,9 +93,9 @@ CU_FN void cu_async_fence(void)
 
 /* ---- products of a warpgroup ---- */
 
-/* An operand in rows of 128 bytes, 8 rows a pattern of the swizzle (1024 bytes, aligned so).  k runs fastest: rows of
- * 64 along k, eight of them every 1024 bytes.  Else rows are 64 along m or n, one a k, and the next 64 are `next`
- * bytes away. */
+/* An operand in rows of 128 bytes, 8 rows a pattern of the swizzle (1024 bytes, aligned so).  k
+ * runs fastest: rows of 64 along k, eight of them every 1024 bytes.  Else rows are 64 along m
+ * or n, one a k, and the next 64 are `next` bytes away. */
 CU_FN uint64_t cu_operand(uint32_t address, int next)
 {
     return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 |
@@ -120,9 +122,9 @@ template <int N> CU_FN void cu_wgmma_wait(void)
 #define CU_D16(i) CU_D4(i), CU_D4(i + 4), CU_D4(i + 8), CU_D4(i + 12)
 #define CU_D64(i) CU_D16(i), CU_D16(i + 16), CU_D16(i + 32), CU_D16(i + 48)
 
-/* d (64 x 256, f32) = a (64 x 16) b (16 x 256) + d, or without d, bf16; A, B: the operand runs along m or n, not k.
- * Of warp w, with g = lane / 4 and t = lane % 4: d[4j], d[4j + 1] are row 16w + g, columns 8j + 2t and the next;
- * d[4j + 2], d[4j + 3] row 16w + g + 8. */
+/* d (64 x 256, f32) = a (64 x 16) b (16 x 256) + d, or without d, bf16; A, B: the operand runs
+ * along m or n, not k. Of warp w, with g = lane / 4 and t = lane % 4: d[4j], d[4j + 1] are row
+ * 16w + g, columns 8j + 2t and the next; d[4j + 2], d[4j + 3] row 16w + g + 8. */
 template <int A, int B>
 CU_FN void cu_wgmma(float (&d)[128], uint64_t a, uint64_t b, int with_d)
 {

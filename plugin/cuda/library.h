@@ -220,9 +220,9 @@ typedef struct weft_cuda_library {
 weft_status           weft_cuda_nccl_open(void);
 const weft_cuda_nccl *weft_cuda_nccl_get(void); /* NULL: not opened */
 
-/* Opens cublasLt and cuDNN, where they are not open yet.  driver: as cuDriverGetVersion gives it (13000); a library built
- * for a later CUDA is
- * passed over.  WEFT_ERR_ARG: no cublasLt; the line names what was tried. */
+/* Opens cublasLt and cuDNN, where they are not open yet.  driver: as cuDriverGetVersion gives
+ * it (13000); a library built for a later CUDA is passed over.  WEFT_ERR_ARG: no cublasLt; the
+ * line names what was tried. */
 weft_status weft_cuda_libraries_open(int driver);
 
 const weft_cuda_library *weft_cuda_library_get(weft_cuda_library_kind k);

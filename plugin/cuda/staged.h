@@ -56,7 +56,8 @@ struct weft_device_group {
     weft_cuda_ptr shared_at;
     bool          registered;
     int credits, n_piece; /* of a channel: slots are those of credits messages */
-    /* device memory: STAGED_STOP bytes with the flag that kernels read, then the pieces of STAGED_ROUNDS rounds */
+    /* device memory: STAGED_STOP bytes with the flag that kernels read, then the pieces of
+     * STAGED_ROUNDS rounds */
     weft_memory      ring;
     int64_t          round_bytes;
     weft_cuda_branch out, in;

@@ -1,5 +1,6 @@
-/* CUDA kernels on the CPU, for tests where there is no GPU: blocks one after another, the threads of a block as fibers that
- * take turns at barriers and shuffles.  Only what kernels/ uses is here. */
+/* CUDA kernels on the CPU, for tests where there is no GPU: blocks one after another, the
+ * threads of a block as fibers that take turns at barriers and shuffles.  Only what kernels/
+ * uses is here. */
 #ifndef WEFT_CUDA_EMU_H
 #define WEFT_CUDA_EMU_H
 

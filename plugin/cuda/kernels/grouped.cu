@@ -1,7 +1,8 @@
 /* Products of experts' rows in bf16 by tensor cores: tiles of 128 x 128, 32 along k at a time.
  *
- * A warp has 64 x 32 of a tile.  Both operands are kept in shared memory with k running fastest, whatever runs fastest
- * in memory; the next step's elements are read while this one's are multiplied. */
+ * A warp has 64 x 32 of a tile.  Both operands are kept in shared memory with k running
+ * fastest, whatever runs fastest in memory; the next step's elements are read while this one's
+ * are multiplied. */
 #include "cuda_mma.h"
 #include "cuda_vec.h"
 

@@ -1,8 +1,9 @@
 /* Products of experts' rows in bf16 by warpgroups (sm_90a).
  *
- * A block stays and takes one tile after the other; which ones there are follows from the offsets.  One warp copies
- * boxes of 64 along k into a ring of stages, two warpgroups multiply them; `full` says that a stage's bytes are there,
- * `empty` that all who read it have.   A tile's sum runs along k in one piece, so who computes it cannot be seen. */
+ * A block stays and takes one tile after the other; which ones there are follows from the
+ * offsets.  One warp copies boxes of 64 along k into a ring of stages, two warpgroups multiply
+ * them; `full` says that a stage's bytes are there, `empty` that all who read it have.   A
+ * tile's sum runs along k in one piece, so who computes it cannot be seen. */
 #include "cuda_map.h"
 #include "cuda_wgmma.h"
 
@@ -71,7 +72,8 @@ template <class S> CU_FN void cu_step_32(uint4 (&v)[4], const uint4 (&u)[4])
     }
 }
 
-/* WGRAD: sums over rows, f32 out.  N_FIRST: n runs fastest in the right operand.  A warpgroup has 64 rows of a tile. */
+/* WGRAD: sums over rows, f32 out.  N_FIRST: n runs fastest in the right operand.  A warpgroup
+ * has 64 rows of a tile. */
 template <int WGRAD, int N_FIRST> struct grouped {
     enum {
         M           = WEFT_CUDA_WGMMA_M,
@@ -88,7 +90,8 @@ template <int WGRAD, int N_FIRST> struct grouped {
 
     const weft_cuda_wgmma_args &a;
     uint32_t                    base;
-    /* the expert of the last tile, its rows, the tiles before it, and groups of its tiles along m */
+    /* the expert of the last tile, its rows, the tiles before it, and groups of its tiles along
+     * m */
     int e, begin, end, before, groups;
     /* the tile: its first row (of all rows, or along m) and column, and stages along k */
     int row, column, n_k;
@@ -265,8 +268,8 @@ template <int WGRAD, int N_FIRST> struct grouped {
         advance(1);
     }
 
-    /* 16 rows of a warp, 64 columns at a time, over shared memory, so that 128 bytes of a row meet: from there on a
-     * thread has 8 elements of four rows. */
+    /* 16 rows of a warp, 64 columns at a time, over shared memory, so that 128 bytes of a row
+     * meet: from there on a thread has 8 elements of four rows. */
     CU_FN_MEMBER void store_rows(const float (&d)[N / 2], int first) const
     {
         int      warp = (int)threadIdx.x / 32 - PRODUCER / 32, lane = threadIdx.x % 32;

@@ -249,8 +249,8 @@ CU_FN void read_units(const unit_row &u, int from, int until, uint4 *kept, runni
     }
 }
 
-/* Reads the row and keeps it: a thread's first HELD units in registers, a.kept of the others in shared memory.  Each
- * thread reads back what it kept itself. */
+/* Reads the row and keeps it: a thread's first HELD units in registers, a.kept of the others in
+ * shared memory.  Each thread reads back what it kept itself. */
 CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 held[HELD],
                        uint4 *kept)
 {

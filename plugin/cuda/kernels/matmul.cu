@@ -1,6 +1,8 @@
-/* Products of any strides in tiles of 64 x 64: what no library takes, and the reference on the device.
+/* Products of any strides in tiles of 64 x 64: what no library takes, and the reference on the
+ * device.
  *
- * The sum of an element: runs of 256 along k, one fma after the other, and the runs added in order. */
+ * The sum of an element: runs of 256 along k, one fma after the other, and the runs added in
+ * order. */
 #include "cuda_vec.h"
 
 enum {
@@ -105,8 +107,8 @@ struct spec_operands {
     }
 };
 
-/* Offsets in x (operand `op`) and y of the rows or columns of tile number t, from bx and by on; threads first .. first +
- * TILE - 1. */
+/* Offsets in x (operand `op`) and y of the rows or columns of tile number t, from bx and by on;
+ * threads first .. first + TILE - 1. */
 CU_FN void find_offsets(const weft_cuda_nd &nd, int64_t t, int op, int first, int64_t bx,
                         int64_t by, int64_t *in_x, int64_t *in_y)
 {
@@ -176,7 +178,8 @@ CU_FN int64_t offset(const weft_cuda_grouped_args &a, int64_t e)
     return o < 0 ? 0 : o > a.rows ? a.rows : o;
 }
 
-/* Tiles of rows are those of expert 0, then of 1, ..., then of rows without an expert, which become 0. */
+/* Tiles of rows are those of expert 0, then of 1, ..., then of rows without an expert, which
+ * become 0. */
 CU_KERNEL(grouped_matmul, weft_cuda_grouped_args, 256)
 {
     float   total[EACH][EACH];

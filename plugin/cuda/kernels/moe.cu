@@ -21,8 +21,8 @@ CU_FN float row_lse(const weft_cuda_route_args &a, int64_t row)
     return m + logf(cu_warp_sum(sum));
 }
 
-/* What decides a choice: the logit, or its probability with a bias.  One that is not a number counts
- * as -inf: every row has k experts. */
+/* What decides a choice: the logit, or its probability with a bias.  One that is not a number
+ * counts as -inf: every row has k experts. */
 CU_FN float score_expert(const weft_cuda_route_args &a, int64_t row, int64_t e, float lse)
 {
     float value = cu_get(a.logits, a.logits_dtype, row * a.n + e);

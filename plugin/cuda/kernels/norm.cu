@@ -1,8 +1,9 @@
 /* Layer norm and RMS norm, forward and backward.
  *
- * Forward: a row in registers, N vectors of 8 a thread; it belongs to a warp, or to a block where it is longer.
- * Backward: a block goes through a part of the rows, a thread has 8 columns and their sums over these rows, in order;
- * fold adds the parts in order. */
+ * Forward: a row in registers, N vectors of 8 a thread; it belongs to a warp, or to a block
+ * where it is longer.
+ * Backward: a block goes through a part of the rows, a thread has 8 columns and their sums over
+ * these rows, in order; fold adds the parts in order. */
 #include "cuda_async.h"
 #include "cuda_block.h"
 #include "cuda_vec.h"
@@ -105,9 +106,9 @@ CU_FN int64_t part_start(int64_t rows, int64_t n_part, int64_t p)
     return p * each < rows ? p * each : rows;
 }
 
-/* A thread has 8 columns of R rows at a time, which are of type T: dy, x and the residual.  They are in shared memory,
- * where STAGES groups of R rows have room: later ones are under way while a group is computed.  A thread reads only what
- * it copied. */
+/* A thread has 8 columns of R rows at a time, which are of type T: dy, x and the residual.
+ * They are in shared memory, where STAGES groups of R rows have room: later ones are under way
+ * while a group is computed.  A thread reads only what it copied. */
 template <int R, int STAGES, int T> struct row_stages {
     enum {
         WORDS    = T == WEFT_DTYPE_F32 ? 2 : 1, /* of 16 bytes, for 8 elements */
@@ -160,8 +161,8 @@ struct column_sums {
     float dw[8], db[8], dx[8];
 };
 
-/* Means and inverse deviations of rows, 32 at a time: lane k has those of row first + k, and of the 32 rows after them.
- * Read when they are needed, every eighth row would wait for memory. */
+/* Means and inverse deviations of rows, 32 at a time: lane k has those of row first + k, and of
+ * the 32 rows after them. Read when they are needed, every eighth row would wait for memory. */
 template <bool RMS> struct row_stats {
     float mean, rstd, next_mean, next_rstd;
     int   at; /* rows of the 32 that are over */
@@ -289,9 +290,9 @@ CU_FN void read_weights(const weft_cuda_norm_grad_args &a, float w[8])
     if (at < a.d) cu_get8(a.w, a.w_dtype, at, w);
 }
 
-/* A block a part: its rows in order, R at a time.  g = dy w and h stay in registers from the sums over a row to its
- * result.  LATE: they are made again, and weights are read when they are needed, which leaves registers for more
- * threads. */
+/* A block a part: its rows in order, R at a time.  g = dy w and h stay in registers from the
+ * sums over a row to its result.  LATE: they are made again, and weights are read when they are
+ * needed, which leaves registers for more threads. */
 template <int R, int STAGES, int T, bool RMS, bool LATE>
 CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
 {

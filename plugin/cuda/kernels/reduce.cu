@@ -52,7 +52,8 @@ CU_KERNEL(fold, weft_cuda_fold_args, 256)
 
 /* ---- columns: what is kept lies together; a thread has W of them in one part of the rows ---- */
 
-/* Columns [i, i + W) of rows [row, end), one after the other, AHEAD reads before their sums.  x is of type T. */
+/* Columns [i, i + W) of rows [row, end), one after the other, AHEAD reads before their sums.  x
+ * is of type T. */
 template <int W, int T>
 CU_FN void add_rows(const weft_cuda_reduce_args &a, int64_t row, int64_t end, int64_t i,
                     float x[W])

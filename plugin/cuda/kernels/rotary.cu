@@ -27,7 +27,8 @@ CU_FN double change_turns(const weft_cuda_rotary_args &a, double turns)
     return turns * (s + (1 - s) * a.share);
 }
 
-/* Sines and cosines of pairs i0 .. i0 + W at a position.  Each turns less than the one before by the same factor. */
+/* Sines and cosines of pairs i0 .. i0 + W at a position.  Each turns less than the one before
+ * by the same factor. */
 template <int W>
 CU_FN void find_angles(const weft_cuda_rotary_args &a, int64_t pos, int64_t i0,
                        float s[W], float c[W])
@@ -41,8 +42,9 @@ CU_FN void find_angles(const weft_cuda_rotary_args &a, int64_t pos, int64_t i0,
     }
 }
 
-/* Threads: W pairs of a position, of type T; each turns those of some heads and samples, which are blocks' y, AHEAD of
- * them read before the first is written.  The result may lie where x does. */
+/* Threads: W pairs of a position, of type T; each turns those of some heads and samples, which
+ * are blocks' y, AHEAD of them read before the first is written.  The result may lie where x
+ * does. */
 template <int W, int T> CU_FN void rotate(const weft_cuda_rotary_args &a)
 {
     enum {

@@ -1,10 +1,12 @@
 /* Sums of squares in f64, and the factor that clips gradients.
  *
  * Order of a sum, so that a tensor split along dimension 0 gives the same bits, wherever it lies:
- * (1) one partial for each index of dimension 0; a tensor of one dimension has one for each 256 elements
- * (2) a partial is made of pieces of 8192 elements, added in order; in a piece a warp's lane has the elements i with
- *     i / 4 mod 32 = lane, one sum for each i mod 4
- * (3) over partials the binary tree: neighbours (0,1), (2,3), ... are added, then those, until one is left */
+ * (1) one partial for each index of dimension 0; a tensor of one dimension has one for each 256
+ *     elements
+ * (2) a partial is made of pieces of 8192 elements, added in order; in a piece a warp's lane
+ *     has the elements i with i / 4 mod 32 = lane, one sum for each i mod 4
+ * (3) over partials the binary tree: neighbours (0,1), (2,3), ... are added, then those, until
+ *     one is left */
 #include "cuda_block.h"
 #include "cuda_vec.h"
 

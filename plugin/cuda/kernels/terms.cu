@@ -1,5 +1,5 @@
-/* Sums over ranks: out = terms added by the binary tree, bf16 in f32 and rounded once, as comm/sum.c does on the
- * host. */
+/* Sums over ranks: out = terms added by the binary tree, bf16 in f32 and rounded once, as
+ * comm/sum.c does on the host. */
 #include "cuda_vec.h"
 
 enum {

@@ -1,5 +1,5 @@
-/* Optimizer updates: each element is read and written once; learning rate, factor of the gradient and step are read
- * here. */
+/* Optimizer updates: each element is read and written once; learning rate, factor of the
+ * gradient and step are read here. */
 #include "cuda_vec.h"
 
 enum {
