@@ -454,6 +454,23 @@ static void the_rule_of_commit(void **state)
     assert_int_equal(step_after((int64_t[3][2]){{7, 6}, {7, 6}, {7, 7}}), 8);
     /* one has not arrived at 7: it runs again */
     assert_int_equal(step_after((int64_t[3][2]){{6, 6}, {7, 6}, {7, 6}}), 7);
+    /* the ranks of one have left nothing (a crash): as if it was lost */
+    assert_int_equal(step_after((int64_t[3][2]){{7, 6}, {-1, -1}, {7, 6}}), 8);
+    assert_int_equal(step_after((int64_t[3][2]){{6, 6}, {-1, -1}, {7, 6}}), 7);
+    /* no step has been run yet */
+    assert_int_equal(step_after((int64_t[3][2]){{-1, -1}, {-1, -1}, {-1, -1}}), 1);
+}
+
+/* Ranks are lost before the first step, or have crashed: their host is in the next view. */
+static void hosts_whose_ranks_left_nothing(void **state)
+{
+    (void)state;
+    case_net *net = start_net(3, 1, NULL);
+    for (int k = 0; k < 3; k++) net->agent[k].arrived = net->agent[k].passed = -1;
+    kill_agent(net, 2);
+    pass_time(net, 1);
+    assert_int_equal(weft_hosts_view(net->agent[0].h)->n_host, 2);
+    end_net(net);
 }
 
 /* ---- bad input, and many hosts ---- */
@@ -542,6 +559,7 @@ int main(void)
         cmocka_unit_test(a_waiting_host_takes_the_place_of_a_lost_one),
         cmocka_unit_test(fewer_than_min_wait_and_save),
         cmocka_unit_test(the_rule_of_commit),
+        cmocka_unit_test(hosts_whose_ranks_left_nothing),
         cmocka_unit_test(a_register_with_something_else),
         cmocka_unit_test(the_register_says_whom_to_ask),
         cmocka_unit_test(an_agent_that_finds_no_job),

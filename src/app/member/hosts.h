@@ -67,7 +67,8 @@ typedef enum weft_hosts_event_kind {
     /* n_rank, text: the next view is needed: a rank was lost; n_rank can be had here */
     WEFT_HOSTS_CHANGE,
     /* epoch, arrived, passed, n_rank: no rank of this host is in the epoch any more.  arrived: the
-     * step that all of them have brought to the vote, passed: the last that one has passed */
+     * step that all of them have brought to the vote, passed: the last that one has passed; -1:
+     * they left nothing (no step yet, a crash) */
     WEFT_HOSTS_STOPPED,
     WEFT_HOSTS_READY, /* epoch: all ranks here run in it */
     WEFT_HOSTS_STEP,  /* passed: a step was committed */

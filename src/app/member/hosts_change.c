@@ -141,13 +141,17 @@ static bool may_propose(weft_hosts *h)
 static int64_t find_first_step(const weft_hosts *h)
 {
     int64_t committed = h->view->first_step - 1;
-    bool    all_at    = true;
+    bool    any = false, all_at = true;
     for (int k = 0; k < h->view->n_host; k++)
         if (h->peer[k].reported && h->peer[k].passed > committed)
             committed = h->peer[k].passed;
-    for (int k = 0; k < h->view->n_host; k++)
-        if (h->peer[k].reported && h->peer[k].arrived <= committed) all_at = false;
-    return committed + all_at + 1;
+    for (int k = 0; k < h->view->n_host; k++) { /* one that left nothing may be further */
+        const hosts_peer *p = &h->peer[k];
+        if (!p->reported || p->arrived < 0) continue;
+        any    = true;
+        all_at = all_at && p->arrived > committed;
+    }
+    return committed + (any && all_at) + 1;
 }
 
 static void build_view(weft_hosts *h, weft_member_view *v)

@@ -60,7 +60,7 @@ bool weft_member__decode_message(const void *bytes, size_t n, hosts_message *m)
         m->arrived      = (int64_t)weft_bytes_get_number(&r, 8);
         m->passed       = (int64_t)weft_bytes_get_number(&r, 8);
         uint64_t n_rank = weft_bytes_get_number(&r, 4);
-        if (m->arrived < 0 || m->arrived > WEFT_MEMBER_MAX_STEP || m->passed < 0 ||
+        if (m->arrived < -1 || m->arrived > WEFT_MEMBER_MAX_STEP || m->passed < -1 ||
             m->passed > WEFT_MEMBER_MAX_STEP || n_rank > MAX_RANK)
             return false;
         m->n_rank = (int)n_rank;

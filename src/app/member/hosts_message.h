@@ -11,7 +11,7 @@ typedef enum hosts_message_kind {
     HOSTS_JOIN,      /* host: it wants to be in the next view */
     HOSTS_WANT,    /* text: the next view is needed; id: of a host that is silent, or 0 */
     HOSTS_COLLECT, /* stop your ranks, and report */
-    HOSTS_REPORT,  /* arrived, passed, n_rank, flags */
+    HOSTS_REPORT,  /* arrived, passed (-1: its ranks left nothing), n_rank, flags */
     HOSTS_PROBE,   /* id: when did you hear of it? */
     HOSTS_HEARD,   /* id, age_ms */
     HOSTS_LEAVE,   /* id, flags: that host is to leave */

@@ -72,9 +72,21 @@ static weft_status hash(weft_session *s)
     return weft_weights_hash(&s->now->weights, &s->r.weights_xxh64);
 }
 
+static weft_status export_final(weft_session *s)
+{
+    WEFT_TRY(weft_session__export(s));
+    s->exported = true;
+    weft_failpoint("end.exported");
+    return WEFT_OK;
+}
+
+/* Once all is written, a rank that is lost before it heard of that is not missed: others have
+ * ended, and there may be no next view with them. */
 static weft_status publish(weft_session *s)
 {
-    WEFT_TRY(weft_session__lead(s, weft_session__export));
+    weft_status st = weft_session__lead(s, export_final);
+    if (st == WEFT_ERR_PEER && s->exported && !s->o->trace) st = WEFT_OK;
+    WEFT_TRY(st);
     weft_failpoint("end.published");
     if (s->o->trace && s->times.n_step) WEFT_TRY(weft_session__trace(s));
     weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,

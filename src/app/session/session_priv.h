@@ -242,6 +242,7 @@ typedef struct weft_session {
     bool                row_written;    /* by this rank */
     bool                over;           /* there is no further membership */
     bool                released;       /* the others go on without this rank */
+    bool                exported;       /* the final weights are written, by this rank */
     int64_t             snapshot_every; /* interval in steps; 0: not chosen */
     weft_session__trial trial;          /* the newest one */
     weft_ending ending;    /* after it: done (where none is left), stop, membership */
