@@ -159,7 +159,7 @@ endforeach()
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_mover eco_views eco_failpoints test_cuda_fail test_overlap)
+set(half test_mover eco_campaign eco_views eco_failpoints test_cuda_fail test_overlap)
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
     eco_resume random_plans test_ckpt_crash)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run

@@ -16,8 +16,9 @@ each recovery (WEFT_CHECK_COPIES); no process is left, nothing in /dev/shm, and 
   slow       a rank is slower than the others; and all processes are stopped for a while: nobody is lost
   agent      `weft run` is killed: nothing is left
   large      kills and stops with the state of gpt2 (124M parameters)
+  hosts      two and three hosts: campaign_hosts.py (needs the right to make network namespaces)
 
-Kinds that need several hosts (cables, hosts, agents of them) are tests/hosts's."""
+--registers: where agents of several hosts keep views: majority (of themselves), file, etcd."""
 import argparse
 import datetime
 import json
@@ -36,7 +37,7 @@ OOM_BYTES = 1500 << 20
 PLANS = {
     "dp2": (2, dict(dp=2)), "dp3": (3, dict(dp=3)), "dp4": (4, dict(dp=4)), "dp5": (5, dict(dp=5)), "dp8": (8, dict(dp=8)),
     "pp2": (2, dict(pp=2)), "dp2-pp2": (4, dict(dp=2, pp=2)), "dp3-pp2": (6, dict(dp=3, pp=2)), "dp4-pp2": (8, dict(dp=4, pp=2)),
-    "zero1": (4, dict(dp=4, zero=1)), "zero1-8": (8, dict(dp=8, zero=1)), "zero2": (2, dict(dp=2, zero=2)),
+    "zero1": (4, dict(dp=4, zero=1)), "zero1-8": (8, dict(dp=8, zero=1)), "zero2": (2, dict(dp=2, zero=2)), "zero1-2": (2, dict(dp=2, zero=1)),
     "zero3": (3, dict(dp=3, zero=3)), "zero3-6": (6, dict(dp=6, zero=3)), "dp2-pp2-zero1": (4, dict(dp=2, pp=2, zero=1)),
     "late": (4, dict(dp=4, zero=1, overlap_param_gather=0.5)),
     "zero1-copies": (4, dict(dp=4, zero=1, copies=2)), "zero3-copies": (8, dict(dp=8, zero=3, copies=2)),
@@ -58,6 +59,8 @@ class Campaign:
         self.scratch, self.draw = scratch, draw
         self.references, self.rows, self.found = {}, [], []
         self.n_run = self.n_fault = 0
+        self.n_host, self.register = 1, "memory"
+        self.registers, self.failpoints = ["majority"], dict(itself=BY_ITSELF, recovery=IN_RECOVERY)
         self.keys = dict(views.BASE, lanes=8, **views.EVAL)
 
     # ---- jobs ----
@@ -78,6 +81,7 @@ class Campaign:
         ranks, keys = PLANS[plan]
         every = self.draw.choice((1, 6, 100))
         self.plan, self.ranks, self.begin = plan, ranks, time.monotonic()
+        self.n_host, self.register = 1, "memory"
         self.shm = set(os.listdir("/dev/shm"))
         self.more = more
         job = views.Job(n or ranks, dict(self.keys, **keys, **dict({"checkpoint.every": every, "recover": "on"}, **more)),
@@ -93,7 +97,7 @@ class Campaign:
         result, text = job.end()
         found = views.incidents(job.output)
         good = eco.check(result is not None, "%s: ended with %r: %s" % (what, job.p.returncode, text[-2000:]))
-        keys = dict(self.keys, **{k: v for k, v in self.more.items() if k in ("steps", "model", "seq", "batch", "eval.every")})
+        keys = dict(self.keys, **{k: v for k, v in self.more.items() if k in ("steps", "model", "tokenizer", "seq", "batch", "eval.every")})
         if good:
             good = eco.same((result["weights_xxh64"], views.bits(job.output)), self.reference(keys), what + ": weights and losses")
         lost = [i for i in found if "rank" in i and i["noticed"] != "report"]
@@ -130,8 +134,8 @@ class Campaign:
         self.found += found
         back = sum(i["decided"] == "checkpoint" for i in found)
         pause = max([i["ms"].get("total", 0) for i in found if "ms" in i] or [0])
-        self.rows.append((block, self.n_run, self.plan, self.ranks, "+".join(faults), len(found), back, "%.0f" % pause,
-                          "%.2f" % (time.monotonic() - self.begin), "yes" if good else "NO"))
+        self.rows.append((block, self.n_run, self.plan, self.ranks, self.n_host, self.register, "+".join(faults), len(found), back,
+                          "%.0f" % pause, "%.2f" % (time.monotonic() - self.begin), "yes" if good else "NO"))
         print(",".join(map(str, self.rows[-1])), flush=True)
 
     def await_moment(self, job):
@@ -290,20 +294,37 @@ class Campaign:
         self.add_row("agent", ["kill agent"], [], good)
 
     def large(self):
-        plan = self.draw.choice(("dp2", "pp2"))
-        keys = dict(model="gpt2", seq=64, batch=4, steps=6)
-        saved, self.keys = self.keys, dict(self.keys, lanes=2)
+        """Each rank twice: a third loss within ten steps would be the end."""
+        plan = self.draw.choice(("dp2", "pp2", "zero1-2"))
+        keys = dict(model="gpt2", tokenizer="bytes", seq=64, batch=4, steps=8)
+        saved, self.keys, views.LIMIT_S = self.keys, dict(self.keys, lanes=2), 900
         job = self.start(plan, "--on-stop", "replace", **keys, **{"checkpoint.every": 100, "eval.every": 100})
         faults = []
-        for _ in range(3):
-            job.await_step(min(job.steps() + 1, 5))
+        for rank in self.draw.sample([0, 0, 1, 1], 4):
+            job.await_step(min(job.steps() + 1, keys["steps"] - 1))
             time.sleep(self.draw.random() * 1.2 * views.step_s(job.output))
             kind = self.draw.choice(("kill", "kill", "stop"))
-            if job.kill(self.draw.randrange(2), KINDS[kind]):
+            if job.kill(rank, KINDS[kind]):
                 faults.append(kind)
         self.more = dict(keys, **{"eval.every": 100})
         self.finish("large", job, faults)
         self.keys = saved
+
+    # ---- several hosts ----
+
+    def token(self):
+        path = self.scratch.path("token")
+        if not os.path.exists(path):
+            subprocess.run([eco.WEFT, "token", path], check=True, capture_output=True)
+        return path
+
+    def open_register(self, kind, wires):
+        """What --rdzv is."""
+        return "%s:%d" % (wires.address(0), 20000 + self.n_run % 10000)
+
+    def hosts(self):
+        import campaign_hosts
+        return campaign_hosts.Block(self).run()
 
 
 def move_to(group):
@@ -332,28 +353,56 @@ def processes_of(output):
 
 
 # Faults of a block in a whole campaign, in proportion.
-BLOCKS = dict(processes=40, phases=25, resize=15, oom=4, hang=4, numeric=4, disk=3, slow=3, agent=2, large=0)
+BLOCKS = dict(processes=40, phases=25, resize=15, oom=4, hang=4, numeric=4, disk=3, slow=3, agent=2, large=0, hosts=0)
 
 
-def write_table(path, seed, campaign):
+def put_counts(f, what, counts):
+    f.write("\n%s,faults\n" % what)
+    for name, n in sorted(counts.items(), key=lambda x: (-x[1], str(x[0]))):
+        f.write("%s,%d\n" % (name, n))
+
+
+def count_by(rows, key):
+    """Faults by what key() says of a row and one of its faults."""
+    counts = {}
+    for r in rows:
+        for fault in filter(None, r[6].split("+")):
+            counts[key(r, fault)] = counts.get(key(r, fault), 0) + 1
+    return counts
+
+
+def put_times(f, what, times):
+    f.write("\n%s,n,median_ms,p99_ms,max_ms\n" % what)
+    for name, x in times:
+        x = sorted(x)
+        if x:
+            f.write("%s,%d,%.1f,%.1f,%.1f\n" % (name, len(x), x[len(x) // 2], x[min(len(x) - 1, len(x) * 99 // 100)], x[-1]))
+
+
+def write_table(path, words, campaign):
     phases = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
-    with open(path, "w") as f:
-        f.write("# tools/campaign.py, seed %d, %s, %d processors: %d jobs, %d faults, %d incidents, %s\n" %
-                (seed, datetime.date.today(), os.cpu_count(), campaign.n_run, campaign.n_fault, len(campaign.found),
-                 "all as it should be" if not eco.failed else "%d checks FAILED" % len(eco.failed)))
-        f.write("cause,n,median_ms,p99_ms,max_ms\n")
-        for cause in sorted({i["cause"] for i in campaign.found}):
-            x = sorted(i["ms"]["total"] for i in campaign.found if i["cause"] == cause and "total" in i.get("ms", {}))
-            if x:
-                f.write("%s,%d,%.0f,%.0f,%.0f\n" % (cause, len(x), x[len(x) // 2], x[min(len(x) - 1, len(x) * 99 // 100)], x[-1]))
-        f.write("\nphase,n,median_ms,p99_ms,max_ms\n")
-        for p in phases:
-            x = sorted(i["ms"][p] for i in campaign.found if p in i.get("ms", {}))
-            if x:
-                f.write("%s,%d,%.1f,%.1f,%.1f\n" % (p, len(x), x[len(x) // 2], x[min(len(x) - 1, len(x) * 99 // 100)], x[-1]))
-        f.write("\nblock,job,plan,ranks,faults,incidents,back_to_checkpoint,longest_pause_ms,seconds,good\n")
+    ms = [(i["cause"], i["ms"]) for i in campaign.found if "ms" in i]
+    with open(path + ".new", "w") as f:
+        f.write("# tools/campaign.py %s, %s, %d processors: %d jobs, %d faults, %d incidents, %s\n" % (
+            words, datetime.date.today(), os.cpu_count(), campaign.n_run, campaign.n_fault, len(campaign.found),
+            "all as it should be" if not eco.failed else "%d checks FAILED" % len(eco.failed)))
+        put_counts(f, "kind", count_by(campaign.rows, lambda r, fault: fault.split("@")[0]))
+        put_counts(f, "when", count_by(campaign.rows, lambda r, fault: (fault.split("@") + ["training"])[1]))
+        put_counts(f, "plan", count_by(campaign.rows, lambda r, fault: r[2]))
+        put_counts(f, "processes", count_by(campaign.rows, lambda r, fault: r[3]))
+        put_counts(f, "hosts", count_by(campaign.rows, lambda r, fault: r[4]))
+        put_counts(f, "register", count_by(campaign.rows, lambda r, fault: r[5]))
+        put_times(f, "cause", [(c, [m["total"] for cause, m in ms if cause == c and "total" in m]) for c in sorted({x[0] for x in ms})])
+        put_times(f, "phase", [(p, [m[p] for _, m in ms if p in m]) for p in phases])
+        f.write("\nblock,job,plan,ranks,hosts,register,faults,incidents,back_to_checkpoint,longest_pause_ms,seconds,good\n")
         for r in campaign.rows:
             f.write(",".join(map(str, r)) + "\n")
+    os.replace(path + ".new", path)
+
+
+def find_commit():
+    p = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return p.stdout.strip() or "unknown"
 
 
 def main():
@@ -363,6 +412,8 @@ def main():
     a.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     a.add_argument("--faults", type=int, default=100)
     a.add_argument("--seconds", type=float, default=1e9)
+    a.add_argument("--registers", default="majority")
+    a.add_argument("--commit", default=find_commit(), help="what WEFT was built from, for the table")
     a.add_argument("--out")
     a = a.parse_args()
     os.environ["WEFT"] = os.path.abspath(a.weft)
@@ -373,17 +424,22 @@ def main():
     weights = {b: w for b, w in BLOCKS.items() if w} if a.block == "all" else {b: 1 for b in a.block.split(",")}
     with eco.Scratch("campaign", memory=True) as scratch:
         campaign = Campaign(scratch, random.Random(a.seed))
+        campaign.registers = a.registers.split(",")
+        words = "--block %s --seed %d --registers %s, commit %s" % (a.block, a.seed, a.registers, a.commit)
         until = time.monotonic() + a.seconds
         while campaign.n_fault < a.faults and time.monotonic() < until and weights:
             block = campaign.draw.choices(list(weights), list(weights.values()))[0]
             before = len(eco.failed)
             if getattr(campaign, block)() is False:
                 del weights[block]
+            if len(eco.failed) > before + 200 or campaign.n_run > 20 + 5 * campaign.n_fault:
+                eco.check(False, "nothing works")
+                break
             if len(eco.failed) == before:  # what was right is not kept
                 subprocess.run(["rm", "-rf", scratch.path("run-%d" % campaign.n_run)])
+            if a.out:
+                write_table(a.out, words, campaign)
         print("%d jobs, %d faults, %d incidents" % (campaign.n_run, campaign.n_fault, len(campaign.found)))
-        if a.out:
-            write_table(a.out, a.seed, campaign)
         eco.end()
 
 

@@ -41,10 +41,10 @@ class Agent:
         self.name = "%s-%d" % (job.output, number)
         self.log = open(self.name + ".log", "wb+")
         who = [] if node is None else ["--node-rank", str(node)]
-        self.p = subprocess.Popen([WEFT, "run", "--nproc-per-node", str(n), "--nnodes", nnodes, *who, "--rdzv",
-                                   "127.0.0.1:%d" % job.port, "--insecure-network", "--json", "--timeout", "30", *options,
+        self.p = subprocess.Popen([*job.command(number), WEFT, "run", "--nproc-per-node", str(n), "--nnodes", nnodes, *who, "--rdzv",
+                                   job.rdzv, "--json", "--timeout", "30", *options,
                                    *words(dict(job.keys, output=job.output))], stdout=subprocess.PIPE, stderr=self.log,
-                                  env=dict(os.environ, WEFT_CHECK_COPIES="1"))
+                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **job.env))
 
     def ranks(self):
         return {rank_of(pid): pid for pid in children(self.p.pid)}
@@ -70,11 +70,12 @@ class Agent:
 class Job:
     """nnodes "2": two agents with --node-rank; "1:3": agents join by join()."""
 
-    def __init__(self, scratch, name, plan, nnodes="2", options=(), n_agent=2, **keys):
+    def __init__(self, scratch, name, plan, nnodes="2", options=(), n_agent=2, env=None, **keys):
         self.n, of_plan = PLANS[plan]
         self.keys = dict(BASE, **dict(of_plan, **keys))
         self.output = scratch.path(name)
-        self.nnodes, self.options, self.port = nnodes, list(options), free_port()
+        self.nnodes, self.options, self.env = nnodes, list(options) + ["--insecure-network"], env or {}
+        self.rdzv = "127.0.0.1:%d" % free_port()
         self.agents = []
         for k in range(n_agent):
             self.join(k if nnodes.isdigit() else None)
@@ -84,6 +85,10 @@ class Job:
     def join(self, node=None):
         self.agents.append(Agent(self, len(self.agents), self.n, self.nnodes, node, self.options))
         return self.agents[-1]
+
+    def command(self, number):
+        """What precedes `weft run` of an agent: here nothing."""
+        return []
 
     def steps(self):
         try:
@@ -158,6 +163,12 @@ def rank_killed(scratch, ref):
         check(len(found) >= 1 and all(i["decided"] == "replace" and i["next_step"] > i["step"] for i in found),
               "killed ranks, %s: incidents %r\n%s" % (plan, found, job.text))
         check("back to step" not in job.text, "killed ranks, %s: the state is there: %s" % (plan, job.text))
+
+
+def lost_before_the_first_step(scratch, ref):
+    """A host whose ranks have passed no step yet is in the next view."""
+    job = Job(scratch, "early", "dp4", env=dict(WEFT_FAILPOINT="view.planned:kill:rank=3", WEFT_FAILPOINT_ONCE=scratch.path("early-once")))
+    compare("lost before the first step", job, ref(24), [0, 0])
 
 
 def host_lost(scratch, ref):
@@ -313,7 +324,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 0.5 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, come_and_go, drained, interrupted, bad_input]
+CASES = [rank_killed, lost_before_the_first_step, come_and_go, drained, interrupted, bad_input]
 if LONG or CASE:
     CASES += [undisturbed, host_lost, host_joins, host_leaves, all_told, leader_lost, copies_survive]
 
