@@ -65,6 +65,18 @@ static void entries_act_once_and_in_order(void **state)
     rmdir(folder);
 }
 
+static void numbers_flip_at_their_own_places(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_failpoint_arm("a:flip:nth=2,b:exit", NULL), WEFT_OK);
+    weft_failpoint("a"); /* no place for numbers: it does not count */
+    assert_false(weft_failpoint_flips("a"));
+    assert_true(weft_failpoint_flips("a"));
+    assert_false(weft_failpoint_flips("a"));
+    assert_false(weft_failpoint_flips("b"));
+    assert_int_equal(weft_failpoint_arm(NULL, NULL), WEFT_OK);
+}
+
 static void a_delay_is_waited_for(void **state)
 {
     (void)state;
@@ -83,6 +95,7 @@ int main(void)
         cmocka_unit_test(actions_are_as_the_text_has_them),
         cmocka_unit_test(bad_text_is_refused),
         cmocka_unit_test(entries_act_once_and_in_order),
+        cmocka_unit_test(numbers_flip_at_their_own_places),
         cmocka_unit_test(a_delay_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

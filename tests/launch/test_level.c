@@ -45,6 +45,41 @@ static void fewer_ranks_are_taken_where_they_are_as_fast(void **state)
     weft_launch_levels_fini(&v);
 }
 
+/* Until fewer ranks were measured, what the planner predicts of them counts. */
+static void predicted_steps_count_until_they_are_measured(void **state)
+{
+    (void)state;
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {.n_rank = 4, .min_rank = 1, .now_s = 1000};
+    assert_ok(weft_launch_levels_init(&v, "on", 4, 0));
+    weft_launch_levels_note_steps(&v, 4, 100, 10);
+    for (int k = 0; k < WEFT_LEVEL_HISTORY; k++)
+        weft_level_note_pause(&v.history, WEFT_LEVEL_REPLACE, 5);
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_REPLACE); /* 4 / 3 of the time */
+    weft_launch_levels_note_predicted(&v, 4, "3:1.000001 9:2 x:1 2:1.5");
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    weft_launch_levels_note_predicted(&v, 4, "3:1.3");
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_REPLACE);
+    weft_launch_levels_note_steps(&v, 3, 100, 10);
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    weft_launch_levels_fini(&v);
+}
+
+static void a_rank_with_other_bits_goes_where_it_may(void **state)
+{
+    (void)state;
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {
+          .n_rank = 4, .min_rank = 3, .other_bits = true, .now_s = 1000};
+    assert_ok(weft_launch_levels_init(&v, "on", 4, 0));
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    loss.n_rank = 64; /* of several hosts */
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    loss.n_rank = 3;
+    assert_int_not_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    weft_launch_levels_fini(&v);
+}
+
 static void rejected_levels_are_printed(void **state)
 {
     (void)state;
@@ -71,6 +106,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_is_replaced_until_it_was_lost_too_often),
         cmocka_unit_test(fewer_ranks_are_taken_where_they_are_as_fast),
+        cmocka_unit_test(predicted_steps_count_until_they_are_measured),
+        cmocka_unit_test(a_rank_with_other_bits_goes_where_it_may),
         cmocka_unit_test(rejected_levels_are_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

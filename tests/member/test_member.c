@@ -467,7 +467,13 @@ static void ranks_come_and_go(void **state)
     weft_member_resize(m, 2);
     expect(m, WEFT_MEMBER_START, 1);
     expect(m, WEFT_MEMBER_VIEW, -1);
+    weft_member_renew(m); /* not before all are ready */
+    expect_nothing(m);
     settle(m);
+    weft_member_renew(m);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    settle(m);
+    assert_int_equal(weft_member_count(m), 2);
     weft_member_destroy(m);
 }
 

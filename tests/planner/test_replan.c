@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "planner/planner.h"
 #include "planner/replan.h"
 #include "support/test.h"
 
@@ -22,6 +23,7 @@ static void open_job(const char *model, int batch, int lanes, int micro, const c
     s.micro_batch       = micro;
     s.reduction         = WEFT_REDUCTION_INVARIANT;
     s.dtype             = "fp32";
+    if (on && strstr(on, "a100")) weft_compile_for_cuda(&s);
     assert_ok(weft_compile_training(&s, &out->training));
     if (on) assert_ok(weft_cluster_load(on, NULL, &out->cluster));
 }
@@ -238,12 +240,144 @@ static void answers_are_kept(void **state)
     close_job(&j);
 }
 
+/* With time the answer is within 5 % of what the planner finds when it knows no running plan. */
+static void as_good_as_a_search_from_nothing(void **state)
+{
+    static const struct {
+        const char *model, *on, *was;
+        int         batch, lanes, n_rank;
+    } rows[] = {
+        {"tiny256", "1 x (7 x a100-80g)", "dp=8", 16, 8, 7},
+        {"tiny256", "5 x (1 x a100-80g)", "dp=2 pp=3", 16, 8, 5},
+        {"tiny256", "3 x (1 x epyc-7763)", "dp=4", 8, 4, 3},
+        {"gpt2", "15 x (1 x a100-40g)", "dp=4 pp=4", 32, 16, 15},
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+        planned_job          j;
+        weft_replanner      *r;
+        weft_replan_answer   a    = {0};
+        weft_planner_answer *anew = NULL;
+        open_job(rows[i].model, rows[i].batch, rows[i].lanes, 1, rows[i].on, &j);
+        weft_plan           *was = make_plan(&j, rows[i].was);
+        weft_planner_request q   = {
+              .spec = j.training.spec, .cluster = j.cluster, .keep_bits = true};
+        weft_search_open(&q.constraints);
+        weft_search_fix(&q.constraints, WEFT_KEY_recompute, 0);
+        assert_ok(weft_planner_plan(&q, &anew));
+        assert_ok(weft_replanner_create(
+            &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+        assert_ok(weft_replanner_search(
+            r, &(weft_replan_request){.was = was, .n_rank = rows[i].n_rank}, &a));
+        check_answer(&j, was, &a, rows[i].n_rank);
+        if (a.step_s > 1.05 * anew->step_s)
+            fail_msg("%s on %s: %g s, the planner finds %g", rows[i].model, rows[i].on,
+                     a.step_s, anew->step_s);
+        weft_planner_destroy(anew);
+        weft_replan_answer_fini(&a);
+        weft_replanner_destroy(r);
+        weft_plan_destroy(was);
+        close_job(&j);
+    }
+}
+
+/* The running plan stays where the gain is less than the pause. */
+static void a_pause_has_to_pay(void **state)
+{
+    (void)state;
+    planned_job        j;
+    weft_replanner    *r;
+    weft_replan_answer soon = {0}, late = {0};
+    open_job("tiny256", 16, 8, 1, "1 x (8 x a100-80g)", &j);
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+    weft_plan          *was = make_plan(&j, "dp=1 pp=4");
+    weft_replan_request q   = {.was = was, .n_rank = 8, .horizon_s = 60, .pause_s = 1e5};
+    assert_ok(weft_replanner_search(r, &q, &soon));
+    assert_int_equal(soon.kind, WEFT_REPLAN_SAME);
+    assert_true(weft_plan_equal(soon.plan, was));
+    q.pause_s = 0.5;
+    assert_ok(weft_replanner_search(r, &q, &late));
+    assert_int_not_equal(late.kind, WEFT_REPLAN_SAME);
+    assert_true(late.was_step_s > 0 && late.step_s < late.was_step_s);
+    weft_replan_answer_fini(&soon);
+    weft_replan_answer_fini(&late);
+    weft_plan_destroy(was);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
+static int draw(uint32_t *state, int n)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (int)((*state >> 8) % (uint32_t)n);
+}
+
+/* Fewer replicas of the running plan are always an answer: random plans, hosts and losses. */
+static void fewer_replicas_are_an_answer(void **state)
+{
+    (void)state;
+    planned_job     j;
+    weft_replanner *r[2];
+    uint32_t        rng = 20261118;
+    open_job("tiny256", 8, 4, 1, "1 x (8 x a100-80g)", &j);
+    for (int priced = 0; priced < 2; priced++)
+        assert_ok(weft_replanner_create(
+            &(weft_replan_job){.training = &j.training,
+                               .cluster  = priced ? j.cluster : NULL},
+            &r[priced]));
+    for (int k = 0; k < 400; k++) {
+        int  dp = 1 + draw(&rng, 4), pp = 1 + draw(&rng, 3);
+        int  tp = 1 + draw(&rng, 2), zero = dp > 1 ? draw(&rng, 4) : 0;
+        int  copies = zero && dp % 2 == 0 && draw(&rng, 2) ? 2 : 1;
+        int  local = tp * (1 + draw(&rng, 2)), host[32], n_host = 0, n_rank = 0;
+        char words[96];
+        snprintf(words, sizeof words, "dp=%d tp=%d pp=%d zero=%d copies=%d", dp, tp, pp,
+                 zero, copies);
+        weft_plan *was   = make_plan(&j, words);
+        int        world = dp * tp * pp, fits = 0;
+        while (n_rank < world) { /* what is left of each host */
+            int all = world - n_rank < local ? world - n_rank : local;
+            n_rank += all;
+            int left = draw(&rng, 3) ? all : draw(&rng, all + 1);
+            if (!left) continue;
+            host[n_host++] = left;
+            fits += left / tp;
+        }
+        n_rank = 0;
+        for (int i = 0; i < n_host; i++) n_rank += host[i];
+        weft_replan_request q = {
+            .was = was, .n_rank = n_rank, .n_host = n_host, .host_ranks = host};
+        weft_replan_answer a = {0};
+        /* one group of tp is enough: the stages become fewer */
+        weft_status st =
+            n_rank ? weft_replanner_decide(r[tp == 1 && k % 2], &q, &a) : WEFT_ERR_ARG;
+        if ((st == WEFT_OK) != (fits > 0))
+            fail_msg("%s, %d ranks on %d hosts: %s", words, n_rank, n_host,
+                     weft_error_text());
+        if (st == WEFT_OK) {
+            assert_true(a.n_rank >= 1 && a.n_rank <= n_rank);
+            assert_int_equal(a.plan->strategy.tp > 1 ? a.plan->strategy.tp : 1, tp);
+        }
+        weft_replan_answer_fini(&a);
+        weft_plan_destroy(was);
+    }
+    weft_replanner_destroy(r[0]);
+    weft_replanner_destroy(r[1]);
+    close_job(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_the_shape),  cmocka_unit_test(every_number_has_a_plan),
-        cmocka_unit_test(moving_costs),     cmocka_unit_test(hosts_may_be_unequal),
+        cmocka_unit_test(keeps_the_shape),
+        cmocka_unit_test(every_number_has_a_plan),
+        cmocka_unit_test(moving_costs),
+        cmocka_unit_test(hosts_may_be_unequal),
         cmocka_unit_test(answers_are_kept),
+        cmocka_unit_test(as_good_as_a_search_from_nothing),
+        cmocka_unit_test(a_pause_has_to_pay),
+        cmocka_unit_test(fewer_replicas_are_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

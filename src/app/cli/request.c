@@ -235,11 +235,13 @@ static int print_result(const weft_cli_command *c, const weft_launch_request *q,
 int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
                        const weft_job *job, const weft_membership_source *member)
 {
-    weft_session_options o = weft_cli_session_options(q);
-    weft_session_result  r;
+    static const char *const planner[] = {"weft", "run", NULL}; /* carry_out() in run.c */
+    weft_session_options     o         = weft_cli_session_options(q);
+    weft_session_result      r;
     o.progress  = !q->quiet && isatty(STDERR_FILENO);
     o.stop      = stop;
     o.member    = member;
+    o.planner   = planner;
     o.timeout_s = q->timeout_s;
     catch_signals();
     weft_status st = weft_session_run(job, &o, &r);

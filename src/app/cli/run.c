@@ -14,6 +14,7 @@
 #include "launch/spare.h"
 #include "launch/supervise.h"
 #include "session/device.h"
+#include "session/session.h"
 #include "session/say.h"
 
 static int run(int argc, char **argv);
@@ -665,7 +666,9 @@ static int run(int argc, char **argv)
     weft_arena         *a = NULL;
     weft_launch_request q;
     bool                found = false;
-    weft_status         st    = weft_arena_create(&a);
+    if (weft_session_is_planner())
+        return weft_session_serve_plans() == WEFT_OK ? WEFT_EXIT_OK : WEFT_EXIT_FAILED;
+    weft_status st = weft_arena_create(&a);
     if (st == WEFT_OK) st = weft_launch_request_find(a, &q, &found);
     int code = st != WEFT_OK ? weft_cli_fail(&weft_cli_run, st)
                : found       ? carry_out(&q)

@@ -12,6 +12,7 @@
 #include "launch/launch_priv.h"
 #include "launch/level.h"
 #include "launch/oom.h"
+#include "member/hosts.h"
 #include "member/member.h"
 
 enum {
@@ -31,14 +32,15 @@ struct weft_launch__agent {
     bool          *failed; /* of each slot: its process reported an error of its own */
     bool          *begun;  /* of each slot: it had a process before */
     uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
-    int     scale_to;      /* ranks that were asked for and are not there yet; 0: none */
-    int     scale_from;    /* ranks before; 0: the view is not decided yet */
-    double  asked_s;       /* when that was */
-    bool    reported_end;  /* by a rank, in incidents.jsonl */
-    bool    is_shrinking;  /* scale_to is for a slot that was lost too often */
-    int64_t n_oom;         /* processes that the kernel has killed for want of memory */
-    char    folder[1024];  /* the job's output, once a rank has said so */
-    int     n_cause;
+    int    scale_to;       /* ranks that were asked for and are not there yet; 0: none */
+    int    scale_from;     /* ranks before; 0: the view is not decided yet */
+    double asked_s;        /* when that was */
+    bool   reported_end;   /* by a rank, in incidents.jsonl */
+    /* scale_to is for a slot that is cordoned, why; NULL: it is not */
+    const char *cordon;
+    int64_t     n_oom; /* processes that the kernel has killed for want of memory */
+    char        folder[1024]; /* the job's output, once a rank has said so */
+    int         n_cause;
     weft_exporter_cause   cause[MAX_CAUSE];
     char                  cause_name[MAX_CAUSE][16];
     int                   n_incident;
@@ -73,6 +75,7 @@ static void publish(weft_launch__run *l, const weft_incident *i,
 /* What was done about it, once a step was committed or all is done. */
 static const char *name_decision(const weft_launch__agent *a, const weft_incident *i)
 {
+    if (!strcmp(i->cause, "replan")) return "replan";
     if (i->rank < 0) return "resize";
     if (i->choice.level != WEFT_LEVEL_REPLACE) return weft_level_name(i->choice.level);
     bool back = !a->done && a->outcome.step <= i->step; /* as ranks found out */
@@ -205,8 +208,8 @@ static void begin_scale(weft_launch__run *l)
     if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
     a->scale_from = weft_launch__agent_count(l);
     snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
-    weft_incident i = make_incident(a, -1, a->is_shrinking ? "cordon" : "scale", what,
-                                    a->is_shrinking ? "lost too often" : "weft scale");
+    weft_incident i = make_incident(a, -1, a->cordon ? "cordon" : "scale", what,
+                                    a->cordon ? a->cordon : "weft scale");
     i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
     add_incident(a, &i);
     weft_launch__say(l, -1, "info", "%s", what);
@@ -242,7 +245,7 @@ static void end_scale(weft_launch__run *l)
                  : "; a new rank failed, so it is as before");
     weft_launch__control_answer(l, n == a->scale_to || n != a->scale_from, text);
     a->scale_to = a->scale_from = 0;
-    a->is_shrinking             = false;
+    a->cordon                   = NULL;
 }
 
 static void kill_slot(weft_launch__run *l, int r)
@@ -262,6 +265,62 @@ static void release_slots(weft_launch__run *l)
         weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
         weft_comm_shm_clear_slab(l->shm, r);
     }
+}
+
+/* ---- what ranks ask for ---- */
+
+/* All ranks stop after the step under way, and take another plan. */
+static void renew_view(weft_launch__run *l, const char *what)
+{
+    weft_launch__agent *a = l->agent;
+    if (weft_launch__agent_is_over(l) || *a->stop_why || a->scale_to) return;
+    if (!l->hosts && !weft_member_may_resize(a->member)) return;
+    weft_incident i = make_incident(a, -1, "replan", what, "plans made ahead");
+    i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    add_incident(a, &i);
+    weft_launch__say(l, -1, "info", "%s", what);
+    if (l->hosts)
+        weft_launch__hosts_want(l, WEFT_HOSTS_ASKED);
+    else
+        weft_member_renew(a->member);
+}
+
+/* A rank computed other bits when it ran a step again: the job goes on without its slot, of several
+ * hosts without its host, where it may. */
+static void cordon_slot(weft_launch__run *l, int r, const weft_line_message *m)
+{
+    weft_launch__agent   *a    = l->agent;
+    weft_launch_loss      loss = {.n_rank      = weft_launch__agent_count(l),
+                                  .min_rank    = l->o->min_rank,
+                                  .other_bits  = true,
+                                  .is_stopping = *a->stop_why || a->scale_to,
+                                  .now_s       = weft_clock_s()};
+    weft_incident_outcome o    = {.why = ""};
+    weft_incident         i    = make_incident(a, r, "cordon", m->text, "other bits");
+    i.pid                      = (int)l->c[r].pid;
+    i.step                     = m->step;
+    if (l->hosts) {
+        loss.n_rank   = weft_launch__hosts_world(l);
+        loss.min_rank = weft_launch__hosts_may_leave(l) ? 1 : loss.n_rank;
+    }
+    weft_launch_levels_choose(&a->levels, &loss, &i.choice);
+    bool shrinks = i.choice.level == WEFT_LEVEL_SHRINK && !weft_launch__agent_is_over(l);
+    o.decided    = shrinks ? "cordon" : weft_level_name(WEFT_LEVEL_RETRY);
+    publish(l, &i, &o);
+    weft_launch__say(l, l->first + r, "warn", "%s; %s", m->text,
+                     !shrinks   ? "the job cannot go on without it and keeps it"
+                     : l->hosts ? "its host is cordoned"
+                                : "its slot is cordoned");
+    if (!shrinks) return;
+    if (l->hosts) {
+        weft_launch__hosts_cordon(l, m->text);
+        return;
+    }
+    a->scale_to   = loss.n_rank - 1;
+    a->scale_from = 0;
+    a->asked_s    = loss.now_s;
+    a->cordon     = "other bits";
+    (void)weft_launch_leave_cores(r, loss.n_rank);
 }
 
 /* ---- what ranks say ---- */
@@ -318,6 +377,17 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
     case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
+    case WEFT_LINE_REPLAN:
+        if (current) renew_view(l, m->text);
+        break;
+    case WEFT_LINE_STEPS:
+        if (current && !l->hosts)
+            weft_launch_levels_note_predicted(&a->levels, weft_launch__agent_count(l),
+                                              m->text);
+        break;
+    case WEFT_LINE_CORDON:
+        if (current) cordon_slot(l, r, m);
+        break;
     default: break;
     }
 }
@@ -389,10 +459,10 @@ static bool choose_level(weft_launch__run *l, int r, int64_t step, weft_level_ch
     bool                again = *a->stop_why;
     weft_launch_levels_choose(&a->levels, &loss, out);
     if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to) {
-        a->scale_to     = loss.n_rank - 1;
-        a->scale_from   = 0;
-        a->asked_s      = loss.now_s;
-        a->is_shrinking = true;
+        a->scale_to   = loss.n_rank - 1;
+        a->scale_from = 0;
+        a->asked_s    = loss.now_s;
+        a->cordon     = "lost too often";
     }
     if (out->level == WEFT_LEVEL_STOP && !again)
         snprintf(a->stop_why, sizeof a->stop_why,

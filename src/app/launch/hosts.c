@@ -73,7 +73,9 @@ struct weft_launch__hosts {
     double    done_s;     /* when its ranks had done their work; 0: they have not */
     uint64_t  drained;    /* the host that weft drain waits for; 0: none */
     bool      over, left; /* no further view; as it was asked to */
-    char      why[300];
+    /* why this host is to leave and stay away; "": it is not */
+    char cordon[200];
+    char why[300];
 };
 
 /* ---- frames ---- */
@@ -307,6 +309,21 @@ void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
         if (h->link[k].open && h->link[k].id)
             send_frame(h, h->link[k].peer, FRAME_USE, &use, sizeof use);
     take_use(l, &use);
+}
+
+bool weft_launch__hosts_may_leave(const weft_launch__run *l)
+{
+    const weft_member_view *v     = weft_hosts_view(l->hosts->agreement);
+    int                     least = l->o->min_node > 1 ? l->o->min_node : 1;
+    return v->n_host > least && !l->hosts->over && l->hosts->drain_s <= 0;
+}
+
+void weft_launch__hosts_cordon(weft_launch__run *l, const char *why)
+{
+    weft_launch__hosts *h = l->hosts;
+    snprintf(h->cordon, sizeof h->cordon, "%s", why);
+    tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
+    weft_launch__hosts_act(l);
 }
 
 void weft_launch__hosts_done(weft_launch__run *l)
@@ -609,6 +626,11 @@ int weft_launch__hosts_code(const weft_launch__run *l)
 {
     const weft_launch__hosts *h = l->hosts;
     if (!h || !h->over) return -1;
+    if (*h->cordon) {
+        weft_launch__say(l, -1, "error", "this host is cordoned: %s; check its hardware",
+                         h->cordon);
+        return 1;
+    }
     if (*h->why) weft_launch__say(l, -1, h->left ? "info" : "error", "%s", h->why);
     return !h->left ? 1 : l->stopped_by ? 128 + l->stopped_by : 0;
 }

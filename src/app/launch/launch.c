@@ -40,24 +40,6 @@ static void set_number(const char *name, int x)
     setenv(name, s, 1);
 }
 
-int weft_launch_pin(int r, int n, int of)
-{
-    cpu_set_t all, own;
-    int       cpu[CPU_SETSIZE], n_cpu = 0;
-    if (sched_getaffinity(of, sizeof all, &all)) return 1;
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET((size_t)i, &all)) cpu[n_cpu++] = i;
-    if (n > n_cpu) { /* they share all of them */
-        sched_setaffinity(0, sizeof all, &all);
-        return 1;
-    }
-    CPU_ZERO(&own);
-    int lo = r * n_cpu / n, hi = (r + 1) * n_cpu / n;
-    for (int i = lo; i < hi; i++) CPU_SET((size_t)cpu[i], &own);
-    sched_setaffinity(0, sizeof own, &own);
-    return hi - lo;
-}
-
 /* The name of the file, never what is in it. */
 static void pass_token(const weft_comm_token_options *t)
 {

@@ -119,6 +119,9 @@ enum {
 /* Gives this process the share of rank r of n of the cores that process `of` may use (0: this one),
  * where each rank can have one, else all of them; how many. */
 int weft_launch_pin(int r, int n, int of);
+/* Takes the share of rank r of n from this process, where each rank has cores of its own: ranks
+ * that are pinned later have none of them.  How many; 0: they share all, and nothing is done. */
+int weft_launch_leave_cores(int r, int n);
 
 /* argv: the arguments that a rank shows, argv[0] being the name.  *code: the exit code. */
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o,

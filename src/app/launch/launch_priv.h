@@ -207,6 +207,9 @@ void weft_launch__hosts_done(weft_launch__run *l); /* its ranks have done their 
  * cannot be, and why. */
 bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
                               size_t size);
+/* May the job go on without this host?  cordon: it leaves, and ends with that line. */
+bool weft_launch__hosts_may_leave(const weft_launch__run *l);
+void weft_launch__hosts_cordon(weft_launch__run *l, const char *why);
 /* Of the ranks of an epoch, n are of use. */
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n);
 /* Ranks of all hosts, of this one, and where they meet. */

@@ -1,6 +1,7 @@
 #include "launch/level.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 weft_status weft_launch_levels_init(weft_launch_levels *v, const char *text, int n,
                                     double now_s)
@@ -8,12 +9,14 @@ weft_status weft_launch_levels_init(weft_launch_levels *v, const char *text, int
     *v = (weft_launch_levels){.n = n, .begun_s = now_s, .allowed = WEFT_LEVEL_ALL};
     if (text) WEFT_TRY(weft_levels_parse(text, &v->allowed));
     v->step_s = calloc((size_t)n + 1, sizeof *v->step_s);
-    return v->step_s ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    v->ratio  = calloc((size_t)n + 1, sizeof *v->ratio);
+    return v->step_s && v->ratio ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
 }
 
 void weft_launch_levels_fini(weft_launch_levels *v)
 {
     free(v->step_s);
+    free(v->ratio);
     *v = (weft_launch_levels){0};
 }
 
@@ -26,10 +29,27 @@ void weft_launch_levels_note_steps(weft_launch_levels *v, int n_rank, int64_t n_
     if (v->step_s[n_rank] <= 0 || step_s < v->step_s[n_rank]) v->step_s[n_rank] = step_s;
 }
 
-/* Of n ranks: measured, or in proportion to the ranks that there are. */
+void weft_launch_levels_note_predicted(weft_launch_levels *v, int n_now, const char *text)
+{
+    v->n_now = n_now;
+    memset(v->ratio, 0, sizeof *v->ratio * ((size_t)v->n + 1));
+    for (const char *p = text; *p;) {
+        char  *end;
+        long   n     = strtol(p, &end, 10);
+        double ratio = *end == ':' ? strtod(end + 1, &end) : 0;
+        if (n > 0 && n <= v->n && ratio > 0 && ratio < 1e6) v->ratio[n] = ratio;
+        p = end + strcspn(end, " ");
+        p += strspn(p, " ");
+    }
+}
+
+/* Of n ranks: measured, predicted, or in proportion to the ranks that there are. */
 static double find_step(const weft_launch_levels *v, int n, int now)
 {
+    if (now > v->n) return (double)now / n; /* of several hosts */
     if (v->step_s[n] > 0) return v->step_s[n];
+    if (n != now && now == v->n_now && v->ratio[n] > 0)
+        return v->ratio[n] * (v->step_s[now] > 0 ? v->step_s[now] : 1);
     return v->step_s[now] > 0 ? v->step_s[now] * now / n : (double)now / n;
 }
 
@@ -50,8 +70,15 @@ void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *lo
         weft_level_horizon(&v->history, loss->now_s - v->begun_s, n, 0 /* not known */);
     for (int l = 0; l < WEFT_N_LEVEL; l++)
         c.option[l].pause_s = weft_level_pause(&v->history, (weft_level)l);
-    c.option[WEFT_LEVEL_RETRY].why_not = "its process is gone";
-    c.option[WEFT_LEVEL_WAIT].why_not  = "its process does not come back";
+    if (!loss->other_bits) {
+        c.option[WEFT_LEVEL_RETRY].why_not = "its process is gone";
+        c.option[WEFT_LEVEL_WAIT].why_not  = "its process does not come back";
+    } else {
+        /* the step is done; what is left to decide is whether the machine stays */
+        c.option[WEFT_LEVEL_RETRY].why_not   = "its hardware is in doubt";
+        c.option[WEFT_LEVEL_WAIT].why_not    = "nothing is waited for";
+        c.option[WEFT_LEVEL_REPLACE].why_not = "another process has the same hardware";
+    }
     /* ranks find out which state is left, and go back where one part has no holder */
     c.option[WEFT_LEVEL_CHECKPOINT].why_not = "only where no rank holds the state";
     if (loss->too_often)

@@ -11,10 +11,12 @@
 #include "member/levels.h"
 
 typedef struct weft_launch_levels {
-    unsigned           allowed;
-    int                n; /* ranks at most */
-    double             begun_s;
-    double            *step_s; /* [n]: of a step of n ranks, as measured; 0: not yet */
+    unsigned allowed;
+    int      n; /* ranks at most */
+    double   begun_s;
+    double  *step_s; /* [n]: of a step of n ranks, as measured; 0: not yet */
+    double  *ratio; /* [n]: of a step of n ranks, as predicted, to one of n_now; 0: not */
+    int      n_now;
     weft_level_history history;
 } weft_launch_levels;
 
@@ -27,10 +29,16 @@ void        weft_launch_levels_fini(weft_launch_levels *v); /* a zeroed one is f
 void weft_launch_levels_note_steps(weft_launch_levels *v, int n_rank, int64_t n_step,
                                    double seconds);
 
+/* "3:1.33 5:0.8": predicted steps of so many ranks as parts of those of n_now.  What is none of
+ * these is left out. */
+void weft_launch_levels_note_predicted(weft_launch_levels *v, int n_now,
+                                       const char *text);
+
 typedef struct weft_launch_loss {
     int    n_rank, min_rank; /* min_rank 0: the number of ranks is fixed */
     bool   too_often;        /* its slot gets no other process */
-    bool   is_stopping;      /* the job is about to save and stop for an earlier loss */
+    bool   other_bits; /* it is there, and computed other bits when it ran a step again */
+    bool   is_stopping; /* the job is about to save and stop for an earlier loss */
     double now_s;
 } weft_launch_loss;
 

@@ -30,6 +30,9 @@ typedef enum weft_line_kind {
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
     WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
     WEFT_LINE_ENDS, /* rank: world: as many end updates, before there are more or fewer */
+    WEFT_LINE_REPLAN, /* rank: text: a better plan for the same ranks is there */
+    WEFT_LINE_STEPS,  /* rank: text: predicted steps of other numbers of ranks */
+    WEFT_LINE_CORDON, /* rank: step, text: it has computed other bits the second time */
     WEFT_N_LINE_KIND
 } weft_line_kind;
 

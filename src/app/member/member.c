@@ -390,6 +390,13 @@ void weft_member_resize(weft_member *m, int n)
     decide_view(m, "ranks lost a peer");
 }
 
+void weft_member_renew(weft_member *m)
+{
+    if (!weft_member_may_resize(m)) return;
+    m->n_view = 0; /* nothing was lost */
+    decide_view(m, "ranks lost a peer");
+}
+
 void weft_member_recount(weft_member *m, uint32_t epoch, int n)
 {
     if (m->over || epoch != weft_member_epoch(m) || n < 1 || n == m->n_slot ||

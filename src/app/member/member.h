@@ -117,6 +117,8 @@ int  weft_member_count(const weft_member *m);   /* slots of the newest view */
 bool weft_member_may_resize(const weft_member *m);
 /* The next view has n slots, from 1 to max_slot; nothing happens where that may not be. */
 void weft_member_resize(weft_member *m, int n);
+/* The next view has the same slots, where a resize may be. */
+void weft_member_renew(weft_member *m);
 /* The ranks of the newest view found that fewer of them are of use, or that updates are to be ended
  * by more of them: the next one has the first n.  Also before they are ready; a process of a slot
  * that is beyond the newest view has nothing left to do there, and gets another one. */

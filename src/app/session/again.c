@@ -1,7 +1,8 @@
 /* A step that was held back is run once more.
  *
  *     it is not held back again      some rank computed other numbers the first time: it is named,
- *                                    and training goes on with the second run, which all agree on
+ *                                    and training goes on with the second run, which all agree on;
+ *                                    its agent is told, and leaves it out where it may
  *     the same numbers               they are the job's: stop, with the state before the step saved
  *     other numbers, held back too   stop likewise, and name the rank
  *
@@ -194,6 +195,19 @@ static void find_names(again *g, const weft_session__trial trial[2], bool *same)
     write_names(g);
 }
 
+/* The agent decides whether the job goes on without this rank's machine. */
+static void doubt_own(const weft_session *s, const weft_metrics_row *row,
+                      const weft_session__trial *first)
+{
+    const weft_membership_source *m = s->o->member;
+    char                          text[200];
+    if (!weft_session__has_agent(s)) return;
+    snprintf(text, sizeof text,
+             "step %lld: %s, and rank %d computed other numbers when it was run again",
+             (long long)row->step, describe_fault(first), s->now->comm->rank);
+    m->tell(m->arg, WEFT_MEMBERSHIP_CORDON, row->step, text);
+}
+
 weft_status weft_session__compare_trials(weft_session             *s,
                                          const weft_session__trial trial[2],
                                          const weft_metrics_row   *row)
@@ -216,6 +230,7 @@ weft_status weft_session__compare_trials(weft_session             *s,
                              "run again",
                              (long long)row->step, describe_fault(&trial[0]),
                              g.names[0] ? g.names : "a rank");
+    if (g.n > 1 && g.named[s->now->comm->rank]) doubt_own(s, row, &trial[0]);
 out:
     again_fini(&g);
     return st;

@@ -44,10 +44,9 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
     return weft_probe_divided(world / local, local, n_core, out);
 }
 
-/* Ranks of each host, hosts in the order of their ranks; returns how many hosts. */
-static int count_by_host(const weft_session *s, int *count)
+int weft_session__count_by_host(const weft_session *s, int *count)
 {
-    const int32_t *host  = weft_comm_hosts_of(s->now->comm);
+    const int32_t *host  = s->now->comm ? weft_comm_hosts_of(s->now->comm) : NULL;
     int            world = s->now->n_rank, local = s->now->local, n = 0;
     for (int r = 0; r < world; r++) {
         bool first = host ? host[r] == r : !local || r % local == 0;
@@ -57,15 +56,17 @@ static int count_by_host(const weft_session *s, int *count)
     return n;
 }
 
-weft_status weft_session__find_machines(const weft_session *s, weft_cluster **out)
+weft_status weft_session__machines_of(const weft_job *j, int n_host, const int *count,
+                                      int n_core, weft_cluster **out)
 {
-    int  count[WEFT_SESSION__MAX_RANK];
-    int  n     = count_by_host(s, count);
     bool alike = true;
-    for (int i = 1; i < n; i++) alike = alike && count[i] == count[0];
-    if (alike || s->job.cluster)
-        return find_machines(&s->job, s->now->n_rank, count[0], s->now->n_core, out);
-    return weft_probe_unlike(n, count, s->now->n_core, out);
+    int  world = 0;
+    for (int i = 0; i < n_host; i++) {
+        alike = alike && count[i] == count[0];
+        world += count[i];
+    }
+    if (alike || j->cluster) return find_machines(j, world, count[0], n_core, out);
+    return weft_probe_unlike(n_host, count, n_core, out);
 }
 
 /* ---- the plan ---- */

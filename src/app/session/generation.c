@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "comm/membership.h"
 #include "session/peak.h"
@@ -378,6 +379,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     s->now     = g;
     WEFT_TRY(weft_arena_create(&g->arena));
     WEFT_TRY(connect_ranks(s));
+    double begun_s = weft_clock_s();
     WEFT_TRY(decide(s));
     weft_failpoint("view.planned");
     WEFT_TRY(compile(s));
@@ -396,6 +398,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
         weft_session__log_start(s);
     WEFT_TRY(weft_session__open_status(s));
     weft_session__keep_card(s);
+    g->opened_s = weft_clock_s() - begun_s;
     weft_failpoint("view.ready");
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
     weft_failpoint("view.told");

@@ -1,7 +1,7 @@
 /* The plan of a generation that goes on: the one that ranks had, or where there are more or fewer
  * of them the next one (planner/replan.h), from a rank that knows to all.
- * A planner for each number of ranks, as the cores of a host are shared by them, is kept with its
- * answers. */
+ * It was made ahead (plans_ahead.c), or is searched quickly: a planner for each number of ranks of
+ * hosts, as cores are shared by them, is kept with its answers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,71 +17,82 @@ enum {
 };
 
 typedef struct weft_session__replan_of {
-    int             n_rank;
+    int             n_host;
+    int            *count;    /* ranks of each host */
     weft_cluster   *machines; /* NULL: nothing is priced */
     weft_replanner *planner;
 } replan_of;
 
+static void replan_of_fini(replan_of *x)
+{
+    weft_replanner_destroy(x->planner);
+    weft_cluster_destroy(x->machines);
+    free(x->count);
+}
+
 /* A job that names its plan keeps its shape, and nothing is priced for it. */
-static weft_status open_planner(weft_session *s, int n, replan_of *out)
+static weft_status open_planner(weft_session *s, replan_of *x)
 {
     bool            open = weft_job_is_open(&s->job);
     weft_replan_job job  = {.training = &s->training, .on_cpus = true};
     if (!open && !s->job.plan_file) job.shape = &s->job.strategy;
-    *out = (replan_of){.n_rank = n};
-    if (open && weft_session__find_machines(s, &out->machines) == WEFT_OK) {
-        job.cluster = out->machines;
-        if (weft_replanner_create(&job, &out->planner) == WEFT_OK) return WEFT_OK;
+    if (open && weft_session__machines_of(&s->job, x->n_host, x->count, s->now->n_core,
+                                          &x->machines) == WEFT_OK) {
+        job.cluster = x->machines;
+        if (weft_replanner_create(&job, &x->planner) == WEFT_OK) return WEFT_OK;
         job.cluster = NULL; /* a model that cannot be priced */
     }
-    return weft_replanner_create(&job, &out->planner);
+    return weft_replanner_create(&job, &x->planner);
 }
 
-static weft_status find_planner(weft_session *s, int n, weft_replanner **out)
+static weft_status find_planner(weft_session *s, int n_host, const int *count,
+                                weft_replanner **out)
 {
-    weft_session__replans *all = &s->replans;
+    weft_session__replans *all   = &s->replans;
+    size_t                 bytes = sizeof *count * (size_t)n_host;
     for (int k = 0; k < all->n; k++)
-        if (all->of[k].n_rank == n) {
+        if (all->of[k].n_host == n_host && !memcmp(all->of[k].count, count, bytes)) {
             *out = all->of[k].planner;
             return WEFT_OK;
         }
     replan_of *more = realloc(all->of, sizeof *more * (size_t)(all->n + 1));
     if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    all->of        = more;
-    weft_status st = open_planner(s, n, &more[all->n]);
+    all->of     = more;
+    replan_of x = {.n_host = n_host, .count = malloc(bytes)};
+    if (!x.count) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    memcpy(x.count, count, bytes);
+    weft_status st = open_planner(s, &x);
     if (st != WEFT_OK) {
-        weft_cluster_destroy(more[all->n].machines);
+        replan_of_fini(&x);
         return st;
     }
-    *out = more[all->n++].planner;
+    more[all->n++] = x;
+    *out           = x.planner;
     return WEFT_OK;
 }
 
-weft_status weft_session__replan(weft_session *s, const weft_plan *was, int n,
-                                 weft_plan **out, double *seconds)
+weft_status weft_session__replan(weft_session *s, const weft_plan *was, weft_plan **out)
 {
-    weft_compile_spec  spec    = weft_job_spec(&s->job);
-    weft_replanner    *planner = NULL;
-    weft_replan_answer a       = {0};
+    weft_compile_spec   spec    = weft_job_spec(&s->job);
+    weft_replanner     *planner = NULL;
+    weft_replan_answer  a       = {0};
+    int                 count[WEFT_SESSION__MAX_RANK];
+    weft_replan_request q = {.was = was, .n_rank = s->now->n_rank, .host_ranks = count};
     if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
         weft_session__forget_replans(s); /* they are of the other one */
         weft_training_fini(&s->training);
         WEFT_TRY(weft_compile_training(&spec, &s->training));
     }
-    WEFT_TRY(find_planner(s, n, &planner));
-    WEFT_TRY(weft_replanner_decide(planner,
-                                   &(weft_replan_request){.was = was, .n_rank = n}, &a));
-    *out     = a.plan;
-    *seconds = a.step_s;
+    q.n_host = weft_session__count_by_host(s, count);
+    WEFT_TRY(find_planner(s, q.n_host, count, &planner));
+    WEFT_TRY(weft_replanner_decide(planner, &q, &a));
+    *out = a.plan;
     return WEFT_OK;
 }
 
 void weft_session__forget_replans(weft_session *s)
 {
-    for (int k = 0; k < s->replans.n; k++) {
-        weft_replanner_destroy(s->replans.of[k].planner);
-        weft_cluster_destroy(s->replans.of[k].machines);
-    }
+    for (int k = 0; k < s->replans.n; k++) replan_of_fini(&s->replans.of[k]);
     free(s->replans.of);
     s->replans = (weft_session__replans){0};
 }
@@ -126,15 +137,18 @@ static weft_status find_plan(weft_session *s, weft_text *t)
     weft_plan       *left = NULL, *p = NULL;
     int64_t          n    = 0;
     const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
-    double           seconds;
     weft_status      st   = WEFT_OK;
     bool             ends = g->unfinished && !weft_comm_hosts_of(g->comm);
     if ((ends || !s->kept.plan) && n)
         WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
-    const weft_plan *was = left ? left : s->kept.plan;
-    if (!was || (weft_plan_world(was) != g->comm->world && !ends)) {
+    const weft_plan *was  = left ? left : s->kept.plan;
+    bool             fits = was && (ends || weft_plan_world(was) == g->comm->world);
+    if (!fits || (!ends && weft_session__is_better_wanted(s))) {
         weft_failpoint("resize.plan");
-        WEFT_GO(weft_session__replan(s, was, g->comm->world, &p, &seconds));
+        if (weft_session__find_ahead(s, was, t)) goto out;
+    }
+    if (!fits) {
+        WEFT_GO(weft_session__replan(s, was, &p));
         was = p;
     }
     st = weft_plan_print(was, t);

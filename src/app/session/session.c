@@ -173,6 +173,7 @@ weft_status weft_session__close(weft_session *s)
     weft_ckpt_findings_fini(&s->out.found);
     weft_state_destroy(s->state);
     weft_session__forget_program(s);
+    weft_session__stop_ahead(s);
     weft_session__forget_replans(s);
     weft_training_fini(&s->training);
     weft_model_source_destroy(s->model_source);

@@ -19,4 +19,10 @@ weft_status weft_session_count_ranks(const weft_job *j, const weft_session_optio
 weft_status weft_session_print_plan(const weft_job *j, const weft_session_options *o,
                                     int world, int local, weft_text *t);
 
+/* Is this process the helper that a rank has started to make plans ahead
+ * (weft_session_options.planner)?  Then it does so, and ends: what it finds goes to its standard
+ * output. */
+bool        weft_session_is_planner(void);
+weft_status weft_session_serve_plans(void);
+
 #endif

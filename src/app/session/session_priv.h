@@ -2,6 +2,8 @@
 #ifndef WEFT_SESSION_PRIV_H
 #define WEFT_SESSION_PRIV_H
 
+#include <sys/types.h>
+
 #include "base/pool.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/state.h"
@@ -106,9 +108,11 @@ typedef struct weft_generation {
     /* do all ranks see the output folder?  0: not asked yet, 1: yes, -1: no */
     int                  sees_output;
     weft_weights         weights;
-    weft_session__reads  reads;  /* whether the sum of samples tells anything */
-    double               busy_s; /* of the runner, at the commit point before */
-    int                  n_step; /* that it has run, and the longest of them */
+    weft_session__reads  reads;    /* whether the sum of samples tells anything */
+    double               busy_s;   /* of the runner, at the commit point before */
+    bool                 ahead;    /* plans after this one were asked for */
+    double               opened_s; /* that it took from the connection on */
+    int                  n_step;   /* that it has run, and the longest of them */
     double               longest_s;
     weft_generation_eval eval;
 } weft_generation;
@@ -158,6 +162,18 @@ typedef struct weft_session__replans {
     int                             n;
     struct weft_session__replan_of *of;
 } weft_session__replans;
+
+#define WEFT_SESSION__PLANNER                                                            \
+    "WEFT_PLANNER" /* of the helper: the process that it is of */
+
+/* Plans that are made ahead (plans_ahead.c). */
+typedef struct weft_session__ahead {
+    pid_t    pid; /* of the helper; 0: none runs */
+    int      answers;
+    bool     has_answers; /* in the file */
+    bool     asked;       /* the next view takes the plan for the ranks that there are */
+    uint64_t was;         /* hash of the plan that they follow */
+} weft_session__ahead;
 
 /* What status.json says that stays for a generation. */
 typedef struct weft_session__status {
@@ -233,6 +249,7 @@ typedef struct weft_session {
     weft_state   *state;    /* parameters and optimizer states */
     weft_session__kept    kept;
     weft_session__replans replans;
+    weft_session__ahead   ahead;
     weft_session__times   times;
     weft_session__status  status;
     weft_metrics_row      row; /* of the last step; step 0: there is none in this run */
@@ -466,14 +483,23 @@ typedef struct weft_session__choice {
 weft_status weft_session__plan_choose(const weft_job *j, int world, int local, int n_core,
                                       weft_session__choice *out);
 void        weft_session__choice_fini(weft_session__choice *x); /* a zeroed one is fine */
-/* replans.c: the plan that follows `was` (NULL: one rank without a plan) where there are n ranks
- * now, of which it may use fewer; *seconds: of a step, predicted, 0: nothing was. */
-weft_status weft_session__replan(weft_session *s, const weft_plan *was, int n,
-                                 weft_plan **out, double *seconds);
+/* replans.c: the plan that follows `was` (NULL: one rank without a plan) for the ranks that there
+ * are now, of which it may use fewer. */
+weft_status weft_session__replan(weft_session *s, const weft_plan *was, weft_plan **out);
 void        weft_session__forget_replans(weft_session *s);
-/* choose.c: the machines that this generation's ranks run on: one host, or several that may have
- * different numbers of them. */
-weft_status weft_session__find_machines(const weft_session *s, weft_cluster **out);
+/* choose.c: ranks of each host, hosts in the order of their ranks; returns how many hosts. */
+int weft_session__count_by_host(const weft_session *s, int *count);
+/* The machines that so many ranks of each host run on. */
+weft_status weft_session__machines_of(const weft_job *j, int n_host, const int *count,
+                                      int n_core, weft_cluster **out);
+/* plans_ahead.c: after each step: plans for the next views are asked for, answers are looked at;
+ * nothing happens where nothing is to be planned. */
+void weft_session__step_ahead(weft_session *s);
+void weft_session__stop_ahead(weft_session *s);
+/* The plan after `was` for the ranks that there are now, as text; false: none was made. */
+bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan);
+/* Was this view asked for because of a better plan? */
+bool weft_session__is_better_wanted(const weft_session *s);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
 /* A plan file against the job's cluster, where it names one. */

@@ -24,6 +24,7 @@ typedef struct entry {
     int        signal;   /* 0: none */
     bool       exits;    /* without a word */
     bool       grows;    /* it takes memory until it is killed */
+    bool       flips;    /* a number is another one */
     int        delay_ms; /* 0: none */
     int        rank;     /* or ANY_RANK, NO_RANK */
     int        nth;
@@ -60,10 +61,11 @@ static bool parse_action(const char *word, entry *e)
                  {"abort", SIGABRT}};
     e->exits  = !strcmp(word, "exit");
     e->grows  = !strcmp(word, "oom");
+    e->flips  = !strcmp(word, "flip");
     if (!strncmp(word, "delay=", 6)) return parse_number(word + 6, 1, &e->delay_ms);
     for (size_t k = 0; k < WEFT_COUNT(known); k++)
         if (!strcmp(word, known[k].name)) e->signal = known[k].signal;
-    return e->exits || e->grows || e->signal;
+    return e->exits || e->grows || e->flips || e->signal;
 }
 
 static bool parse_limit(const char *word, entry *e)
@@ -201,13 +203,26 @@ static void act(const entry *e)
     while (e->signal != SIGSTOP) sleep_ms(1000); /* it may be sent to another thread */
 }
 
+/* Is it this entry's turn, at a place for numbers or at another one? */
+static bool is_hit(int k, const char *name, bool flips)
+{
+    entry *e = &list[k];
+    if (e->flips != flips || strcmp(e->name, name) != 0 || !is_own_rank(e) || !is_due(k))
+        return false;
+    return atomic_fetch_add(&e->n, 1) + 1 == e->nth && claim_entry(k);
+}
+
 void weft_failpoint_hit(const char *name)
 {
     read_environment();
-    for (int k = 0; k < n_entry; k++) {
-        entry *e = &list[k];
-        if (strcmp(e->name, name) != 0 || !is_own_rank(e) || !is_due(k)) continue;
-        if (atomic_fetch_add(&e->n, 1) + 1 != e->nth || !claim_entry(k)) continue;
-        act(e);
-    }
+    for (int k = 0; k < n_entry; k++)
+        if (is_hit(k, name, false)) act(&list[k]);
+}
+
+bool weft_failpoint_flips_hit(const char *name)
+{
+    bool flips = false;
+    read_environment();
+    for (int k = 0; k < n_entry; k++) flips = is_hit(k, name, true) || flips;
+    return flips;
 }

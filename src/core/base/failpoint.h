@@ -7,7 +7,8 @@
  *                                            the file /tmp/hit.k first
  *
  * An entry is name:action[:rank=R][:nth=N].  Actions: kill, stop, segv, bus, abort (that signal to
- * this process), exit (code 3, without a word), oom (it takes up to 4 GB), delay=MS.
+ * this process), exit (code 3, without a word), oom (it takes up to 4 GB), delay=MS; flip: a number
+ * that this process has computed there is another one (weft_failpoint_flips).
  * rank: only where WEFT_RANK is R; rank=none: only where there is no such variable.
  * nth: at the N-th time of this process (1).
  * With WEFT_FAILPOINT_ONCE an entry after the first is looked at once those before it have acted.
@@ -18,6 +19,7 @@
 #define WEFT_BASE_FAILPOINT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -38,6 +40,15 @@ static inline void weft_failpoint(const char *name)
     if (atomic_load_explicit(&weft_failpoint_state, memory_order_acquire) !=
         WEFT_FAILPOINT_OFF)
         weft_failpoint_hit(name);
+}
+
+/* Is the number at that place to be a wrong one?  From any thread. */
+bool               weft_failpoint_flips_hit(const char *name);
+static inline bool weft_failpoint_flips(const char *name)
+{
+    return atomic_load_explicit(&weft_failpoint_state, memory_order_acquire) !=
+               WEFT_FAILPOINT_OFF &&
+           weft_failpoint_flips_hit(name);
 }
 
 /* As if the variables had these values, NULL: not set.  For tests. */

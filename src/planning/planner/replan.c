@@ -5,28 +5,10 @@
 
 #include "base/hash.h"
 #include "base/lanes.h"
-#include "planner/planner_priv.h"
+#include "planner/replan_priv.h"
 
 enum {
-    MAX_KEPT      = 64,  /* answers */
-    MANY_REPLICAS = 8,   /* beyond, of equal shares only the fewest replicas are priced */
-    HORIZON_S     = 3600 /* where nobody says */
-};
-
-/* An answer, by what was asked. */
-typedef struct kept_answer {
-    uint64_t           key; /* 0: none */
-    uint64_t           used;
-    weft_replan_answer answer;
-} kept_answer;
-
-struct weft_replanner {
-    weft_replan_job         job;
-    weft_planner_workspace *workspace;       /* layer costs; NULL: nothing is priced */
-    double                  param_bytes;     /* of the whole model */
-    double                  optimizer_bytes; /* and of all that is updated with it */
-    uint64_t                n_asked;
-    kept_answer             kept[MAX_KEPT];
+    MANY_REPLICAS = 8, /* beyond, of equal shares only the fewest replicas are priced */
 };
 
 /* ---- a replanner ---- */
@@ -79,14 +61,15 @@ void weft_replan_answer_fini(weft_replan_answer *a)
 void weft_replanner_destroy(weft_replanner *r)
 {
     if (!r) return;
-    for (int k = 0; k < MAX_KEPT; k++) weft_replan_answer_fini(&r->kept[k].answer);
+    for (int k = 0; k < WEFT_REPLAN__MAX_KEPT; k++)
+        weft_replan_answer_fini(&r->kept[k].answer);
     weft_planner_workspace_destroy(r->workspace);
     free(r);
 }
 
 /* ---- what was answered before ---- */
 
-static weft_status copy_plan(const weft_plan *p, weft_plan **out)
+weft_status weft_replan__copy_plan(const weft_plan *p, weft_plan **out)
 {
     weft_text   t  = {0};
     weft_status st = weft_plan_print(p, &t);
@@ -99,7 +82,7 @@ static weft_status copy_answer(const weft_replan_answer *a, weft_replan_answer *
 {
     *out      = *a;
     out->plan = NULL;
-    return copy_plan(a->plan, &out->plan);
+    return weft_replan__copy_plan(a->plan, &out->plan);
 }
 
 static uint64_t hash_request(const weft_replan_request *q)
@@ -119,8 +102,8 @@ static uint64_t hash_request(const weft_replan_request *q)
 
 static void keep_answer(weft_replanner *r, uint64_t key, const weft_replan_answer *a)
 {
-    kept_answer *oldest = &r->kept[0];
-    for (int k = 1; k < MAX_KEPT; k++)
+    weft_replan__kept *oldest = &r->kept[0];
+    for (int k = 1; k < WEFT_REPLAN__MAX_KEPT; k++)
         if (r->kept[k].used < oldest->used) oldest = &r->kept[k];
     weft_replan_answer_fini(&oldest->answer);
     oldest->key = 0;
@@ -211,12 +194,12 @@ static double bytes_of_rank(const weft_replanner *r, const weft_strategy *y)
     return bytes / y->pp / size_of(y->tp) / size_of(y->ep);
 }
 
-/* What a rank lacks of its state: nothing where it has that stage's already, and states are
- * sharded over as many. */
-static void weigh_move(const replan_search *s, candidate *c)
+void weft_replan__weigh_move(const weft_replanner *r, const weft_replan_request *q,
+                             const weft_strategy *a, const weft_strategy *b,
+                             weft_replan__move *out)
 {
-    const weft_strategy *a = &s->was, *b = &c->strategy;
-    int old = s->width * size_of(a->dp), new = s->width *size_of(b->dp);
+    int width = size_of(a->tp) * size_of(a->cp) * size_of(a->ep);
+    int old = width * size_of(a->dp), new = width *size_of(b->dp);
     int  shards[2] = {a->dp / weft_strategy_shard_copies(a),
                       b->dp / weft_strategy_shard_copies(b)};
     bool alike =
@@ -224,12 +207,20 @@ static void weigh_move(const replan_search *s, candidate *c)
     int lacks = 0;
     for (int k = 0; k < new * b->pp; k++)
         lacks += !alike || k >= old * a->pp || k / old != k / new;
-    double each   = bytes_of_rank(s->r, b);
-    c->move_bytes = (int64_t)(lacks * each);
-    if (!lacks || !s->r->workspace) return;
-    const weft_cost_fabric *f   = &s->r->workspace->machines.kind[0].fabric;
-    double                  Bps = s->q->n_host > 1 ? f->out.Bps : f->in.Bps;
-    if (Bps > 0) c->move_s = each / Bps;
+    double each = bytes_of_rank(r, b);
+    *out        = (weft_replan__move){.bytes = (int64_t)(lacks * each)};
+    if (!lacks || !r->workspace) return;
+    const weft_cost_fabric *f   = &r->workspace->machines.kind[0].fabric;
+    double                  Bps = q->n_host > 1 ? f->out.Bps : f->in.Bps;
+    if (Bps > 0) out->seconds = each / Bps;
+}
+
+static void weigh_candidate(const replan_search *s, candidate *c)
+{
+    weft_replan__move m;
+    weft_replan__weigh_move(s->r, s->q, &s->was, &c->strategy, &m);
+    c->move_s     = m.seconds;
+    c->move_bytes = m.bytes;
 }
 
 /* ---- prices ---- */
@@ -295,7 +286,7 @@ static weft_status try_candidate(replan_search *s, int dp, int pp, bool open_zer
     }
     if (is_no_way(st)) return WEFT_OK;
     WEFT_TRY(st);
-    weigh_move(s, &c);
+    weigh_candidate(s, &c);
     WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->priced, &s->cap_priced,
                              s->n_priced + 1, sizeof *s->priced));
     s->priced[s->n_priced++] = c;
@@ -306,7 +297,7 @@ static weft_status try_candidate(replan_search *s, int dp, int pp, bool open_zer
  * has the fewest stages and the most replicas. */
 static void choose_best(replan_search *s)
 {
-    double horizon_s = s->q->horizon_s > 0 ? s->q->horizon_s : HORIZON_S;
+    double horizon_s = s->q->horizon_s > 0 ? s->q->horizon_s : WEFT_REPLAN__HORIZON_S;
     double fastest_s = INFINITY, least_s = INFINITY;
     for (int k = 0; k < s->n_priced; k++)
         fastest_s = fmin(fastest_s, s->priced[k].step_s);
@@ -344,12 +335,11 @@ static void take_replicas(replan_search *s)
     if (dp > s->n_lane) dp = s->n_lane;
     s->best = (candidate){.strategy   = resize_strategy(s, dp, pp, s->base.zero),
                           .most_lanes = most_lanes(s, dp)};
-    weigh_move(s, &s->best);
+    weigh_candidate(s, &s->best);
 }
 
-static weft_replan_kind kind_of(const replan_search *s)
+weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strategy *b)
 {
-    const weft_strategy *a = &s->was, *b = &s->best.strategy;
     if (a->pp != b->pp ||
         (a->zero != b->zero && size_of(a->dp) > 1 && size_of(b->dp) > 1))
         return WEFT_REPLAN_SHAPE;
@@ -365,9 +355,9 @@ static weft_status make_plan(replan_search *s, weft_replan_answer *out)
     int *layers = cut ? WEFT_ARENA_ARRAY(s->arena, int, c->strategy.pp) : NULL;
     if (cut) WEFT_TRY(weft_arena_status(s->arena));
     for (int k = 0; layers && k < c->strategy.pp; k++) layers[k] = c->cut[k];
-    weft_replan_kind kind = kind_of(s);
+    weft_replan_kind kind = weft_replan__find_kind(&s->was, &c->strategy);
     weft_status      st   = s->q->was && kind == WEFT_REPLAN_SAME
-                                ? copy_plan(s->q->was, &p)
+                                ? weft_replan__copy_plan(s->q->was, &p)
                                 : weft_compile_plan_layers(t, &c->strategy, layers, 0, &p);
     WEFT_TRY(st);
     *out        = (weft_replan_answer){.plan       = p,
@@ -421,8 +411,8 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
     uint64_t      key = hash_request(q);
     s.base            = r->job.shape ? *r->job.shape : s.was;
     r->n_asked++;
-    for (int k = 0; k < MAX_KEPT; k++) {
-        kept_answer *x = &r->kept[k];
+    for (int k = 0; k < WEFT_REPLAN__MAX_KEPT; k++) {
+        weft_replan__kept *x = &r->kept[k];
         if (x->key != key) continue;
         x->used = r->n_asked;
         WEFT_TRY(copy_answer(&x->answer, out));

@@ -43,6 +43,9 @@ typedef struct weft_replan_request {
     int        n_host;
     const int *host_ranks;
     double     horizon_s; /* for how long the plan is expected to run; 0: an hour */
+    /* weft_replanner_search: what another plan costs beside the move of the state, where the ranks
+     * could go on with the running one. */
+    double pause_s;
 } weft_replan_request;
 
 typedef enum weft_replan_kind {
@@ -57,9 +60,10 @@ typedef struct weft_replan_answer {
     int              n_rank, n_idle;
     int              most_lanes; /* of the replica that has most of them */
     double           step_s;     /* predicted; 0: nothing was priced */
-    double           move_s;     /* of the state, predicted; 0: as above */
-    int64_t          move_bytes; /* that ranks lack, at most */
-    bool             from_cache;
+    double  was_step_s; /* search: of the running plan; 0: it is for more ranks */
+    double  move_s;     /* of the state, predicted; 0: as above */
+    int64_t move_bytes; /* that ranks lack, at most */
+    bool    from_cache;
 } weft_replan_answer;
 
 weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **out);
@@ -69,6 +73,11 @@ void        weft_replanner_destroy(weft_replanner *r); /* accepts NULL */
  * fits; where nothing is, or nothing fits by the estimate, the number of replicas alone changes,
  * and whether that fits is not known here. */
 weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *q,
+                                  weft_replan_answer *out);
+/* The same with time: beside the quick answer the planner searches under the same constraints, and
+ * what is predicted to cost least of both and the running plan is the answer, all three simulated.
+ * Seconds of CPU time, for plans that are made ahead; nothing is kept. */
+weft_status weft_replanner_search(weft_replanner *r, const weft_replan_request *q,
                                   weft_replan_answer *out);
 void        weft_replan_answer_fini(weft_replan_answer *a); /* a zeroed one is fine */
 

@@ -41,6 +41,12 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
     /* `step` ranks have to end updates that were broken off, before there are more or fewer */
     WEFT_MEMBERSHIP_ENDS,
+    /* this rank has computed other bits than when it ran a step again; text: which, and how */
+    WEFT_MEMBERSHIP_CORDON,
+    /* a better plan for the same ranks is there; text: what is predicted */
+    WEFT_MEMBERSHIP_REPLAN,
+    /* text: predicted steps of other numbers of ranks, as parts of one now: "3:1.3 5:0.8" */
+    WEFT_MEMBERSHIP_STEPS,
     WEFT_N_MEMBERSHIP_NEWS
 } weft_membership_news;
 
@@ -63,7 +69,8 @@ typedef struct weft_membership_source {
     /* Then: does a host leave, and its memory with it?  NULL: never. */
     bool (*drains)(void *arg);
     /* To the agent; step: the last one that was committed; text: with READY, the folder of the
-     * job's output, else NULL.  NULL: there is no agent, and a lost peer is the end. */
+     * job's output, with CORDON, REPLAN and STEPS as above, else NULL.  NULL: there is no agent,
+     * and a lost peer is the end. */
     void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);
     /* To the agent as well; NULL: there is none. */
     void (*report)(void *arg, const weft_membership_incident *i);

@@ -1,0 +1,43 @@
+/* What the files of the re-planner share. */
+#ifndef WEFT_PLANNER_REPLAN_PRIV_H
+#define WEFT_PLANNER_REPLAN_PRIV_H
+
+#include "planner/planner_priv.h"
+#include "planner/replan.h"
+
+enum {
+    WEFT_REPLAN__MAX_KEPT  = 64,  /* answers */
+    WEFT_REPLAN__HORIZON_S = 3600 /* where nobody says */
+};
+
+/* An answer, by what was asked. */
+typedef struct weft_replan__kept {
+    uint64_t           key; /* 0: none */
+    uint64_t           used;
+    weft_replan_answer answer;
+} weft_replan__kept;
+
+struct weft_replanner {
+    weft_replan_job         job;
+    weft_planner_workspace *workspace;       /* layer costs; NULL: nothing is priced */
+    double                  param_bytes;     /* of the whole model */
+    double                  optimizer_bytes; /* and of all that is updated with it */
+    uint64_t                n_asked;
+    weft_replan__kept       kept[WEFT_REPLAN__MAX_KEPT];
+};
+
+/* What moving the state costs. */
+typedef struct weft_replan__move {
+    double  seconds;
+    int64_t bytes; /* that ranks lack, at most */
+} weft_replan__move;
+
+/* What ranks lack of their state: nothing where they have that stage's already, and states are
+ * sharded over as many. */
+void weft_replan__weigh_move(const weft_replanner *r, const weft_replan_request *q,
+                             const weft_strategy *a, const weft_strategy *b,
+                             weft_replan__move *out);
+weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strategy *b);
+weft_status      weft_replan__copy_plan(const weft_plan *p, weft_plan **out);
+
+#endif

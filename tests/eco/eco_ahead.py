@@ -1,0 +1,169 @@
+"""Plans that are made ahead beside training, better plans later, and machines that compute other bits: every loss and the
+hash of the weights are those of one undisturbed process, bit by bit."""
+import os
+import signal
+import time
+
+from eco import Scratch, check, end, same
+from eco_hosts import Job as Hosts, compare, run_reference
+from eco_scale import scale
+from eco_views import BASE, Job, bits, children, incidents
+
+OPEN = {k: v for k, v in BASE.items() if k != "plan"}  # the planner says how ranks share the work
+STEPS = 60
+START = ",".join("ahead.start:flip:nth=%d" % k for k in (1, 2, 3))  # however little is left of the job
+MACHINES = "4 x (1 x a100-80g)"  # that the job is planned for, wherever it runs
+
+
+def reference_of(scratch, steps):
+    job = Job(1, dict(BASE, steps=steps), scratch.path("ref%d" % steps))
+    result, text = job.end()
+    check(result is not None, "undisturbed: " + text[-2000:])
+    return (result or {}).get("weights_xxh64"), bits(job.output)
+
+
+def start(scratch, name, more=""):
+    return Job("1:4", dict(OPEN, recover="on", steps=STEPS, cluster=MACHINES), scratch.path(name),
+               env=dict(WEFT_FAILPOINT=START + more))
+
+
+def helpers(job):
+    """Processes that ranks have started."""
+    return [pid for rank in children(job.p.pid) for pid in children(rank)]
+
+
+def await_helper(job):
+    limit = time.monotonic() + 60
+    while job.p.poll() is None and not helpers(job) and time.monotonic() < limit:
+        time.sleep(0.002)
+    return helpers(job)
+
+
+def is_done(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def let_helper_end(job, seen=None):
+    """The job is stopped, as a batch system does it, until the helper has made its plans."""
+    pids = [job.p.pid] + children(job.p.pid)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    limit = time.monotonic() + 60
+    while not all(is_done(pid) for pid in helpers(job)) and time.monotonic() < limit:
+        for pid in helpers(job) if seen is not None else ():
+            seen.add(os.getpriority(os.PRIO_PROCESS, pid))
+        time.sleep(0.005)
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGCONT)
+
+
+def finish(name, job, reference):
+    result, text = job.end()
+    if not check(result is not None, "%s: ended with %r: %s" % (name, job.p.returncode, text[-2000:])):
+        return []
+    same((result["weights_xxh64"], bits(job.output)), reference, name + ": weights and losses")
+    return incidents(job.output)
+
+
+def made_ahead(scratch, reference):
+    """The helper has the lowest priority, and its plan is taken when ranks become fewer."""
+    job = start(scratch, "ahead")
+    found = await_helper(job)
+    check(len(found) == 1, "ahead: one helper: %r" % found)
+    seen = set()
+    let_helper_end(job, seen)
+    check(seen and max(seen) == 19, "ahead: priority of the helper: %r" % seen)
+    code, text = scale(job, 3)
+    check(code == 0, "ahead: scale: " + text)
+    finish("ahead", job, reference)
+    check("the plan for 3 ranks was made ahead" in job.text, "ahead: " + job.text[-2000:])
+
+
+def without_helper(scratch, reference):
+    """The helper is killed as soon as it is there: a plan is found without it, and the job does not care."""
+    job = start(scratch, "killed")
+    for pid in await_helper(job):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    code, text = scale(job, 2)
+    check(code == 0 and text.startswith("2 ranks"), "killed: scale: " + text)
+    found = finish("killed", job, reference)
+    same([i["what"] for i in found if i["decided"] == "resize"], ["from 4 to 2 ranks"], "killed: incidents")
+
+
+def better_later(scratch, reference):
+    """At the resize none is found, and one is searched quickly; a better one that is found later is taken after a step."""
+    job = start(scratch, "later", ",ahead.find:flip,ahead.worth:flip:nth=2")
+    await_helper(job)
+    let_helper_end(job)
+    code, text = scale(job, 3)
+    check(code == 0, "later: scale: " + text)
+    await_helper(job)
+    let_helper_end(job)
+    found = finish("later", job, reference)
+    replans = [i for i in found if i["cause"] == "replan"]
+    if check(len(replans) == 1 and replans[0]["decided"] == "replan", "later: %r" % found):
+        check(replans[0]["what"].startswith("another plan for 3 ranks: ") and replans[0]["ms"]["total"] > 0,
+              "later: %r" % replans)
+
+
+def cordoned(scratch, reference):
+    """A bit is another one once: the step is run again, the slot is left out, and the numbers are right."""
+    job = Job("1:3", dict(BASE, dp=3, recover="on"), scratch.path("cordon"),
+              env=dict(WEFT_FAILPOINT="vote.norm:flip:rank=1:nth=7"))
+    found = finish("cordon", job, reference)
+    found.sort(key=lambda i: i["cause"] != "differs")  # two ranks tell at the same time
+    same([(i["cause"], i["decided"]) for i in found],
+         [("differs", "retry"), ("cordon", "cordon"), ("cordon", "resize")], "cordon: incidents")
+    if len(found) == 3:
+        same((found[1]["rank"], found[1]["noticed"]), (1, "other bits"), "cordon: who")
+        check("rank 1 computed other numbers" in found[1]["what"], "cordon: %r" % found[1])
+        same([r["level"] for r in found[1]["rejected"]], ["retry", "replace", "wait", "checkpoint", "stop"],
+             "cordon: rejected")
+        same(found[2]["what"], "from 3 to 2 ranks", "cordon: what follows")
+    check("its slot is cordoned" in job.text, "cordon: " + job.text[-1500:])
+
+
+def kept(scratch, reference):
+    """The number of ranks is fixed: the rank is named, and the job goes on with it."""
+    job = Job(2, dict(BASE, dp=2, recover="on"), scratch.path("kept"),
+              env=dict(WEFT_FAILPOINT="vote.norm:flip:rank=1:nth=7"))
+    found = finish("kept", job, reference)
+    found.sort(key=lambda i: i["cause"] != "differs")
+    same([(i["cause"], i["decided"]) for i in found], [("differs", "retry"), ("cordon", "retry")], "kept: incidents")
+    check(len(found) == 2 and {"level": "shrink", "why": "the job has a fixed number of ranks"} in found[1].get("rejected", []),
+          "kept: %r" % found)
+
+
+def cordoned_host(scratch, reference):
+    """Of several hosts the one whose rank computed other bits leaves, and says why."""
+    os.environ["WEFT_FAILPOINT"] = "vote.norm:flip:rank=1:nth=7"
+    job = Hosts(scratch, "cordon-host", "dp2", nnodes="1:2")
+    del os.environ["WEFT_FAILPOINT"]
+    compare("cordoned host", job, reference, [0, 1])
+    check("this host is cordoned: step " in job.agents[1].text, "cordoned host: " + job.text)
+    found = [i for i in incidents(job.output) if i["cause"] == "cordon"]
+    same([(i["decided"], i["noticed"]) for i in found], [("cordon", "other bits")], "cordoned host: incidents")
+
+
+def main():
+    with Scratch("ahead") as scratch:
+        reference = reference_of(scratch, STEPS)
+        made_ahead(scratch, reference)
+        without_helper(scratch, reference)
+        better_later(scratch, reference)
+        short = reference_of(scratch, BASE["steps"])
+        cordoned(scratch, short)
+        kept(scratch, short)
+        cordoned_host(scratch, run_reference(scratch, 24))
+    end()
+
+
+if __name__ == "__main__":
+    main()
