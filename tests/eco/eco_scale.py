@@ -78,6 +78,9 @@ def resized(scratch, reference, name):
     same([i["what"] for i in found if i["decided"] == "resize"],
          ["from %d to %d ranks" % x for x in ((4, 2), (2, 4), (4, 3), (3, 1), (1, 2))], name + ": incidents")
     check(all(i["ms"]["total"] > 0 and "rank" not in i for i in found), "%s: phases: %r" % (name, found))
+    moved = [i["move"] for i in found]  # each byte once: new shards, and a replica of the parameters for each new rank
+    check(all(m["bytes"] > 0 and m["sent"] == 0 and m["predicted_s"] > 0 and m["seconds"] > 0 for m in moved),
+          "%s: moves: %r" % (name, moved))
     return found
 
 

@@ -346,6 +346,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         e.kind = WEFT_MEMBER_READY;
         weft_member_tell(a->member, &e);
         if (current) note_phases(a, m);
+        if (current && m->move.bytes > 0) a->outcome.move = m->move;
         if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
         if (current && weft_member_is_ready(a->member)) {
             a->all_ready = true;

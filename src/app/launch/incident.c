@@ -131,6 +131,12 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
         if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
     }
     if (i->choice.n_rejected) weft_launch_levels_print(&i->choice, t);
+    if (o->move.bytes > 0)
+        weft_text_add(t,
+                      ", \"move\": {\"bytes\": %lld, \"sent\": %lld, \"predicted_s\": "
+                      "%.4g, \"seconds\": %.4g}",
+                      (long long)o->move.bytes, (long long)o->move.sent,
+                      o->move.predicted_s, o->move.seconds);
     weft_text_add(t, ", ");
     put_phases(i, o, t);
     weft_text_add(t, "}\n");

@@ -35,8 +35,9 @@ typedef struct weft_incident_outcome {
     int64_t     step;      /* its first committed one; -1: not known */
     double      decided_s; /* when the view was sent */
     /* when the last rank was there; 0: unknown */
-    double at_s[WEFT_N_LINE_PHASE];
-    double committed_s; /* 0: it did not go on */
+    double               at_s[WEFT_N_LINE_PHASE];
+    double               committed_s; /* 0: it did not go on */
+    weft_membership_move move;        /* of the state; no bytes: it stayed where it was */
 } weft_incident_outcome;
 
 /* Of a process that ended by a signal, or 0; oom: the kernel has killed one for want of memory. */

@@ -27,6 +27,7 @@ struct weft_launch_member {
     int        n_rank;    /* of this host in it; 0: none was given */
     int64_t    committed; /* a step of that epoch: the agent knows; -1: it does not */
     double     at_s[WEFT_N_LINE_PHASE];
+    weft_membership_move   move; /* into the state of that epoch, to tell of */
     weft_membership_source source;
 };
 
@@ -163,6 +164,10 @@ static void send_news(weft_launch_member *m, weft_line_kind kind, int64_t step,
     weft_line_message x = {.kind = (int32_t)kind, .epoch = m->epoch, .step = step};
     if (text) snprintf(x.text, sizeof x.text, "%s", text);
     for (int k = 0; k < WEFT_N_LINE_PHASE; k++) x.at_s[k] = m->at_s[k];
+    if (kind == WEFT_LINE_READY) {
+        x.move  = m->move;
+        m->move = (weft_membership_move){0};
+    }
     weft_line_send(m->line, &x);
 }
 
@@ -204,6 +209,11 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
     case WEFT_MEMBERSHIP_CORDON: send_news(m, WEFT_LINE_CORDON, step, text); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
     }
+}
+
+static void note_move(void *arg, const weft_membership_move *move)
+{
+    ((weft_launch_member *)arg)->move = *move;
 }
 
 /* Ranks of several hosts meet in each view anew, at the agent of its first host. */
@@ -319,6 +329,7 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
                                                   .drains  = has_drain,
                                                   .tell    = tell_agent,
                                                   .report  = report_incident,
+                                                  .moved   = note_move,
                                                   .arg     = m};
         if (st != WEFT_OK) {
             free(m);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/membership.h"
 
 typedef enum weft_line_kind {
     WEFT_LINE_VIEW, /* agent: all but step and at_s, with a descriptor; text: where hosts meet */
@@ -24,7 +25,7 @@ typedef enum weft_line_kind {
     WEFT_LINE_LEAVE, /* agent: epoch: ranks leave it after the step under way; local: a host goes */
     WEFT_LINE_END,       /* agent: text says why */
     WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others */
-    WEFT_LINE_READY,     /* rank: at_s of all phases */
+    WEFT_LINE_READY,     /* rank: at_s of all phases, move */
     WEFT_LINE_COMMITTED, /* rank: the first step of an epoch */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
@@ -56,8 +57,9 @@ typedef struct weft_line_message {
     int32_t  most, most_local; /* that there may be, on all hosts and on this one */
     int64_t  step;
     double   at_s[WEFT_N_LINE_PHASE];
-    char     text[1024];
-    char     cause[16], decided[16];
+    weft_membership_move move;
+    char                 text[1024];
+    char                 cause[16], decided[16];
 } weft_line_message;
 
 /* Both ends.  Never waits: WEFT_ERR_IO, the other end is gone or does not read.  fd -1: none. */

@@ -169,7 +169,7 @@ static double count_sum_bytes(const weft_session *s, int lanes)
     return 4.0 * (double)weft_model_weights(s->now->made.model) / parts * lanes;
 }
 
-static const char *print_size(double bytes, char *text, size_t n)
+const char *weft_session__print_size(double bytes, char *text, size_t n)
 {
     static const char *const unit[] = {"bytes", "KB", "MB", "GB", "TB"};
     size_t                   k      = 0;
@@ -187,7 +187,7 @@ void weft_session__say_reduction(weft_session *s)
     bool        fixed = s->now->plan->of.reduction == WEFT_REDUCTION_FIXED;
     const char *by    = s->by_devices ? "auto, " : "";
     print_devices(&s->now->devices, devices, sizeof devices);
-    print_size(count_sum_bytes(s, lanes), size, sizeof size);
+    weft_session__print_size(count_sum_bytes(s, lanes), size, sizeof size);
     if (fixed)
         weft_say_info(
             &s->say,

@@ -190,21 +190,6 @@ void weft_session__describe_kept(weft_session *s)
 
 /* ---- the state ---- */
 
-bool weft_session__is_complete(const weft_holders *from, const weft_holders *to)
-{
-    weft_move_list l        = {0};
-    bool           complete = from && weft_move_plan(from, to, -1, &l) == WEFT_OK;
-    weft_move_list_fini(&l);
-    return complete;
-}
-
-static weft_status run_move(weft_mover *m)
-{
-    weft_status st = weft_mover_run(m);
-    weft_mover_close(m);
-    return st;
-}
-
 /* How far a rank is with the updates of the step that is continued. */
 typedef struct update_words {
     int32_t whole;   /* all of its state is after the step */
@@ -328,7 +313,7 @@ static weft_status move_kept(weft_session *s, weft_state *to)
     else
         WEFT_TRY(weft_mover_open_near(g->from.state, g->from.holders, &side,
                                       g->comm->rank, &m));
-    return run_move(m);
+    return weft_session__run_move(s, m);
 }
 
 /* Where nothing outlives a rank: out of what survivors have, by messages. */
@@ -349,9 +334,11 @@ static weft_status find_kept(weft_session *s, weft_state *to)
 {
     weft_generation *g     = s->now;
     bool             whole = g->step >= 0 && weft_state_step(to) == g->step;
+    bool             complete;
     if (weft_comm_hosts_of(g->comm))
         WEFT_TRY(weft_kept_states_exchange(&g->from, to, g->comm, g->group));
-    g->restores = !weft_session__is_complete(g->from.holders, g->holders);
+    WEFT_TRY(weft_session__find_complete(g->from.holders, g->holders, &complete));
+    g->restores = !complete;
     weft_failpoint("move.begin");
     if (!g->restores) WEFT_TRY(move_kept(s, to));
     if (!g->restores) WEFT_TRY(weft_session__find_kept_standby(s, to, whole));
@@ -374,7 +361,7 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
     weft_failpoint("move.marked");
     if (g->restores) WEFT_TRY(weft_state_zero(to)); /* optimizer states begin so */
     if (!weft_session__slot(s)) return WEFT_OK;
-    WEFT_TRY(weft_session__meet(s)); /* all have theirs */
+    WEFT_TRY(weft_session__account_move(s)); /* all have theirs */
     weft_failpoint("move.settle");
     if (s->device->host_access) weft_program_state_settle(g->comm);
     weft_failpoint("move.settled");

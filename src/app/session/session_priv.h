@@ -22,6 +22,7 @@
 #include "session/slow.h"
 #include "session/vote.h"
 #include "session/weights.h"
+#include "state/move_check.h"
 #include "state/snapshot.h"
 #include "weft/session.h"
 
@@ -68,6 +69,12 @@ typedef struct weft_session__snapshots {
     double fastest_s; /* step of this generation */
 } weft_session__snapshots;
 
+/* What a move of the state took this rank. */
+typedef struct weft_session__moved {
+    weft_move_load load;
+    double         seconds;
+} weft_session__moved;
+
 /* What lives as long as one membership: who takes part, how they share the work, and what runs it.
  * Closing it frees all of that, and nothing of the session's. */
 typedef struct weft_generation {
@@ -88,17 +95,18 @@ typedef struct weft_generation {
     int     leader;        /* a rank that had started and has the newest state */
     int64_t step;          /* of that state; -1: it has none */
     weft_kept_states from; /* what slots have of that step, while the state is opened */
-    bool             unfinished; /* some rank's updates of it are to be ended */
-    bool             resumes;    /* this rank's updates of that step are to be ended */
-    weft_kept       *kept;       /* in the agent's memory; NULL: there is no agent */
-    weft_kept       *left; /* of another plan, there until kept is described; or NULL */
-    weft_kept_need   need;
-    weft_plan       *plan;        /* NULL: one rank */
-    double           predicted_s; /* of a step, with that plan; 0: nothing predicts it */
-    weft_compiled    made;        /* this rank's program, of the training */
-    weft_runner     *runner;
-    bool             keeps_state; /* the state stays where the session has it */
-    weft_holders    *holders;     /* who holds what of the state; NULL: all is here */
+    weft_session__moved moved;      /* into this rank\'s state */
+    bool                unfinished; /* some rank's updates of it are to be ended */
+    bool                resumes;    /* this rank's updates of that step are to be ended */
+    weft_kept          *kept;       /* in the agent's memory; NULL: there is no agent */
+    weft_kept     *left; /* of another plan, there until kept is described; or NULL */
+    weft_kept_need need;
+    weft_plan     *plan;        /* NULL: one rank */
+    double         predicted_s; /* of a step, with that plan; 0: nothing predicts it */
+    weft_compiled  made;        /* this rank's program, of the training */
+    weft_runner   *runner;
+    bool           keeps_state; /* the state stays where the session has it */
+    weft_holders  *holders;     /* who holds what of the state; NULL: all is here */
     /* with standby replicas: the same, and as holder ranks + r what rank r has for another one */
     weft_holders *all_holders;
     weft_gather  *gather; /* all of it at rank 0, for files */
@@ -309,8 +317,16 @@ weft_status weft_session__end_updates(weft_session *s);
 /* The plan that was decided for another number of ranks, for those that there are. */
 weft_status weft_session__resize_plan(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
-/* Can everything be had from who holds something?  The same answer at all ranks. */
-bool weft_session__is_complete(const weft_holders *from, const weft_holders *to);
+/* moves.c.  Can everything be had from who holds something?  The same answer at all ranks; the list
+ * of moves is verified. */
+weft_status weft_session__find_complete(const weft_holders *from, const weft_holders *to,
+                                        bool *out);
+/* Runs and closes it; what it took is in s->now->moved. */
+weft_status weft_session__run_move(weft_session *s, weft_mover *m);
+/* All ranks, once theirs is done: log and agent hear what was expected and what it took. */
+weft_status weft_session__account_move(weft_session *s);
+/* "1.5 GB"; returns text. */
+const char *weft_session__print_size(double bytes, char *text, size_t n);
 /* Out of what survivors have, by messages; g->restores: that is not all. */
 weft_status weft_session__find_sent(weft_session *s, weft_state *to);
 /* recover_gpu.c, where the state goes with its process.  find_lost: from survivors, else from the

@@ -355,11 +355,13 @@ weft_status weft_session__find_snapshot(weft_session *s, int64_t *step)
 {
     weft_generation *g   = s->now;
     weft_comm       *end = weft_comm_shared_end(g->comm);
-    *step                = find_newest(end, INT64_MAX);
+    bool             complete;
+    *step = find_newest(end, INT64_MAX);
     for (; *step >= 0; *step = find_newest(end, *step)) {
         weft_kept_states_close(&g->from);
         WEFT_TRY(weft_kept_states_open(g->comm, s->device, *step, &g->from));
-        if (weft_session__is_complete(g->from.holders, g->holders)) return WEFT_OK;
+        WEFT_TRY(weft_session__find_complete(g->from.holders, g->holders, &complete));
+        if (complete) return WEFT_OK;
     }
     weft_kept_states_close(&g->from);
     return WEFT_OK;

@@ -120,7 +120,7 @@ static weft_status move_from_both(weft_session *s, weft_state *have,
     source[world + g->comm->rank] = weft_state_standby(have);
     WEFT_TRY(weft_mover_open_hosts(source, from, &(weft_mover_side){to, g->holders}, host,
                                    g->comm, WEFT_SESSION__TAG_STATE, &m));
-    return run_mover(m);
+    return weft_session__run_move(s, m);
 }
 
 weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_state *to)
@@ -128,12 +128,14 @@ weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_stat
     weft_generation *g    = s->now;
     weft_holders    *from = NULL;
     weft_mover      *m;
+    bool             complete;
     weft_status      st = WEFT_OK;
     if (weft_session__has_standby(s))
         WEFT_GO(exchange_both(s, have, &from));
     else
         WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
-    g->restores = !weft_session__is_complete(from, g->holders);
+    WEFT_GO(weft_session__find_complete(from, g->holders, &complete));
+    g->restores = !complete;
     if (g->restores) goto out;
     if (weft_session__has_standby(s)) {
         WEFT_GO(move_from_both(s, have, from, to));
@@ -142,7 +144,7 @@ weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_stat
         WEFT_GO(weft_mover_open(&(weft_mover_side){have, from},
                                 &(weft_mover_side){to, g->holders}, g->comm,
                                 WEFT_SESSION__TAG_STATE, &m));
-        WEFT_GO(run_mover(m));
+        WEFT_GO(weft_session__run_move(s, m));
     }
 out:
     weft_holders_destroy(from);

@@ -57,6 +57,12 @@ typedef struct weft_membership_incident {
     const char *text;
 } weft_membership_incident;
 
+/* The state came to where ranks of a membership need it. */
+typedef struct weft_membership_move {
+    int64_t bytes, sent; /* to where they were not; of those, between hosts */
+    double  predicted_s, seconds;
+} weft_membership_move;
+
 /* What gives a rank its memberships, one after another: the environment of a launcher gives one,
  * an agent another one each time that a rank was lost. */
 typedef struct weft_membership_source {
@@ -72,8 +78,9 @@ typedef struct weft_membership_source {
      * job's output, with CORDON, REPLAN and STEPS as above, else NULL.  NULL: there is no agent,
      * and a lost peer is the end. */
     void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);
-    /* To the agent as well; NULL: there is none. */
+    /* To the agent as well; NULL: there is none.  moved: by one rank, before READY. */
     void (*report)(void *arg, const weft_membership_incident *i);
+    void (*moved)(void *arg, const weft_membership_move *m);
     void *arg;
 } weft_membership_source;
 

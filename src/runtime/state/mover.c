@@ -113,8 +113,38 @@ static void drop_same_places(weft_mover *t)
     t->list.n = n;
 }
 
+static const char *place_of(const weft_state *s, int tensor, int64_t *bytes)
+{
+    const weft_state_tensor *t = weft_state_at(s, tensor);
+    const char              *p = weft_state_memory_of(s, tensor)->address;
+    *bytes = t->part ? weft_part_count(t->part) * weft_dtype_bytes(t->dtype) : 0;
+    return p + t->offset;
+}
+
+/* What a rank copies is not where it is copied to: no chunk overwrites one that is still to be
+ * read. */
+static weft_status check_places(const weft_mover *t)
+{
+    for (int i = 0; i < t->list.n; i++) {
+        const weft_move  *m    = &t->list.move[i];
+        const weft_state *from = source_of(t, m);
+        int64_t           n_from, n_to;
+        if (m->to != t->rank || !is_copy(t, m)) continue;
+        const char *a           = place_of(from, m->tensor, &n_from);
+        const char *b           = place_of(t->to, m->target, &n_to);
+        bool        same_device = weft_state_memory_of(from, m->tensor)->device ==
+                           weft_state_memory_of(t->to, m->target)->device;
+        if (same_device && a < b + n_to && b < a + n_from)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL,
+                             "%s would be moved inside the memory that it is in",
+                             weft_state_at(from, m->tensor)->name);
+    }
+    return WEFT_OK;
+}
+
 static weft_status open_moves(weft_mover *t, int tag)
 {
+    WEFT_TRY(check_places(t));
     t->size    = malloc(sizeof *t->size * (size_t)(t->list.n + 1));
     t->staging = t->list.n ? malloc(WEFT_MOVE_CHUNK) : NULL;
     if (!t->size || (t->list.n && !t->staging))
