@@ -27,7 +27,8 @@ BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8
 BASE["eval.every"] = 0
 BASE["checkpoint.every"] = 1000000
 PLANS = {"dp2": (1, dict(dp=2)), "dp4": (2, dict(dp=4)), "pp2": (1, dict(pp=2)), "zero1": (2, dict(dp=4, zero=1)),
-         "zero1-copies": (2, dict(dp=4, zero=1, copies=2)), "zero3-copies": (2, dict(dp=4, zero=3, copies=2))}
+         "zero1-copies": (2, dict(dp=4, zero=1, copies=2)), "zero3-copies": (2, dict(dp=4, zero=3, copies=2)),
+         "pp2-copies": (1, dict(pp=2, copies=2)), "pp4-copies": (2, dict(pp=4, copies=2))}
 
 
 def free_port():
@@ -172,8 +173,9 @@ def lost_before_the_first_step(scratch, ref):
 
 
 def host_lost(scratch, ref):
-    """The second host of two: the first goes on alone with its replica, with ZeRO and copies with its copy of all shards."""
-    for plan in ("dp4", "zero1-copies", "zero3-copies"):
+    """The second host of two: the first goes on alone with its replica, with ZeRO and copies with its copy of all shards, of a
+    pipeline with the standby replicas of the other stages."""
+    for plan in ("dp4", "zero1-copies", "zero3-copies", "pp4-copies"):
         job = Job(scratch, "lost-" + plan, plan, "1:2", steps=60)
         job.await_text(job.agents[0], "2 hosts")
         job.await_step(job.steps() + 6)
@@ -190,6 +192,19 @@ def copies_survive(scratch, ref):
     job.agents[1].kill_all()
     compare("a lost host with copies: 2", job, ref(60), [0, -9])
     check("back to step" not in job.text, "a lost host with copies: 2: the other holds the state: " + job.text)
+
+
+def standby_survives(scratch, ref):
+    """A stage on each of two hosts: the first one has the standby replica of the second, and goes on without a step run again."""
+    job = Job(scratch, "standby", "pp2-copies", "1:2", steps=40)
+    job.await_text(job.agents[0], "2 hosts")
+    job.await_step(job.steps() + 4)
+    with open(os.path.join(job.output, "status.json")) as f:
+        status = f.read()
+    check("pp=2 copies=2" in status, "a stage on each host: " + status)
+    job.agents[1].kill_all()
+    compare("a lost host with standby replicas", job, ref(40), [0, -9])
+    check("back to step" not in job.text, "a lost host with standby replicas: the other holds the state: " + job.text)
 
 
 def host_joins(scratch, ref):
@@ -324,7 +339,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 0.5 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, lost_before_the_first_step, come_and_go, drained, interrupted, bad_input]
+CASES = [rank_killed, standby_survives, lost_before_the_first_step, come_and_go, drained, interrupted, bad_input]
 if LONG or CASE:
     CASES += [undisturbed, host_lost, host_joins, host_leaves, all_told, leader_lost, copies_survive]
 

@@ -237,8 +237,39 @@ static void plans_with_copies(void **state)
     assert_true(a->plan->strategy.dp >= 2 && a->plan->strategy.copies == 2);
     weft_planner_destroy(a);
     weft_search_fix(&q.constraints, WEFT_KEY_dp, 1);
+    weft_search_fix(&q.constraints, WEFT_KEY_copies,
+                    3); /* a standby replica is a second copy */
     assert_fails(weft_planner_plan(&q, &a), WEFT_ERR_ARG,
-                 "copies=2: dp=1 has fewer replicas");
+                 "copies=3: dp=1 has fewer replicas");
+    weft_cluster_destroy(c);
+}
+
+/* A pipeline alone with copies: every rank holds the state of another one, too, and its gradients;
+ * the step has the messages and one more update. */
+static void plans_with_standby_replicas(void **state)
+{
+    weft_cluster        *c = machines(4, INT64_C(1) << 30);
+    weft_planner_answer *a;
+    int64_t              need[2];
+    double               step_s[2];
+    (void)state;
+    for (int copies = 1; copies <= 2; copies++) {
+        weft_planner_request q = ask_for("tiny256", c, 8);
+        weft_search_fix(&q.constraints, WEFT_KEY_dp, 1);
+        weft_search_fix(&q.constraints, WEFT_KEY_pp, 2);
+        weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
+        weft_search_fix(&q.constraints, WEFT_KEY_copies, copies);
+        if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+        assert_int_equal(weft_plan_has_standby(a->plan), copies > 1);
+        need[copies - 1]   = need_of(&q, a->plan);
+        step_s[copies - 1] = a->plan->predicted.step_s;
+        assert_true(a->plan->predicted.mem_bytes[0] <= need[copies - 1]);
+        weft_planner_destroy(a);
+    }
+    print_message("pp=2: %ld bytes, %.4f s a step; with replicas %ld, %.4f s\n",
+                  (long)need[0], step_s[0], (long)need[1], step_s[1]);
+    assert_true((double)need[1] > 1.2 * (double)need[0]);
+    assert_true(step_s[1] > step_s[0]);
     weft_cluster_destroy(c);
 }
 
@@ -460,6 +491,7 @@ int main(void)
         cmocka_unit_test(names_devices),
         cmocka_unit_test(shares_by_speed),
         cmocka_unit_test(plans_with_copies),
+        cmocka_unit_test(plans_with_standby_replicas),
         cmocka_unit_test(layers_lie_where_they_are_pinned),
         cmocka_unit_test(machines_are_compared),
     };

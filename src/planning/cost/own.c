@@ -25,6 +25,14 @@ double weft_cost__sharers(const weft_cost_table *t, const weft_cost_point *p)
     return p->zero && t->copies > 1 ? fmax(1, n / t->copies) : n;
 }
 
+/* Do ranks hold and update the state of another one, too?  Replicas of dp and cp make it
+ * needless (plan/plan.h). */
+static bool has_standby(const weft_cost_table *t, const weft_cost_point *p)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    return t->copies > 1 && p->dp == v->ep && v->cp == 1 && v->tp * v->ep * p->pp > 1;
+}
+
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v)
 {
@@ -217,7 +225,8 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
     double                   n = weft_cost__sharers(t, p);
     weft_cost_fabric         tmp;
     const weft_cost_fabric  *f = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
-    return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + share_of(&z->after_s, n);
+    double update_s            = share_of(&z->after_s, n) * (has_standby(t, p) ? 2 : 1);
+    return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + update_s;
 }
 
 /* Where links were timed, a sum of unlike calls is not what as many alike would take: it is known
@@ -369,6 +378,10 @@ weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_po
     weft_cost__room          r = {.state = share_of(&z->state, n),
                                   .sums =
                                       x->sum_bytes * lane_slots(p, weft_cost__own_lanes(t, p, x))};
+    if (has_standby(t, p)) { /* as large as its own, about; with its gradients */
+        r.state *= 2;
+        r.sums += x->sum_bytes;
+    }
     if (p->pp > 1) {
         double given = p->zero ? x->given_bytes / n : x->given_bytes;
         r.state += share_of(&z->tied, n);

@@ -67,7 +67,7 @@ double weft_planner__may_hide(const weft_planner_workspace *w,
         weft_search_given(pin, WEFT_KEY_zero) == 0)
         return 0;
     if (c->point.dp / c->variant.ep < 2 || c->point.zero > 2) return 0;
-    if (!weft_search_has_copies(pin, c->point.dp / c->variant.ep, 1)) return 0;
+    if (!weft_search_has_copies(pin, c->point.dp / c->variant.ep, 1, 1)) return 0;
     if (weft_search_ranks(c) > MOST_RANK || !on_hosts(w, c)) return 0;
     /* the first forward and the last backward pass are all that there is to hide behind */
     double room = x->time.compute_s / c->point.n_micro + x->time.idle_s;

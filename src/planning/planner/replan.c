@@ -258,7 +258,9 @@ static weft_status price_candidate(replan_search *s, candidate *c, bool open_zer
     weft_search_fix(&p.constraints, WEFT_KEY_cp, size_of(y->cp));
     weft_search_fix(&p.constraints, WEFT_KEY_ep, 1);
     if (!open_zero) weft_search_fix(&p.constraints, WEFT_KEY_zero, y->zero);
-    weft_search_fix(&p.constraints, WEFT_KEY_copies, y->copies <= dp ? y->copies : -1);
+    bool standby = dp == 1 && y->copies == 2 && y->pp * size_of(y->tp) > 1;
+    weft_search_fix(&p.constraints, WEFT_KEY_copies,
+                    y->copies <= dp || standby ? y->copies : -1);
     WEFT_TRY(weft_search_run(&p, &result));
     const weft_search_choice *x = &result->choice[0];
     c->step_s                   = x->score.step_s;

@@ -21,9 +21,11 @@ int weft_search_given(const weft_search_constraints *p, weft_strategy_key key)
     return p->given >> key & 1 ? weft_strategy_number(&p->strategy, key) : -1;
 }
 
-bool weft_search_has_copies(const weft_search_constraints *p, int replicas, int zero)
+bool weft_search_has_copies(const weft_search_constraints *p, int replicas, int zero,
+                            int shards)
 {
     int n = weft_search_given(p, WEFT_KEY_copies);
+    if (n == 2 && replicas == 1 && shards > 1) return true;
     return n < 2 || (replicas >= n && (!zero || replicas % n == 0));
 }
 

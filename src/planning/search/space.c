@@ -160,7 +160,9 @@ static weft_status check_sizes(const weft_search_problem *p, int n_layer)
                          "zero=0 with cp=%d: the engine shards over context-parallel "
                          "ranks; take zero=3",
                          cp);
-    if (dp > 0 && !weft_search_has_copies(x, dp, zero > 0 ? zero : 0))
+    /* tp and pp that are open, or more than 1, may be what a replica is shared over */
+    int shards = tp == 1 && pp == 1 ? 1 : 2;
+    if (dp > 0 && !weft_search_has_copies(x, dp, zero > 0 ? zero : 0, shards))
         return WEFT_FAIL(WEFT_ERR_ARG, "copies=%d: dp=%d %s",
                          weft_search_given(x, WEFT_KEY_copies), dp,
                          zero > 0
