@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""A step of ZeRO with copies: 2 against one with copies: 1: four ranks, each a host of its own, over slowed links.
+"""A step with copies: 2 against one with copies: 1: ZeRO on four ranks, each a host of its own, and a pipeline with standby replicas
+on two, over slowed links.
 
-    bench/e2e/copies.py [--weft build/weft] [--hosts 4] [--mbit 100] [--rounds 7] [--steps 9] [--zero 1,2,3] [--out FILE] [KEY=VALUE ...]
+    bench/e2e/copies.py [--weft build/weft] [--hosts 4] [--mbit 100] [--rounds 7] [--steps 9] [--zero 1,2,3] [--standby pp=2] [--out FILE]
+                        [KEY=VALUE ...]
 
 The hosts are network namespaces (root) on one bridge, each link shaped in both directions by a token bucket (tc tbf).  Rounds are
 interleaved, the order within a round alternates; a run's figure is the median of its steps without the first three, the table
-has the median of all rounds, and of their ratios.  Weights of all runs must be equal.
+has the median of all rounds, and of their ratios.  Weights of all runs must be equal.  A standby replica has a price: the step that
+weft sim predicts with it less the one without, on two such hosts.  `of price` is the measured step with the replica over the measured one
+without and that price.
 """
 import argparse
 import json
@@ -77,6 +81,45 @@ def run(weft, hosts, words, folder):
     return step, (sent(hosts) - before) / len(rows), last['weights_xxh64']
 
 
+def price(weft, tmp, words, mbit):
+    """Milliseconds that a standby replica adds to a step, as simulated."""
+    path = os.path.join(tmp, 'cluster.yaml')
+    with open(path, 'w') as f:
+        f.write('name: two\nversion: 1\nlink:\n  - {name: wire, scope: net, alpha_s: 2e-4, Bps: %g}\n'
+                'node:\n  - {name: box, count: 2, device: cpu, n_device: 1, net: wire, n_port: 1}\n' % (mbit * 1e6 / 8))
+    step = []
+    for copies in (1, 2):
+        out = subprocess.run([weft, 'sim', os.path.join(tmp, 'model'), *words, 'copies=%d' % copies, '--batch', '4', '--seq', '16',
+                              '--micro-batch', '1', '--lanes', '4', '--cluster', path, '--steps', '4', '--json'], capture_output=True)
+        if out.returncode:
+            sys.exit('weft sim: ' + out.stderr.decode())
+        step.append(json.loads(out.stdout)['step_ms'])
+    return step[1] - step[0]
+
+
+def standby(args, tmp, job, lines):
+    """Two hosts with a rank each."""
+    global RANKS
+    words, RANKS = args.standby.split(), 2
+    more = price(args.weft, tmp, words, args.mbit)
+    found, hashes = {1: [], 2: []}, set()
+    for k in range(args.rounds):
+        for copies in ((1, 2), (2, 1))[k % 2]:
+            folder = os.path.join(tmp, 'standby-%d-%d' % (k, copies))
+            step, size, bits = run(args.weft, 2, [*job, *words, 'plan=off', 'copies=%d' % copies], folder)
+            found[copies].append((step, size))
+            hashes.add(bits)
+    if len(hashes) != 1:
+        sys.exit('%s: other weights: %r' % (args.standby, hashes))
+    of = [b[0] / (a[0] + more) for a, b in zip(found[1], found[2])]
+    median = {c: [statistics.median(x[i] for x in found[c]) for i in (0, 1)] for c in found}
+    lines += ['plan  step_ms copies=1  copies=2  price_ms  of price (least, most)   MB sent copies=1  copies=2',
+              '%s %17.2f %9.2f %9.2f  %.3f (%.3f, %.3f) %20.3f %9.3f' % (
+                  args.standby, median[1][0], median[2][0], more, statistics.median(of), min(of), max(of),
+                  median[1][1] / 1e6, median[2][1] / 1e6)]
+    print(lines[-1], flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--weft', default=os.path.join(ROOT, 'build', 'weft'))
@@ -85,11 +128,11 @@ def main():
     p.add_argument('--rounds', type=int, default=7)
     p.add_argument('--steps', type=int, default=9)
     p.add_argument('--zero', default='1,2,3')
+    p.add_argument('--standby', default='pp=2')
     p.add_argument('--out')
     p.add_argument('words', nargs='*', help='further keys of the job')
     args = p.parse_args()
-    job = ['data=' + os.path.join(ROOT, 'include'), 'seq=16', 'batch=4', 'micro_batch=1', 'lanes=4', 'steps=%d' % args.steps, 'threads=1', 'dp=4',
-           'init=random']
+    job = ['data=' + os.path.join(ROOT, 'include'), 'seq=16', 'batch=4', 'micro_batch=1', 'lanes=4', 'steps=%d' % args.steps, 'threads=1', 'init=random']
     lines = ['# bench/e2e/copies.py --hosts %d --mbit %d --rounds %d %s' % (args.hosts, args.mbit, args.rounds, ' '.join(args.words)),
              'zero  step_ms copies=1  copies=2  ratio (least, most)        MB sent copies=1  copies=2']
     with tempfile.TemporaryDirectory() as tmp:
@@ -100,12 +143,12 @@ def main():
         job += ['model=' + os.path.join(tmp, 'model'), *args.words]
         plug(args.hosts, args.mbit)
         try:
-            for zero in args.zero.split(','):
+            for zero in [z for z in args.zero.split(',') if z]:
                 found, hashes = {1: [], 2: []}, set()
                 for k in range(args.rounds):
                     for copies in ((1, 2), (2, 1))[k % 2]:
                         folder = os.path.join(tmp, '%s-%d-%d' % (zero, k, copies))
-                        step, size, bits = run(args.weft, args.hosts, [*job, 'zero=' + zero, 'copies=%d' % copies], folder)
+                        step, size, bits = run(args.weft, args.hosts, [*job, 'dp=4', 'zero=' + zero, 'copies=%d' % copies], folder)
                         found[copies].append((step, size))
                         hashes.add(bits)
                 if len(hashes) != 1:
@@ -116,6 +159,8 @@ def main():
                     zero, median[1][0], median[2][0], statistics.median(ratio), min(ratio), max(ratio),
                     median[1][1] / 1e6, median[2][1] / 1e6))
                 print(lines[-1], flush=True)
+            if args.standby:
+                standby(args, tmp, job, lines)
         finally:
             unplug(args.hosts)
     print('\n'.join(lines))

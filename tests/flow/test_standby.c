@@ -2,6 +2,7 @@
  * as without them, every replica the same as what it is a replica of, and no rank that is lost at
  * any moment makes them differ.  Ranks are threads of this process. */
 #include <stdio.h>
+#include <string.h>
 
 #include "support/plans.h"
 #include "support/test.h"
@@ -26,27 +27,41 @@ static void trains_like_one_rank(void **state)
             test_plan_same_bits);
 }
 
-/* Ranks that hold shards of every matrix: the bits of the same plan without replicas. */
+#define FAMILY(name) "tests/fixtures/families/" name
+
+/* Shards of matrices and experts, running statistics, biases of routers: the bits of the same plan
+ * without replicas. */
 static void trains_as_without(void **state)
 {
     static const struct {
+        const char *model;
         test_plan   plan;
         const char *optimizer;
-    } row[] = {
-        {{"tp=2", 1, 1, NULL}, "adamw"},        {{"tp=2 sp=true", 1, 1, NULL}, "sgd"},
-        {{"tp=2", 2, 1, NULL}, "lamb"},         {{"tp=4", 1, 1, NULL}, "adagrad"},
-        {{"tp=2 pp=2", 2, 1, "1f1b"}, "adamw"}, {{"tp=2 pp=2", 1, 1, "zb-h1"}, "lamb"},
-        {{"tp=2 pp=3", 1, 1, "1f1b"}, "adam"}};
+    } row[] = {{"tests/fixtures/four", {"tp=2", 1, 1, NULL}, "adamw"},
+               {"tests/fixtures/four", {"tp=2 sp=true", 1, 1, NULL}, "sgd"},
+               {"tests/fixtures/four", {"tp=2", 2, 1, NULL}, "lamb"},
+               {"tests/fixtures/four", {"tp=4", 1, 1, NULL}, "adagrad"},
+               {"tests/fixtures/four", {"tp=2 pp=2", 2, 1, "1f1b"}, "adamw"},
+               {"tests/fixtures/four", {"tp=2 pp=2", 1, 1, "zb-h1"}, "lamb"},
+               {"tests/fixtures/four", {"tp=2 pp=3", 1, 1, "1f1b"}, "adam"},
+               {FAMILY("llama"), {"tp=2 pp=2", 1, 1, "1f1b"}, "adamw"},
+               {FAMILY("resnet"), {"pp=2", 2, 1, "1f1b"}, "sgd"},
+               {FAMILY("mixtral-balanced"), {"ep=2", 1, 1, NULL}, "adamw"},
+               {FAMILY("mixtral-balanced"), {"ep=2 pp=2", 1, 1, "1f1b"}, "adamw"},
+               {FAMILY("t5"), {"pp=2", 2, 1, "1f1b"}, "lamb"}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(row); i += TEST_STRIDE(3)) {
-        test_plan_how with = {.standby_bytes = 3000, .reduce_bytes = i % 2 ? 2000 : 0};
-        test_job      j;
-        test_job_open(
-            &j, "tests/fixtures/four",
-            (test_job_options){.seq       = 8,
-                               .n_micro   = i % 3 ? 4 : 2,
-                               .optimizer = row[i].optimizer,
-                               .dtype     = i % 2 ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32});
+        test_plan_how    with = {.standby_bytes   = 3000,
+                                 .standby_credits = i % 3 ? 0 : 2,
+                                 .reduce_bytes    = i % 2 ? 2000 : 0};
+        test_job         j;
+        test_job_options o = {.seq       = 8,
+                              .n_micro   = i % 3 ? 4 : 2,
+                              .rows      = 2,
+                              .optimizer = row[i].optimizer,
+                              .dtype     = i % 2 ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32};
+        if (strstr(row[i].model, "resnet")) o.dtype = WEFT_DTYPE_F32;
+        test_job_open(&j, row[i].model, o);
         test_result without = test_plan_run(&j, row[i].plan);
         test_plan_same_bits(&j, &without, row[i].plan, &with);
         test_job_close(&j);

@@ -63,6 +63,7 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
                                     .gather_once         = h.overlap_param_gather > 0,
                                     .shard_gradients     = how->shard_gradients,
                                     .standby_bytes       = how->standby_bytes,
+                                    .standby_credits     = how->standby_credits,
                                     .offload_bytes       = how->offload_bytes,
                                     .offload_gradient_bytes = how->offload_gradient_bytes,
                                     .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};

@@ -21,6 +21,7 @@ typedef struct test_plan_how {
     /* communication overlapped with compute, in buckets of so many bytes; 0: it is not */
     int64_t gather_bytes, reduce_bytes;
     int64_t standby_bytes;   /* weft_partition_options */
+    int     standby_credits; /* likewise */
     bool    shard_gradients; /* likewise */
     /* updates on the host, in chunks of so many bytes; 0: they are not */
     int64_t offload_bytes;

@@ -105,6 +105,14 @@ static int64_t offload_bytes(const weft_compile__request *q, int offload)
     return own > 0 ? own : WEFT_OFFLOAD_CHUNK_BYTES;
 }
 
+/* Plans between hosts have buckets. */
+static void set_standby(const weft_plan *p, weft_partition_options *o)
+{
+    bool hosts         = p->strategy.bucket_bytes > 0;
+    o->standby_bytes   = hosts ? p->strategy.bucket_bytes : WEFT_PLAN_BUCKET;
+    o->standby_credits = hosts ? 2 : 0;
+}
+
 /* Data-parallel ranks and stages; values replicated, or sharded. */
 static weft_status make_ranks(const weft_compile__request *q,
                               const weft_sharding *sharding, weft_partition_cache **cache,
@@ -123,9 +131,7 @@ static weft_status make_ranks(const weft_compile__request *q,
     o.shard_gradients     = shards_gradients(p) && q->trains;
     o.shard_bucket_bytes  = p->strategy.zero ? p->strategy.bucket_bytes : 0;
     o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
-    if (q->trains && weft_plan_has_standby(p))
-        o.standby_bytes =
-            p->strategy.bucket_bytes > 0 ? p->strategy.bucket_bytes : WEFT_PLAN_BUCKET;
+    if (q->trains && weft_plan_has_standby(p)) set_standby(p, &o);
     o.cache                  = cache;
     o.offload_bytes          = offload_bytes(q, p->strategy.offload);
     o.offload_gradient_bytes = WEFT_OFFLOAD_GRADIENT_BYTES;

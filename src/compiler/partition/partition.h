@@ -50,6 +50,7 @@ typedef struct weft_partition_options {
     /* every rank's state is held by a second one, too (weft_pass_add_standby): its gradients go
      * there in buckets of about so many bytes; 0: it is not */
     int64_t standby_bytes;
+    int     standby_credits; /* weft_standby_options */
     /* updates run on the host (weft_pass_offload_optimizer) in chunks of about so many bytes of
      * gradients; 0: on the device */
     int64_t offload_bytes;

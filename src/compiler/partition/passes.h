@@ -35,7 +35,10 @@ typedef struct weft_standby_options {
     /* who holds the replica of this rank's state, and whose replica this rank holds: their
      * programs as they come in, without replicas */
     const weft_program *guard, *ward;
-    int64_t             bucket_bytes; /* of gradients under way at once, about */
+    int64_t             bucket_bytes; /* of gradients that begin at once, about */
+    /* of a message; 0: a send ends with its receive, out of the sender's memory where ranks share
+     * it.  Between hosts it would wait for each answer */
+    int credits;
 } weft_standby_options;
 
 /* A rank sends its gradients to its guard, overlapped with the backward pass, and holds the state

@@ -311,7 +311,8 @@ static weft_status add_standby(const weft_graph *g, const weft_sharding *s,
     if (guard != ward) WEFT_GO(make_other(g, s, o, guard, &made[1]));
     weft_standby_options how = {.ward         = made[0],
                                 .guard        = made[1] ? made[1] : made[0],
-                                .bucket_bytes = o->standby_bytes};
+                                .bucket_bytes = o->standby_bytes,
+                                .credits      = o->standby_credits};
     WEFT_GO(weft_pass_add_standby(own, &how, &out));
     weft_program_destroy(own);
     *p = out;

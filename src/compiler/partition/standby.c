@@ -14,7 +14,9 @@
  * (2) All of it is received before the commit point, so that the tail waits for no message.
  * (3) The same instructions on the same bits: the replica is the ward's state, always of the same
  *     step.
- * (4) What the rank holds itself (tied or replicated parameters) has no replica here. */
+ * (4) Late inputs that are small (norms) go in one message: at the same places of a buffer on both
+ *     sides, those of 8 bytes an element first, so that nothing is between them.
+ * (5) What the rank holds itself (tied or replicated parameters) has no replica here. */
 #include <string.h>
 
 #include "partition/standby_priv.h"
@@ -32,6 +34,68 @@ int weft_partition_ward(int rank, int world)
     return (rank + world - world / 2) % world;
 }
 
+/* ---- late and small inputs ---- */
+
+enum {
+    SMALL = 4096 /* bytes */
+};
+#define PACK_OUT WEFT_STANDBY_PREFIX "message.out"
+#define PACK_IN  WEFT_STANDBY_PREFIX "message.in"
+
+static bool is_packed(const tail_input *x)
+{
+    return x->from == WEFT_TAIL_LATE && x->hi - x->lo <= SMALL &&
+           weft_dtype_bytes(x->dtype) >= 4;
+}
+
+/* Where each is in the buffer, -1: not there; the buffer's bytes. */
+static int64_t pack_inputs(const tail *t, int64_t *at)
+{
+    int64_t end = 0;
+    for (int k = 0; k < t->n_input; k++) at[k] = -1;
+    for (int size = 8; size >= 4; size -= 4)
+        for (int k = 0; k < t->n_input; k++) {
+            const tail_input *x = &t->input[k];
+            if (!is_packed(x) || weft_dtype_bytes(x->dtype) != size) continue;
+            at[k] = end;
+            end += x->hi - x->lo;
+        }
+    return end;
+}
+
+static int find_slab(const weft_program *p, weft_slab_kind k)
+{
+    for (int s = 0; s < p->n_slab; s++)
+        if (p->slab[s].kind == k) return s;
+    return -1;
+}
+
+/* A buffer of one slot at the end of a slab; *cap: how many the table has room for. */
+static weft_status add_buffer(weft_program *p, int *cap, weft_buffer b,
+                              weft_slab_kind kind, int32_t *out)
+{
+    int slab = find_slab(p, kind);
+    if (slab < 0)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s has no slab for a replica",
+                         p->name);
+    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->buffer, cap, p->n_buffer + 1,
+                             sizeof *p->buffer));
+    b.slab                 = slab;
+    b.offset               = (p->slab[slab].bytes + 63) / 64 * 64;
+    b.bytes                = (b.bytes + 63) / 64 * 64;
+    b.n_slot               = 1;
+    p->slab[slab].bytes    = b.offset + b.bytes;
+    p->buffer[p->n_buffer] = b;
+    *out                   = p->n_buffer++;
+    return WEFT_OK;
+}
+
+static weft_operand floats_of(int32_t buffer, int64_t bytes)
+{
+    weft_shape s = {.n = 1, .d = {bytes / 4}};
+    return weft_operand_make(buffer, WEFT_DTYPE_F32, &s);
+}
+
 /* ---- sending ---- */
 
 static weft_operand operand_of(const tail_input *x, int32_t buffer, int64_t offset)
@@ -43,13 +107,19 @@ static weft_operand operand_of(const tail_input *x, int32_t buffer, int64_t offs
     return o;
 }
 
-static weft_status put_send(weft_program *p, const tail_input *x, int peer, weft_instr *i)
+/* To the guard, of which rank and credits are known. */
+typedef struct send_to {
+    int peer, credits;
+} send_to;
+
+static weft_status put_send(weft_program *p, const weft_operand *o, bool late, send_to to,
+                            weft_instr *i)
 {
-    weft_operand o = operand_of(x, x->buffer, x->lo);
     WEFT_TRY(
-        weft_partition__move(p, WEFT_INSTR_SEND, p->buffer[x->buffer].name, &o, NULL, i));
-    i->peer = peer;
-    i->tag  = WEFT_STANDBY_TAG + (x->from == WEFT_TAIL_LATE);
+        weft_partition__move(p, WEFT_INSTR_SEND, p->buffer[o->buffer].name, o, NULL, i));
+    i->peer    = to.peer;
+    i->tag     = WEFT_STANDBY_TAG + late;
+    i->credits = to.credits;
     return WEFT_OK;
 }
 
@@ -66,8 +136,8 @@ static weft_status insert_firing(weft_program *p, int32_t stream, int at, int ac
     return WEFT_OK;
 }
 
-/* An actor with the inputs of one kind, or none. */
-static weft_status add_send_actor(weft_partition__more *m, const tail *t, int peer,
+/* An actor with the inputs of one kind but those that are packed, and room for a message more. */
+static weft_status add_send_actor(weft_partition__more *m, const tail *t, send_to to,
                                   weft_tail_from from, const char *name, int32_t stream,
                                   int *out)
 {
@@ -75,11 +145,15 @@ static weft_status add_send_actor(weft_partition__more *m, const tail *t, int pe
     *out  = -1;
     for (int k = 0; k < t->n_input; k++) n += t->input[k].from == from;
     if (!n) return WEFT_OK;
-    WEFT_TRY(weft_partition__more_actor(m, name, stream, NULL, n, out));
+    WEFT_TRY(weft_partition__more_actor(m, name, stream, NULL, n + 1, out));
     weft_actor *a = &m->p->actor[*out];
-    for (int k = 0; k < t->n_input; k++)
-        if (t->input[k].from == from)
-            WEFT_TRY(put_send(m->p, &t->input[k], peer, &a->instr[a->n_instr++]));
+    for (int k = 0; k < t->n_input; k++) {
+        const tail_input *x = &t->input[k];
+        weft_operand      o = operand_of(x, x->buffer, x->lo);
+        if (x->from == from && !is_packed(x))
+            WEFT_TRY(
+                put_send(m->p, &o, from == WEFT_TAIL_LATE, to, &a->instr[a->n_instr++]));
+    }
     return WEFT_OK;
 }
 
@@ -93,57 +167,88 @@ static int find_end_of_batch(const weft_program *p, int32_t compute)
     return end;
 }
 
-/* The commit point's actor begins with it; what it did before is an actor right before it. */
-static weft_status split_at_commit(weft_partition__more *m)
+/* The commit point's actor begins with it; what it did before is an actor right before it, with
+ * room for so many instructions more. */
+static weft_status split_at_commit(weft_partition__more *m, int more, int *before)
 {
     weft_program *p = m->p;
-    int           actor, instr, before;
+    int           actor, instr;
     weft_program_find_commit(p, &actor, &instr);
-    if (!instr) return WEFT_OK;
     WEFT_TRY(weft_partition__more_actor(
         m, weft_arena_printf(p->arena, "%s.before", p->actor[actor].name),
-        p->actor[actor].stream, p->actor[actor].instr, instr, &before));
-    weft_actor *a = &p->actor[actor];
+        p->actor[actor].stream, NULL, instr + more, before));
+    weft_actor *a = &p->actor[actor], *b = &p->actor[*before];
+    for (; b->n_instr < instr; b->n_instr++) b->instr[b->n_instr] = a->instr[b->n_instr];
     a->instr += instr;
     a->n_instr -= instr;
     for (int e = p->n_edge - 1; e >= 0; e--) { /* it takes what came for the whole */
         weft_edge x = p->edge[e];
-        if (x.to == actor) x.to = before;
-        if (x.from == actor) x.from = before;
-        if (x.to == before || x.from == before) WEFT_TRY(weft_partition__more_edge(m, x));
+        if (x.to == actor) x.to = *before;
+        if (x.from == actor) x.from = *before;
+        if (x.to == *before || x.from == *before)
+            WEFT_TRY(weft_partition__more_edge(m, x));
     }
-    weft_stream_spec *s = &p->stream[a->stream];
+    weft_stream_spec *s = &p->stream[p->actor[actor].stream];
     for (int k = 0; k < s->n_firing; k++)
-        if (s->firing[k].actor == actor) return insert_firing(p, a->stream, k, before);
+        if (s->firing[k].actor == actor)
+            return insert_firing(p, p->actor[actor].stream, k, *before);
     return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: its commit point does not fire",
                      p->name);
 }
 
+/* Small inputs are copied one behind the other, and sent at once. */
+static weft_status send_pack(weft_program *p, const tail *t, send_to to, weft_arena *tmp,
+                             weft_actor *copies, weft_actor *sends)
+{
+    int64_t *at  = WEFT_ARENA_ARRAY(tmp, int64_t, t->n_input + 1), bytes;
+    int      cap = p->n_buffer;
+    int32_t  buffer;
+    WEFT_TRY(weft_arena_status(tmp));
+    bytes = pack_inputs(t, at);
+    if (!bytes) return WEFT_OK;
+    WEFT_TRY(add_buffer(p, &cap, (weft_buffer){.name = PACK_OUT, .bytes = bytes},
+                        WEFT_SLAB_WORK, &buffer));
+    for (int k = 0; k < t->n_input; k++) {
+        const tail_input *x = &t->input[k];
+        if (at[k] < 0) continue;
+        weft_operand from = operand_of(x, x->buffer, x->lo);
+        weft_operand into = operand_of(x, buffer, at[k]);
+        WEFT_TRY(weft_partition__move(p, WEFT_INSTR_COPY, p->buffer[x->buffer].name,
+                                      &from, &into, &copies->instr[copies->n_instr++]));
+    }
+    weft_operand all = floats_of(buffer, bytes);
+    return put_send(p, &all, true, to, &sends->instr[sends->n_instr++]);
+}
+
 /* Late ones wait for all of the update that comes before the commit point, which waits for them. */
-static weft_status send_late(weft_partition__more *m, const tail *t, int peer)
+static weft_status send_late(weft_partition__more *m, const tail *t, send_to to,
+                             weft_arena *tmp)
 {
     weft_program *p = m->p;
-    int           actor, commit, instr;
+    int           actor, before, commit, instr;
     int32_t       comm = weft_partition__stream(p, WEFT_STREAM_COMM);
-    WEFT_TRY(add_send_actor(m, t, peer, WEFT_TAIL_LATE, WEFT_PARTITION__STANDBY ".late",
+    WEFT_TRY(add_send_actor(m, t, to, WEFT_TAIL_LATE, WEFT_PARTITION__STANDBY ".late",
                             comm, &actor));
     if (actor < 0) return WEFT_OK;
-    WEFT_TRY(split_at_commit(m));
+    WEFT_TRY(split_at_commit(m, t->n_input, &before));
+    WEFT_TRY(send_pack(p, t, to, tmp, &p->actor[before], &p->actor[actor]));
     WEFT_TRY(insert_firing(p, comm, p->stream[comm].n_firing, actor));
     weft_program_find_commit(p, &commit, &instr);
-    const weft_stream_spec *s = &p->stream[p->actor[commit].stream];
-    for (int k = 0; k < s->n_firing && s->firing[k].actor != commit; k++) {
-        weft_edge e = {s->firing[k].actor, actor, 1, .per_step = true};
-        if (s->firing[k].micro < 0 &&
-            weft_partition__writes_input(p, s->firing[k].actor, t, WEFT_TAIL_LATE))
-            WEFT_TRY(weft_partition__more_edge(m, e));
-    }
+    WEFT_TRY(
+        weft_partition__more_edge(m, (weft_edge){before, actor, 1, .per_step = true}));
     return weft_partition__more_edge(m, (weft_edge){actor, commit, 1, .per_step = true});
 }
 
+typedef struct sends_options {
+    const weft_program         *guard;
+    const weft_standby_options *how;
+} sends_options;
+
 /* p sends what its guard needs. */
-static weft_status add_sends(weft_program *p, const weft_program *guard, int64_t bucket)
+static weft_status add_sends(weft_program *p, const void *options)
 {
+    const sends_options *o  = options;
+    send_to              to = {o->guard->rank, o->how->credits};
     weft_partition__more m;
     tail                 t;
     int                  actor;
@@ -152,17 +257,17 @@ static weft_status add_sends(weft_program *p, const weft_program *guard, int64_t
     int32_t              compute;
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_partition__need_stream(p, WEFT_STREAM_COMM));
-    WEFT_GO(weft_partition__find_tail(p, guard, tmp, &t));
+    WEFT_GO(weft_partition__find_tail(p, o->guard, tmp, &t));
     WEFT_GO(weft_partition__more_start(p, &m));
     compute = weft_partition__stream(p, WEFT_STREAM_COMPUTE);
-    WEFT_GO(add_send_actor(&m, &t, guard->rank, WEFT_TAIL_GRADIENT,
-                           WEFT_PARTITION__STANDBY, compute, &actor));
+    WEFT_GO(add_send_actor(&m, &t, to, WEFT_TAIL_GRADIENT, WEFT_PARTITION__STANDBY,
+                           compute, &actor));
     if (actor >= 0) {
         WEFT_GO(insert_firing(p, compute, find_end_of_batch(p, compute), actor));
-        WEFT_GO(weft_partition__overlap_sends(p, bucket));
+        WEFT_GO(weft_partition__overlap_sends(p, o->how->bucket_bytes));
         WEFT_GO(weft_partition__more_start(p, &m));
     }
-    WEFT_GO(send_late(&m, &t, guard->rank));
+    WEFT_GO(send_late(&m, &t, to, tmp));
 out:
     weft_arena_destroy(tmp);
     return st;
@@ -177,38 +282,19 @@ typedef struct standby_pass {
     weft_arena          *tmp;
     weft_partition__more more;
     int32_t             *buffer; /* of each of the ward's buffers: where it is here; -1 */
+    int64_t             *shift;  /* and how many bytes further */
     int                  cap_buffer;
 } standby_pass;
 
-static int find_slab(const weft_program *p, weft_slab_kind k)
+/* Memory for one slot of the ward's buffer. */
+static weft_status take_buffer(standby_pass *k, int32_t of, weft_slab_kind kind)
 {
-    for (int s = 0; s < p->n_slab; s++)
-        if (p->slab[s].kind == k) return s;
-    return -1;
-}
-
-/* Memory for one slot of the ward's buffer, at the end of a slab. */
-static weft_status add_buffer(standby_pass *k, int32_t of, weft_slab_kind kind)
-{
-    weft_program      *p    = k->p;
-    const weft_buffer *was  = &k->ward->buffer[of];
-    int                slab = find_slab(p, kind);
+    weft_arena *a = k->p->arena;
+    weft_buffer b = {.bytes = k->ward->buffer[of].bytes};
     if (k->buffer[of] >= 0) return WEFT_OK;
-    if (slab < 0)
-        return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s has no slab for a replica",
-                         p->name);
-    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->buffer, &k->cap_buffer,
-                             p->n_buffer + 1, sizeof *p->buffer));
-    int64_t at               = (p->slab[slab].bytes + 63) / 64 * 64;
-    k->buffer[of]            = p->n_buffer;
-    p->buffer[p->n_buffer++] = (weft_buffer){
-        .name   = weft_arena_printf(p->arena, WEFT_STANDBY_PREFIX "%s", was->name),
-        .slab   = slab,
-        .offset = at,
-        .bytes  = was->bytes,
-        .n_slot = 1};
-    p->slab[slab].bytes = at + was->bytes;
-    return weft_arena_status(p->arena);
+    b.name = weft_arena_printf(a, WEFT_STANDBY_PREFIX "%s", k->ward->buffer[of].name);
+    WEFT_TRY(weft_arena_status(a));
+    return add_buffer(k->p, &k->cap_buffer, b, kind, &k->buffer[of]);
 }
 
 /* The ward's state, bound as a replica. */
@@ -224,7 +310,7 @@ static weft_status add_states(standby_pass *k)
         const weft_binding *x = &k->ward->binding[b];
         if (x->kind != WEFT_BIND_PARAM && x->kind != WEFT_BIND_STATE) continue;
         if (!k->t.state[x->at.buffer]) continue;
-        WEFT_TRY(add_buffer(k, x->at.buffer, WEFT_SLAB_STATE));
+        WEFT_TRY(take_buffer(k, x->at.buffer, WEFT_SLAB_STATE));
         weft_binding *y = &p->binding[p->n_binding++];
         *y              = *x;
         y->kind         = WEFT_BIND_STANDBY;
@@ -266,7 +352,7 @@ static weft_status take_own_inputs(standby_pass *k, weft_instr *copy, int *n_cop
         } else if (in->from == WEFT_TAIL_CLIP) {
             weft_operand from, to;
             WEFT_TRY(find_clip(p, in->result, &from));
-            WEFT_TRY(add_buffer(k, in->buffer, WEFT_SLAB_WORK));
+            WEFT_TRY(take_buffer(k, in->buffer, WEFT_SLAB_WORK));
             to        = from;
             to.buffer = k->buffer[in->buffer];
             to.offset = in->lo / weft_dtype_bytes(in->dtype);
@@ -292,47 +378,74 @@ static weft_status put_before_commit(weft_program *p, const weft_instr *list, in
     return WEFT_OK;
 }
 
-/* Receives what the ward sends, in its order. */
+/* Small late inputs are where they were packed. */
+static weft_status take_pack(standby_pass *k, int32_t *out)
+{
+    int64_t *at = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->t.n_input + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    weft_buffer b = {.name = PACK_IN, .bytes = pack_inputs(&k->t, at)};
+    WEFT_TRY(add_buffer(k->p, &k->cap_buffer, b, WEFT_SLAB_WORK, out));
+    for (int x = 0; x < k->t.n_input; x++) {
+        if (at[x] < 0) continue;
+        k->buffer[k->t.input[x].buffer] = *out;
+        k->shift[k->t.input[x].buffer]  = at[x] - k->t.input[x].lo;
+    }
+    return WEFT_OK;
+}
+
+static weft_status put_receive(standby_pass *k, const weft_instr *send, int from,
+                               weft_instr *i)
+{
+    weft_operand to = send->in[0];
+    if (to.buffer >= k->ward->n_buffer) {
+        WEFT_TRY(take_pack(k, &to.buffer));
+    } else {
+        WEFT_TRY(take_buffer(k, to.buffer, WEFT_SLAB_WORK));
+        to.buffer = k->buffer[to.buffer];
+    }
+    WEFT_TRY(weft_partition__move(k->p, WEFT_INSTR_RECV, k->p->buffer[to.buffer].name,
+                                  NULL, &to, i));
+    i->peer    = from;
+    i->tag     = send->tag;
+    i->credits = send->credits;
+    return WEFT_OK;
+}
+
+/* Receives what the ward sends, in its order; *actor -1: it sends nothing. */
 static weft_status add_receives(standby_pass *k, const weft_program *sender, int *actor)
 {
-    weft_program *p = k->p;
-    int32_t       stream;
-    int           n = 0;
-    for (int x = 0; x < k->t.n_input; x++)
-        n += k->t.input[x].from == WEFT_TAIL_GRADIENT ||
-             k->t.input[x].from == WEFT_TAIL_LATE;
-    *actor = -1;
-    if (!n) return WEFT_OK;
-    weft_stream_spec spec = {
+    static const weft_stream_spec spec = {
         .name = WEFT_PARTITION__STANDBY, .kind = WEFT_STREAM_IO, .threads = 1};
-    WEFT_TRY(weft_program_add_stream(p, spec, &stream));
-    WEFT_TRY(weft_partition__more_actor(&k->more, WEFT_PARTITION__STANDBY ".in", stream,
-                                        NULL, n, actor));
-    weft_actor *a = &p->actor[*actor];
+    int32_t stream;
+    *actor = -1;
     for (int s = 0; s < sender->n_stream; s++)
         for (int f = 0; f < sender->stream[s].n_firing; f++) {
             const weft_actor *from = &sender->actor[sender->stream[s].firing[f].actor];
-            for (int i = 0; i < from->n_instr && a->n_instr < n; i++) {
-                const weft_instr *x = &from->instr[i];
-                if (x->kind != WEFT_INSTR_SEND || !weft_instr_is_standby(x)) continue;
-                WEFT_TRY(add_buffer(k, x->in[0].buffer, WEFT_SLAB_WORK));
-                weft_operand to = x->in[0];
-                to.buffer       = k->buffer[to.buffer];
-                weft_instr *r   = &a->instr[a->n_instr++];
-                WEFT_TRY(weft_partition__move(p, WEFT_INSTR_RECV,
-                                              p->buffer[to.buffer].name, NULL, &to, r));
-                r->peer = sender->rank;
-                r->tag  = x->tag;
+            for (int i = 0; i < from->n_instr; i++) {
+                if (from->instr[i].kind != WEFT_INSTR_SEND ||
+                    !weft_instr_is_standby(&from->instr[i]))
+                    continue;
+                if (*actor < 0) {
+                    WEFT_TRY(weft_program_add_stream(k->p, spec, &stream));
+                    WEFT_TRY(weft_partition__more_actor(
+                        &k->more, WEFT_PARTITION__STANDBY ".in", stream, NULL,
+                        k->t.n_input, actor));
+                    WEFT_TRY(insert_firing(k->p, stream, 0, *actor));
+                }
+                weft_actor *a = &k->p->actor[*actor];
+                WEFT_TRY(put_receive(k, &from->instr[i], sender->rank,
+                                     &a->instr[a->n_instr++]));
             }
         }
-    return insert_firing(p, stream, 0, *actor);
+    return WEFT_OK;
 }
 
 static weft_status move_operands(standby_pass *k, weft_operand *o, int n)
 {
     for (int i = 0; i < n; i++) {
         if (o[i].buffer < 0) continue;
-        WEFT_TRY(add_buffer(k, o[i].buffer, WEFT_SLAB_WORK)); /* made in the tail */
+        WEFT_TRY(take_buffer(k, o[i].buffer, WEFT_SLAB_WORK)); /* made in the tail */
+        o[i].offset += k->shift[o[i].buffer] / weft_dtype_bytes(o[i].type.dtype);
         o[i].buffer = k->buffer[o[i].buffer];
     }
     return WEFT_OK;
@@ -374,13 +487,10 @@ static weft_status add_replica(weft_program *p, const weft_program *ward,
     int          in, n_copy = 0;
     WEFT_TRY(weft_arena_create(&k.tmp));
     WEFT_GO(weft_partition__find_tail(ward, self, k.tmp, &k.t));
-    weft_buffer *buffer =
-        weft_arena_memdup(p->arena, p->buffer, sizeof *p->buffer * (size_t)p->n_buffer);
     k.buffer         = WEFT_ARENA_ARRAY(k.tmp, int32_t, ward->n_buffer + 1);
     weft_instr *copy = WEFT_ARENA_ARRAY(k.tmp, weft_instr, k.t.n_input + 1);
-    WEFT_GO(weft_arena_status(p->arena));
+    k.shift          = WEFT_ARENA_ARRAY(k.tmp, int64_t, ward->n_buffer + 1);
     WEFT_GO(weft_arena_status(k.tmp));
-    p->buffer = buffer;
     for (int b = 0; b < ward->n_buffer; b++) k.buffer[b] = -1;
     WEFT_GO(weft_partition__more_start(p, &k.more));
     WEFT_GO(add_states(&k));
@@ -395,26 +505,15 @@ out:
 
 /* ---- the pass ---- */
 
-typedef struct sends_options {
-    const weft_program *guard;
-    int64_t             bucket_bytes;
-} sends_options;
-
-static weft_status edit_sends(weft_program *p, const void *options)
-{
-    const sends_options *o = options;
-    return add_sends(p, o->guard, o->bucket_bytes);
-}
-
 weft_status weft_pass_add_standby(const weft_program *in, const weft_standby_options *o,
                                   weft_program **out)
 {
     weft_program *p = NULL, *sender = NULL;
-    weft_status   st = WEFT_OK;
-    WEFT_GO(weft_partition__edit_copy(in, edit_sends,
-                                      &(sends_options){o->guard, o->bucket_bytes}, &p));
-    WEFT_GO(weft_partition__edit_copy(o->ward, edit_sends,
-                                      &(sends_options){in, o->bucket_bytes}, &sender));
+    weft_status   st   = WEFT_OK;
+    sends_options own  = {o->guard, o};
+    sends_options ward = {in, o};
+    WEFT_GO(weft_partition__edit_copy(in, add_sends, &own, &p));
+    WEFT_GO(weft_partition__edit_copy(o->ward, add_sends, &ward, &sender));
     WEFT_GO(add_replica(p, o->ward, in, sender));
     *out = p;
     p    = NULL;

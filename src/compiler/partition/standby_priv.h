@@ -36,10 +36,6 @@ weft_status weft_partition__find_tail(const weft_program *p, const weft_program 
                                       weft_arena *a, weft_partition__tail *out);
 /* Does the firing belong to a micro-batch, or merge its sums? */
 bool weft_partition__fills_gradients(const weft_program *p, const weft_firing *f);
-/* Does the actor write an input of that kind? */
-bool weft_partition__writes_input(const weft_program *p, int actor,
-                                  const weft_partition__tail *t, weft_tail_from from);
-
 /* overlap_reductions.c: the actor of sends on the compute stream becomes buckets of the comm
  * stream, overlapped with the backward pass. */
 weft_status weft_partition__overlap_sends(weft_program *p, int64_t bucket_bytes);

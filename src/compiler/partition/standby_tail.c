@@ -206,15 +206,3 @@ weft_status weft_partition__find_tail(const weft_program *p, const weft_program 
     WEFT_TRY(find_instrs(&s, other));
     return find_inputs(&s);
 }
-
-bool weft_partition__writes_input(const weft_program *p, int actor, const tail *t,
-                                  weft_tail_from from)
-{
-    int result;
-    for (int x = 0; x < t->n_input; x++)
-        for (int i = 0; i < p->actor[actor].n_instr; i++)
-            if (t->input[x].from == from &&
-                writes(&p->actor[actor].instr[i], t->input[x].buffer, &result))
-                return true;
-    return false;
-}
