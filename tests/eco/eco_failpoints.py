@@ -27,6 +27,7 @@ SCENES = {
     "resize": ("1:3", dict(dp=3), "", (2, 3)),
     "agent": (2, dict(dp=2), "step.begin:kill:rank=1:nth=4", ()),
     "agent-resize": ("1:3", dict(dp=3), "", (2,)),
+    "agent-grow": ("1:3", dict(dp=3), "", (2, 3)),
 }
 # name: (phase, scene, ranks that get there, the last of its times to draw from)
 ANY, FIRST, LOST = (0, 1), (0,), (1,)
@@ -71,6 +72,9 @@ POINTS = {
     "restore.begin": ("move", "back", ANY, 1),
     "restore.filled": ("move", "back", ANY, 1),
     "resize.update": ("resize", "resize", (0, 1, 2), 1),
+    "prepare.begin": ("joining", "resize", (2,), 1),
+    "prepare.compiled": ("joining", "resize", (2,), 1),
+    "prepare.done": ("joining", "resize", (2,), 1),
     "resize.leave": ("resize", "resize", (0, 1, 2), 1),
     "resize.left": ("resize", "resize", (0, 1, 2), 1),
     "resize.plan": ("resize", "resize", FIRST, 1),
@@ -103,6 +107,7 @@ POINTS = {
     "agent.act": ("view change", "agent", "none", 1),
     "agent.view": ("view change", "agent", "none", 1),
     "agent.committed": ("view change", "agent", "none", 1),
+    "agent.prepare": ("joining", "agent-grow", "none", 1),
     "agent.resize": ("resize", "agent-resize", "none", 1),
     "agent.release": ("resize", "agent-resize", "none", 1),
 }

@@ -151,6 +151,22 @@ def crashed_alone(scratch, reference):
     check("nothing is left of step" in text and "back to step" in text, "alone: log " + text[-1500:])
 
 
+def prepared(scratch, reference):
+    """New ranks prepare while the others train: the pause does not wait for them."""
+    job = Job("1:%d" % MAX, dict(BASE, **PLANS["zero1"], **EVAL, recover="on"), scratch.path("prepared"),
+              env=dict(WEFT_FAILPOINT="prepare.done:delay=400:rank=3"))
+    job.await_step(1)
+    scale(job, 2)
+    step, begin = job.steps(), time.monotonic()
+    code, text = scale(job, 4)
+    seconds = time.monotonic() - begin
+    check(code == 0 and text.startswith("4 ranks"), "prepared: scale 4: %d %s" % (code, text))
+    found = [i for i in same_as("prepared", job, reference) if i["what"] == "from 2 to 4 ranks"]
+    if check(len(found) == 1, "prepared: incidents %r" % found):
+        check(found[0]["step"] >= step and found[0]["ms"]["total"] < 1e3 * seconds - 380,
+              "prepared: asked after step %d, %.3f s: %r" % (step, seconds, found[0]))
+
+
 def planned(scratch):
     """A job that leaves plan, micro_batch and lanes to us; at last its only rank is killed."""
     keys = {k: v for k, v in BASE.items() if k not in ("plan", "micro_batch", "lanes")}
@@ -242,6 +258,7 @@ def run_all(scratch):
         failed_growth(scratch, reference)
         killed_on_the_way(scratch, reference)
         crashed_alone(scratch, reference)
+        prepared(scratch, reference)
         planned(scratch)
         refused(scratch)
     else:

@@ -549,6 +549,42 @@ static void more_may_be_needed_once_more(void **state)
     weft_member_destroy(m);
 }
 
+/* New ranks prepare beyond the view; the view has them once it is asked for. */
+static void new_ranks_prepare_first(void **state)
+{
+    (void)state;
+    weft_member *m = make_elastic(2, 4);
+    weft_member_prepare(m, 4);
+    expect(m, WEFT_MEMBER_START, 2);
+    expect(m, WEFT_MEMBER_START, 3);
+    expect_nothing(m); /* no view yet */
+    assert_true(weft_member_is_preparing(m, 3) && !weft_member_is_preparing(m, 1));
+    assert_true(weft_member_is_ready(m) && weft_member_may_resize(m));
+    tell(m, WEFT_MEMBER_IS_PREPARED, 2, 0);
+    assert_false(weft_member_is_prepared(m, 4));
+    end_slot(m, 1, WEFT_MEMBER_LOST, 5); /* the others go on without them */
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    assert_int_equal(weft_member_count(m), 2);
+    settle(m);
+    tell(m, WEFT_MEMBER_IS_PREPARED, 3, 0);
+    assert_true(weft_member_is_prepared(m, 4));
+    weft_member_resize(m, 4);
+    expect(m, WEFT_MEMBER_VIEW, -1); /* their processes are there */
+    expect_nothing(m);
+    settle(m);
+    assert_int_equal(weft_member_count(m), 4);
+    weft_member_resize(m, 2);
+    settle(m);
+    for (int k = 2; k < 4; k++) end_slot(m, k, WEFT_MEMBER_DONE, 9);
+    weft_member_prepare(m, 3);
+    expect(m, WEFT_MEMBER_START, 2);
+    end_slot(m, 2, WEFT_MEMBER_LOST, 9); /* nobody misses it */
+    expect_nothing(m);
+    assert_false(weft_member_is_preparing(m, 2));
+    weft_member_destroy(m);
+}
+
 static void the_end_does_not_wait_for_a_view(void **state)
 {
     (void)state;
@@ -615,6 +651,7 @@ int main(void)
         cmocka_unit_test(failed_growth_is_the_old_view),
         cmocka_unit_test(fewer_may_be_of_use),
         cmocka_unit_test(more_may_be_needed_once_more),
+        cmocka_unit_test(new_ranks_prepare_first),
         cmocka_unit_test(the_end_does_not_wait_for_a_view),
         cmocka_unit_test(a_lost_rank_is_replaced),
         cmocka_unit_test(ranks_that_all_leave_get_a_view),

@@ -8,52 +8,15 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "launch/incident.h"
-#include "launch/launch_priv.h"
-#include "launch/level.h"
+#include "launch/agent_priv.h"
 #include "launch/oom.h"
 #include "member/hosts.h"
-#include "member/member.h"
-
-enum {
-    MAX_INCIDENT = 64, /* that wait for their outcome */
-    MAX_CAUSE    = 32  /* that are counted */
-};
-
-struct weft_launch__agent {
-    weft_member   *member;
-    weft_comm_shm *epoch;     /* the memory of the newest view */
-    bool           all_ready; /* its ranks have been, all at a time */
-    int            first;     /* rank of slot 0 */
-    bool           done;      /* rank 0 has ended with all written */
-    bool           over;      /* the job was ended, why: */
-    char           why[200];
-    char           stop_why[200]; /* all are to save and stop; "": they are not */
-    bool          *failed; /* of each slot: its process reported an error of its own */
-    bool          *begun;  /* of each slot: it had a process before */
-    uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
-    int    scale_to;       /* ranks that were asked for and are not there yet; 0: none */
-    int    scale_from;     /* ranks before; 0: the view is not decided yet */
-    double asked_s;        /* when that was */
-    bool   reported_end;   /* by a rank, in incidents.jsonl */
-    /* scale_to is for a slot that is cordoned, why; NULL: it is not */
-    const char *cordon;
-    int64_t     n_oom; /* processes that the kernel has killed for want of memory */
-    char        folder[1024]; /* the job's output, once a rank has said so */
-    int         n_cause;
-    weft_exporter_cause   cause[MAX_CAUSE];
-    char                  cause_name[MAX_CAUSE][16];
-    int                   n_incident;
-    weft_incident         incident[MAX_INCIDENT];
-    weft_incident_outcome outcome; /* of the newest view, so far */
-    weft_launch_levels    levels;
-};
 
 /* ---- incidents ---- */
 
 /* One incident for files, commands and metrics. */
-static void publish(weft_launch__run *l, const weft_incident *i,
-                    const weft_incident_outcome *o)
+void weft_launch__publish(weft_launch__run *l, const weft_incident *i,
+                          const weft_incident_outcome *o)
 {
     weft_launch__agent *a = l->agent;
     weft_text           t = {0};
@@ -63,7 +26,7 @@ static void publish(weft_launch__run *l, const weft_incident *i,
     if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
     weft_text_fini(&t);
     while (k < a->n_cause && strcmp(a->cause_name[k], i->cause) != 0) k++;
-    if (k == MAX_CAUSE) return;
+    if (k == WEFT_AGENT_MAX_CAUSE) return;
     if (k == a->n_cause) {
         snprintf(a->cause_name[k], sizeof a->cause_name[k], "%s", i->cause);
         a->cause[k].cause = a->cause_name[k];
@@ -91,7 +54,7 @@ static void write_incidents(weft_launch__run *l, const char *decided, const char
         bool                 stops = i->rank >= 0 && i->choice.level == WEFT_LEVEL_STOP;
         a->outcome.decided         = decided && !stops ? decided : name_decision(a, i);
         a->outcome.why             = stops ? a->stop_why : why;
-        publish(l, i, &a->outcome);
+        weft_launch__publish(l, i, &a->outcome);
     }
     a->n_incident = 0;
 }
@@ -124,8 +87,9 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
     weft_text_fini(&t);
 }
 
-static weft_incident make_incident(const weft_launch__agent *a, int r, const char *cause,
-                                   const char *what, const char *noticed)
+weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
+                                         const char *cause, const char *what,
+                                         const char *noticed)
 {
     weft_incident i = {.rank      = r < 0 ? r : a->first + r,
                        .epoch     = weft_member_epoch(a->member),
@@ -138,9 +102,9 @@ static weft_incident make_incident(const weft_launch__agent *a, int r, const cha
     return i;
 }
 
-static void add_incident(weft_launch__agent *a, const weft_incident *i)
+void weft_launch__add_incident(weft_launch__agent *a, const weft_incident *i)
 {
-    if (a->n_incident < MAX_INCIDENT) a->incident[a->n_incident++] = *i;
+    if (a->n_incident < WEFT_AGENT_MAX_INCIDENT) a->incident[a->n_incident++] = *i;
 }
 
 /* What a rank reports.  All ranks end with the same error: one line for them. */
@@ -151,15 +115,15 @@ static void take_report(weft_launch__run *l, int r, const weft_line_message *m)
     weft_incident_outcome o    = {.decided = m->decided, .why = ""};
     if (ends && (a->reported_end || l->stopped_by)) return;
     a->reported_end = a->reported_end || ends;
-    weft_incident i = make_incident(a, r, m->cause, m->text, "report");
+    weft_incident i = weft_launch__make_incident(a, r, m->cause, m->text, "report");
     i.pid           = (int)l->c[r].pid;
     i.step          = m->step;
-    publish(l, &i, &o);
+    weft_launch__publish(l, &i, &o);
 }
 
 /* Why a process is gone that nobody has asked to end. */
-static const char *find_exit_cause(weft_launch__agent *a, const weft_launch__child *c,
-                                   int how)
+const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
+                                         const weft_launch__child *c, int how)
 {
     int64_t n_oom = weft_oom_count("");
     bool    oom   = n_oom > a->n_oom;
@@ -169,102 +133,9 @@ static const char *find_exit_cause(weft_launch__agent *a, const weft_launch__chi
     return weft_incident_find_cause(WIFSIGNALED(how) ? WTERMSIG(how) : 0, oom);
 }
 
-/* ---- more or fewer ranks ---- */
-
 int weft_launch__agent_count(const weft_launch__run *l)
 {
     return l->agent && l->agent->member ? weft_member_count(l->agent->member) : l->n;
-}
-
-bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size)
-{
-    weft_launch__agent *a = l->agent;
-    *why                  = 0;
-    if (!l->o->min_rank)
-        snprintf(why, size,
-                 "the job has a fixed number of ranks; start it with --nproc-per-node "
-                 "MIN:MAX");
-    else if (n < l->o->min_rank || n > l->n)
-        snprintf(why, size, "%d rank%s: the job may have %d to %d", n, n == 1 ? "" : "s",
-                 l->o->min_rank, l->n);
-    else if (a->scale_to)
-        snprintf(why, size, "the job is on its way to %d ranks", a->scale_to);
-    else if (l->stopped_by || a->over || a->done)
-        snprintf(why, size, "the job is about to end");
-    else if (n == weft_launch__agent_count(l))
-        snprintf(why, size, "the job has %d ranks", n);
-    if (*why) return false;
-    a->scale_to   = n;
-    a->scale_from = 0;
-    a->asked_s    = weft_clock_s();
-    return true;
-}
-
-/* As soon as a view may be decided: all ranks stop after the step under way. */
-static void begin_scale(weft_launch__run *l)
-{
-    weft_launch__agent *a = l->agent;
-    char                what[64];
-    if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
-    a->scale_from = weft_launch__agent_count(l);
-    snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
-    weft_incident i = make_incident(a, -1, a->cordon ? "cordon" : "scale", what,
-                                    a->cordon ? a->cordon : "weft scale");
-    i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
-    add_incident(a, &i);
-    weft_launch__say(l, -1, "info", "%s", what);
-    weft_failpoint("agent.resize");
-    weft_member_resize(a->member, a->scale_to);
-}
-
-/* Updates that were broken off on the way are ended first, by the ranks that there were. */
-static void put_off_scale(weft_launch__run *l)
-{
-    weft_launch__agent *a = l->agent;
-    int                 n = 0;
-    if (!a->scale_from) return;
-    a->scale_from = 0;
-    for (int k = 0; k < a->n_incident; k++)
-        if (a->incident[k].rank >= 0) a->incident[n++] = a->incident[k];
-    a->n_incident = n;
-}
-
-/* A step was committed in a view that was decided after it. */
-static void end_scale(weft_launch__run *l)
-{
-    weft_launch__agent *a = l->agent;
-    char                text[200];
-    int                 n = weft_launch__agent_count(l);
-    if (!a->scale_from) return;
-    snprintf(text, sizeof text, "%d rank%s from step %lld on, after %.3g s%s", n,
-             n == 1 ? "" : "s", (long long)a->outcome.step,
-             a->outcome.committed_s - a->asked_s,
-             n == a->scale_to ? ""
-             : a->scale_to < a->scale_from || n > a->scale_from
-                 ? "; more are of no use"
-                 : "; a new rank failed, so it is as before");
-    weft_launch__control_answer(l, n == a->scale_to || n != a->scale_from, text);
-    a->scale_to = a->scale_from = 0;
-    a->cordon                   = NULL;
-}
-
-static void kill_slot(weft_launch__run *l, int r)
-{
-    if (!l->c[r].pid || l->c[r].killed_s > 0) return;
-    l->c[r].killed_s = weft_clock_s();
-    kill(l->c[r].pid, SIGKILL);
-}
-
-/* All ranks of the view have their state: what others have held is not needed any more. */
-static void release_slots(weft_launch__run *l)
-{
-    for (int r = weft_launch__agent_count(l); r < l->n; r++) {
-        if (!l->agent->begun[r]) continue;
-        weft_failpoint("agent.release");
-        kill_slot(l, r); /* it has nothing left to do */
-        weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
-        weft_comm_shm_clear_slab(l->shm, r);
-    }
 }
 
 /* ---- what ranks ask for ---- */
@@ -275,9 +146,10 @@ static void renew_view(weft_launch__run *l, const char *what)
     weft_launch__agent *a = l->agent;
     if (weft_launch__agent_is_over(l) || *a->stop_why || a->scale_to) return;
     if (!l->hosts && !weft_member_may_resize(a->member)) return;
-    weft_incident i = make_incident(a, -1, "replan", what, "plans made ahead");
-    i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
-    add_incident(a, &i);
+    weft_incident i =
+        weft_launch__make_incident(a, -1, "replan", what, "plans made ahead");
+    i.step = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    weft_launch__add_incident(a, &i);
     weft_launch__say(l, -1, "info", "%s", what);
     if (l->hosts)
         weft_launch__hosts_want(l, WEFT_HOSTS_ASKED);
@@ -296,9 +168,9 @@ static void cordon_slot(weft_launch__run *l, int r, const weft_line_message *m)
                                   .is_stopping = *a->stop_why || a->scale_to,
                                   .now_s       = weft_clock_s()};
     weft_incident_outcome o    = {.why = ""};
-    weft_incident         i    = make_incident(a, r, "cordon", m->text, "other bits");
-    i.pid                      = (int)l->c[r].pid;
-    i.step                     = m->step;
+    weft_incident i = weft_launch__make_incident(a, r, "cordon", m->text, "other bits");
+    i.pid           = (int)l->c[r].pid;
+    i.step          = m->step;
     if (l->hosts) {
         loss.n_rank   = weft_launch__hosts_world(l);
         loss.min_rank = weft_launch__hosts_may_leave(l) ? 1 : loss.n_rank;
@@ -306,7 +178,7 @@ static void cordon_slot(weft_launch__run *l, int r, const weft_line_message *m)
     weft_launch_levels_choose(&a->levels, &loss, &i.choice);
     bool shrinks = i.choice.level == WEFT_LEVEL_SHRINK && !weft_launch__agent_is_over(l);
     o.decided    = shrinks ? "cordon" : weft_level_name(WEFT_LEVEL_RETRY);
-    publish(l, &i, &o);
+    weft_launch__publish(l, &i, &o);
     weft_launch__say(l, l->first + r, "warn", "%s; %s", m->text,
                      !shrinks   ? "the job cannot go on without it and keeps it"
                      : l->hosts ? "its host is cordoned"
@@ -350,7 +222,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
         if (current && weft_member_is_ready(a->member)) {
             a->all_ready = true;
-            release_slots(l);
+            weft_launch__release_slots(l);
             weft_launch__spare_start(l);
         }
         if (*a->stop_why && weft_member_is_ready(a->member)) weft_launch__request_stop(l);
@@ -361,9 +233,13 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         else
             weft_member_recount(a->member, m->epoch, m->world);
         break;
+    case WEFT_LINE_PREPARED:
+        e.kind = WEFT_MEMBER_IS_PREPARED;
+        weft_member_tell(a->member, &e);
+        break;
     case WEFT_LINE_ENDS:
         if (!current || l->hosts) break;
-        put_off_scale(l);
+        weft_launch__put_off_scale(l);
         weft_member_recount(a->member, m->epoch, m->world);
         break;
     case WEFT_LINE_COMMITTED:
@@ -374,7 +250,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         note_pauses(a);
         write_incidents(l, NULL, "");
         write_view(l, m->step);
-        end_scale(l);
+        weft_launch__end_scale(l);
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
     case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
@@ -493,13 +369,16 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         snprintf(what, sizeof what, "%s", c->what);
     else
         weft_launch__describe_exit(how, what, sizeof what);
-    if (r >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l))
+    if (r >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l)) {
+        weft_launch__end_growth(l, r, pid, how, what);
         return end_released(l, r, cause, step);
+    }
     if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
         weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
     if (r == 0) a->done = cause == WEFT_MEMBER_DONE;
     if (a->done) weft_launch__hosts_done(l);
+    if (a->done) weft_launch__drop_preparing(l);
     if (a->done && a->n_incident) { /* no step was left after the last one of them */
         a->outcome.step        = step;
         a->outcome.committed_s = weft_clock_s();
@@ -509,12 +388,13 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     bool kept   = lost && !a->over && !a->done && weft_member_replaces(a->member);
     bool spared = false;
     if (kept) {
-        weft_incident i = make_incident(a, r, find_exit_cause(a, c, how), what, noticed);
-        i.pid           = pid;
-        i.step          = step;
+        weft_incident i = weft_launch__make_incident(
+            a, r, weft_launch__find_exit_cause(a, c, how), what, noticed);
+        i.pid  = pid;
+        i.step = step;
         note_steps(a, weft_launch__agent_count(l), step, i.noticed_s);
         spared = choose_level(l, r, step, &i.choice);
-        add_incident(a, &i);
+        weft_launch__add_incident(a, &i);
         weft_launch__recorder_dump(l, a->folder, i.epoch);
     }
     weft_member_tell(a->member, &(weft_member_event){.kind   = WEFT_MEMBER_ENDED,
@@ -554,7 +434,9 @@ static weft_status start_slot(weft_launch__run *l, int r)
     l->agent->begun[r]  = true;
     l->agent->failed[r] = false;
     if (r == 0) l->agent->done = false;
-    return weft_launch__start(l, r);
+    WEFT_TRY(weft_launch__start(l, r));
+    if (weft_member_is_preparing(l->agent->member, r)) weft_launch__send_prepare(l, r);
+    return WEFT_OK;
 }
 
 /* A view that was overtaken before all were ready: who waits in it for a rank that is only in the
@@ -614,13 +496,13 @@ static void end_job(weft_launch__run *l, const char *why)
 weft_status weft_launch__agent_act(weft_launch__run *l)
 {
     weft_member_action x;
-    if (l->agent) begin_scale(l);
+    if (l->agent) weft_launch__begin_scale(l);
     while (l->agent && weft_member_next(l->agent->member, &x)) {
         weft_failpoint("agent.act");
         switch (x.kind) {
         case WEFT_MEMBER_START: WEFT_TRY(start_slot(l, x.slot)); break;
         case WEFT_MEMBER_VIEW: WEFT_TRY(send_view(l, x.epoch)); break;
-        case WEFT_MEMBER_KILL: kill_slot(l, x.slot); break;
+        case WEFT_MEMBER_KILL: weft_launch__kill_slot(l, x.slot); break;
         case WEFT_MEMBER_WANT: weft_launch__hosts_want(l, x.why); break;
         case WEFT_MEMBER_END: end_job(l, x.why); break;
         }
@@ -638,10 +520,10 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
 void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
                              const char *what)
 {
-    weft_incident i = make_incident(l->agent, -1, cause, what, "agents");
+    weft_incident i = weft_launch__make_incident(l->agent, -1, cause, what, "agents");
     i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
     snprintf(i.host, sizeof i.host, "%s", host);
-    add_incident(l->agent, &i);
+    weft_launch__add_incident(l->agent, &i);
 }
 
 void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
@@ -676,13 +558,14 @@ void weft_launch__agent_end(weft_launch__run *l)
 {
     if (!l->agent) return;
     l->agent->over = true;
-    for (int r = 0; r < l->n; r++) kill_slot(l, r);
+    for (int r = 0; r < l->n; r++) weft_launch__kill_slot(l, r);
 }
 
 /* ---- time ---- */
 
 void weft_launch__agent_stop(weft_launch__run *l)
 {
+    if (l->agent) weft_launch__drop_preparing(l);
     if (l->agent)
         weft_member_tell(l->agent->member, &(weft_member_event){.kind  = WEFT_MEMBER_STOP,
                                                                 .now_s = weft_clock_s()});

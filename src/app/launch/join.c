@@ -203,6 +203,7 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
         break;
     case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step); break;
     case WEFT_MEMBERSHIP_WANTS: send_wish(m, WEFT_LINE_WANTS, (int)step); break;
+    case WEFT_MEMBERSHIP_PREPARED: send_wish(m, WEFT_LINE_PREPARED, 0); break;
     case WEFT_MEMBERSHIP_ENDS: send_wish(m, WEFT_LINE_ENDS, (int)step); break;
     case WEFT_MEMBERSHIP_REPLAN: send_news(m, WEFT_LINE_REPLAN, step, text); break;
     case WEFT_MEMBERSHIP_STEPS: send_news(m, WEFT_LINE_STEPS, step, text); break;
@@ -237,6 +238,20 @@ static weft_status take_view(weft_launch_member *m, weft_line_view *v,
     if (st != WEFT_ERR_PEER) return st;
     tell_agent(m, WEFT_MEMBERSHIP_LEFT, m->slot ? atomic_load(&m->slot->step) : -1, NULL);
     return WEFT_AGAIN;
+}
+
+static bool is_expected(void *arg, weft_membership_expected *out)
+{
+    weft_launch_member *m = arg;
+    weft_line_view      v;
+    if (m->e.shm_fd < 0 || !weft_line_is_to_prepare(m->line, &v)) return false;
+    share_progress(m);
+    *out = (weft_membership_expected){.rank        = v.first + m->e.local_rank,
+                                      .world       = v.world,
+                                      .local_rank  = m->e.local_rank,
+                                      .local_world = v.local,
+                                      .kept_fd     = m->e.shm_fd};
+    return true;
 }
 
 static weft_status await_view(void *arg, weft_membership *out, weft_comm **listener)
@@ -324,13 +339,14 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
     m->source = (weft_membership_source){.await = await_membership, .arg = m};
     if (e->line_fd >= 0) {
         weft_status st = weft_line_open(e->line_fd, &m->line);
-        m->source      = (weft_membership_source){.await   = await_view,
-                                                  .changed = has_newer,
-                                                  .drains  = has_drain,
-                                                  .tell    = tell_agent,
-                                                  .report  = report_incident,
-                                                  .moved   = note_move,
-                                                  .arg     = m};
+        m->source      = (weft_membership_source){.await    = await_view,
+                                                  .expected = is_expected,
+                                                  .changed  = has_newer,
+                                                  .drains   = has_drain,
+                                                  .tell     = tell_agent,
+                                                  .report   = report_incident,
+                                                  .moved    = note_move,
+                                                  .arg      = m};
         if (st != WEFT_OK) {
             free(m);
             return st;

@@ -98,10 +98,11 @@ static void pass_rdzv(int fd)
     set_number("WEFT_RDZV_FD", fd);
 }
 
-static int count_world(const weft_launch__run *l)
+static int count_world(const weft_launch__run *l, int r)
 {
     int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
-    return l->hosts ? weft_launch__hosts_world(l) : weft_launch__agent_count(l) * n_node;
+    return l->hosts ? weft_launch__hosts_world(l)
+                    : weft_launch__agent_count_for(l, r) * n_node;
 }
 
 /* Of a spare it is written over when it becomes one (spare.c). */
@@ -135,9 +136,9 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     if (l->o->program) weft_launch__be_program(l, r);
     fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
     pass_rank(l, r, ends->wake);
-    set_number("WEFT_WORLD_SIZE", count_world(l));
+    set_number("WEFT_WORLD_SIZE", count_world(l, r));
     set_number("WEFT_LOCAL_RANK", r);
-    set_number("WEFT_LOCAL_WORLD_SIZE", weft_launch__agent_count(l));
+    set_number("WEFT_LOCAL_WORLD_SIZE", weft_launch__agent_count_for(l, r));
     set_number("WEFT_NODE_RANK", l->o->node);
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     pass_request(l->request);
@@ -145,7 +146,8 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     pass_recorder(weft_launch__recorder_fd(l));
     pass_rdzv(r ? -1 : weft_launch__hosts_rdzv_fd(l));
     if (r >= 0)
-        set_number("OMP_NUM_THREADS", weft_launch_pin(r, weft_launch__agent_count(l), 0));
+        set_number("OMP_NUM_THREADS",
+                   weft_launch_pin(r, weft_launch__agent_count_for(l, r), 0));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
     execv("/proc/self/exe", l->argv);

@@ -171,6 +171,8 @@ void weft_launch__agent_hold(weft_launch__run *l, bool on);
 void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j);
 /* Ranks of the newest view; all that there may be where there is no agent. */
 int weft_launch__agent_count(const weft_launch__run *l);
+/* Those of the view that slot r is in, or prepares for. */
+int weft_launch__agent_count_for(const weft_launch__run *l, int r);
 /* The job is to go on with n ranks: weft_launch__control_answer() says what became of it.  false:
  * it cannot be, and why. */
 bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size);

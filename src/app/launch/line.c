@@ -27,6 +27,7 @@ struct weft_line {
     weft_line_view view;  /* the newest; epoch 0: none yet */
     bool           ended; /* by the agent */
     char           why[1024];
+    weft_line_view next;    /* to prepare for; world 0: none */
     int            used_fd; /* what await gave last; -1: nothing */
 };
 
@@ -152,6 +153,9 @@ static bool read_messages(weft_line *l)
         if (m.kind == WEFT_LINE_LEAVE && m.epoch > l->leave) l->leave = m.epoch;
         if (m.kind == WEFT_LINE_LEAVE && m.local) l->drains = m.epoch;
         if (m.kind == WEFT_LINE_END) end_line(l, m.text);
+        if (m.kind == WEFT_LINE_PREPARE && m.local > 0 && m.world >= m.local)
+            l->next = (weft_line_view){
+                .world = m.world, .first = m.first, .local = m.local, .shm_fd = -1};
     }
     if (closed) end_line(l, "weft run is gone");
     pthread_cond_broadcast(&l->moved);
@@ -225,6 +229,17 @@ weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out)
     pthread_mutex_unlock(&l->lock);
     if (ended) return WEFT_FAIL(WEFT_ERR_PEER, "the job ends: %s", l->why);
     return WEFT_OK;
+}
+
+bool weft_line_is_to_prepare(weft_line *l, weft_line_view *out)
+{
+    pthread_mutex_lock(&l->lock);
+    while (!l->ended && !l->view.epoch && !l->next.world)
+        pthread_cond_wait(&l->moved, &l->lock);
+    bool prepares = !l->ended && !l->view.epoch;
+    if (prepares) *out = l->next;
+    pthread_mutex_unlock(&l->lock);
+    return prepares;
 }
 
 bool weft_line_has_newer(weft_line *l, uint32_t epoch)

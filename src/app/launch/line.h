@@ -23,13 +23,15 @@ typedef enum weft_line_kind {
     WEFT_LINE_VIEW, /* agent: all but step and at_s, with a descriptor; text: where hosts meet */
     WEFT_LINE_OVER, /* agent: over */
     WEFT_LINE_LEAVE, /* agent: epoch: ranks leave it after the step under way; local: a host goes */
-    WEFT_LINE_END,       /* agent: text says why */
+    WEFT_LINE_END,     /* agent: text says why */
+    WEFT_LINE_PREPARE, /* agent: world, first, local of the view that this rank is to be in */
     WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others */
     WEFT_LINE_READY,     /* rank: at_s of all phases, move */
     WEFT_LINE_COMMITTED, /* rank: the first step of an epoch */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
     WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
+    WEFT_LINE_PREPARED,  /* rank: it has done what it can before it is in a view */
     WEFT_LINE_ENDS, /* rank: world: as many end updates, before there are more or fewer */
     WEFT_LINE_REPLAN, /* rank: text: a better plan for the same ranks is there */
     WEFT_LINE_STEPS,  /* rank: text: predicted steps of other numbers of ranks */
@@ -81,6 +83,9 @@ weft_status weft_line_open(int fd, weft_line **out);
 void        weft_line_close(weft_line *l); /* accepts NULL */
 /* Waits for a view later than `after`.  WEFT_ERR_PEER: the job ends. */
 weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out);
+/* Waits for the first view, or for the word that one is to be prepared for: true, with world, first
+ * and local of that. */
+bool weft_line_is_to_prepare(weft_line *l, weft_line_view *out);
 /* Is there a later one, or is that to be left? */
 bool weft_line_has_newer(weft_line *l, uint32_t epoch);
 /* Is that epoch left because a host goes, with its memory? */

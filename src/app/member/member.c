@@ -15,7 +15,9 @@ typedef enum slot_state {
     ABSENT,  /* no process */
     INVITED, /* the newest view was sent, and it has not said that it runs */
     RUNNING,
-    WAITING, /* it has left the newest epoch */
+    WAITING,   /* it has left the newest epoch */
+    PREPARING, /* beyond the view, to be in a later one */
+    PREPARED,
 } slot_state;
 
 /* What the register holds: which process has each slot, the how-many-th of that slot, from 1. */
@@ -375,10 +377,34 @@ static void kill_late(weft_member *m, double now_s)
 
 /* ---- more or fewer ---- */
 
+bool weft_member_is_preparing(const weft_member *m, int slot)
+{
+    return m->slot[slot].state == PREPARING || m->slot[slot].state == PREPARED;
+}
+
+bool weft_member_is_prepared(const weft_member *m, int n)
+{
+    for (int k = m->n_slot; k < n; k++)
+        if (m->slot[k].state != PREPARED) return false;
+    return true;
+}
+
+void weft_member_prepare(weft_member *m, int n)
+{
+    if (n > m->n_room || m->limits.outside || !weft_member_may_resize(m)) return;
+    for (int k = m->n_slot; k < n; k++) {
+        if (m->slot[k].state != ABSENT) continue;
+        m->slot[k].process++;
+        m->slot[k].done                        = false;
+        m->slot[k].state                       = PREPARING;
+        add_action(m, WEFT_MEMBER_START)->slot = k;
+    }
+}
+
 bool weft_member_may_resize(const weft_member *m)
 {
     for (int k = m->n_slot; k < m->n_room; k++)
-        if (m->slot[k].state != ABSENT) return false;
+        if (m->slot[k].state != ABSENT && !weft_member_is_preparing(m, k)) return false;
     return !m->over && !m->stopping && !m->slot[0].done && weft_member_is_ready(m);
 }
 
@@ -415,6 +441,9 @@ void weft_member_tell(weft_member *m, const weft_member_event *e)
     switch (e->kind) {
     case WEFT_MEMBER_ENDED: end_slot(m, e); break;
     case WEFT_MEMBER_LEFT: leave_epoch(m, e); break;
+    case WEFT_MEMBER_IS_PREPARED:
+        if (s->state == PREPARING) s->state = PREPARED;
+        break;
     case WEFT_MEMBER_READY:
         if (e->epoch == weft_member_epoch(m) && s->state == INVITED) s->state = RUNNING;
         if (weft_member_is_ready(m)) m->n_settled = m->n_slot;

@@ -12,6 +12,7 @@
  * notice, and whoever comes late is waited for by the others, who connect.
  *
  *     slot   ABSENT -START-> INVITED -ready-> RUNNING -left-> WAITING -VIEW-> INVITED
+ *            ABSENT -START-> PREPARING -prepared-> PREPARED -VIEW-> INVITED
  *            any of them -ended-> ABSENT
  *
  * The number of slots in a view may change (weft_member_resize): the first n are in it, and a
@@ -55,12 +56,13 @@ typedef enum weft_member_cause {
 } weft_member_cause;
 
 typedef enum weft_member_event_kind {
-    WEFT_MEMBER_ENDED, /* slot, cause, step */
-    WEFT_MEMBER_LEFT,  /* slot, epoch: it waits for the next view */
-    WEFT_MEMBER_READY, /* slot, epoch */
-    WEFT_MEMBER_ALIVE, /* slot: it works on files */
-    WEFT_MEMBER_STOP,  /* the job is to end: nobody is replaced any more */
-    WEFT_MEMBER_TICK,  /* time has passed */
+    WEFT_MEMBER_ENDED,       /* slot, cause, step */
+    WEFT_MEMBER_LEFT,        /* slot, epoch: it waits for the next view */
+    WEFT_MEMBER_READY,       /* slot, epoch */
+    WEFT_MEMBER_ALIVE,       /* slot: it works on files */
+    WEFT_MEMBER_IS_PREPARED, /* slot: it has done what it can before it is in a view */
+    WEFT_MEMBER_STOP,        /* the job is to end: nobody is replaced any more */
+    WEFT_MEMBER_TICK,        /* time has passed */
 } weft_member_event_kind;
 
 typedef struct weft_member_event {
@@ -113,7 +115,15 @@ bool weft_member_replaces(const weft_member *m);
 bool weft_member_is_too_often(const weft_member *m, int slot, int64_t step);
 bool weft_member_is_over(const weft_member *m); /* END was decided */
 int  weft_member_count(const weft_member *m);   /* slots of the newest view */
-/* All are ready, nobody is to end, and no process of a slot beyond the view is left. */
+/* Processes for slots beyond the view, up to n: they prepare while the others train, and are in the
+ * view of weft_member_resize().  Where weft_member_may_resize() holds. */
+void weft_member_prepare(weft_member *m, int n);
+/* Is a process of the slot beyond the view there, preparing or prepared? */
+bool weft_member_is_preparing(const weft_member *m, int slot);
+/* All slots from the view's last to n are prepared. */
+bool weft_member_is_prepared(const weft_member *m, int n);
+/* All are ready, nobody is to end, and no process of a slot beyond the view is left, but for those
+ * that prepare. */
 bool weft_member_may_resize(const weft_member *m);
 /* The next view has n slots, from 1 to max_slot; nothing happens where that may not be. */
 void weft_member_resize(weft_member *m, int n);

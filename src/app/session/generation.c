@@ -99,6 +99,7 @@ static weft_status decide(weft_session *s)
         WEFT_TRY(weft_session__compare_kernels(s));
         return weft_session__take_plan(s);
     }
+    weft_session__forget_program(s); /* that was prepared */
     if (!s->started) {
         WEFT_TRY(weft_session__place(s));
         WEFT_TRY(weft_session__eval_check(s));

@@ -1,6 +1,7 @@
 #include "session/kept.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/hosts.h"
@@ -9,7 +10,9 @@
 #define MAGIC UINT64_C(0x3174706b74666577) /* "weftkpt1" */
 
 enum {
-    ALIGN = 4096
+    ALIGN     = 4096,
+    HUGE_PAGE = 1 << 21,
+    MAX_PLAN  = 64 << 20
 };
 
 struct weft_kept {
@@ -39,6 +42,24 @@ static weft_kept lay_out(const weft_kept_need *need)
     return k;
 }
 
+/* From 2 MB on memory of a slab begins at a multiple of that. */
+static int64_t round_slab(int64_t bytes)
+{
+    int64_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGN;
+    return (bytes + page - 1) / page * page;
+}
+
+int64_t weft_kept_room(const weft_kept_need *need)
+{
+    const weft_program *p     = need->program;
+    int64_t             bytes = lay_out(need).bytes + 2 * HUGE_PAGE; /* and tables */
+    for (int i = 0; i < p->n_slab; i++)
+        if (p->slab[i].kind != WEFT_SLAB_STAGING &&
+            !weft_slab_kind_is_host(p->slab[i].kind))
+            bytes += round_slab(p->slab[i].bytes);
+    return round_slab(bytes);
+}
+
 /* ---- reading ---- */
 
 const weft_kept *weft_kept_find_of(weft_comm *comm, int slot)
@@ -54,6 +75,30 @@ const weft_kept *weft_kept_find_of(weft_comm *comm, int slot)
     bool fits = k->plan_at >= size && k->plan_at <= k->bytes && k->plan_bytes >= 0 &&
                 k->plan_bytes <= k->bytes - k->plan_at;
     return fits ? k : NULL;
+}
+
+bool weft_kept_read(int kept_fd, int slot, weft_kept_card *card, weft_text *plan)
+{
+    weft_comm_shm_slot *words;
+    weft_kept          *k    = malloc(sizeof *k);
+    char               *text = NULL;
+    bool    good = k && weft_comm_shm_map_slot(kept_fd, slot, &words) == WEFT_OK;
+    int64_t at   = good ? atomic_load(&words->record) - 1 : -1;
+    good         = good && at >= 0 &&
+           weft_comm_shm_read_slab(kept_fd, slot, at, sizeof *k, k) == WEFT_OK &&
+           k->magic == MAGIC && k->plan_bytes >= 0 && k->plan_bytes < MAX_PLAN;
+    if (good) text = malloc((size_t)k->plan_bytes + 1);
+    good = good && text &&
+           weft_comm_shm_read_slab(kept_fd, slot, at + k->plan_at, k->plan_bytes, text) ==
+               WEFT_OK;
+    const weft_kept_card *newest = good ? weft_kept_newest(k) : NULL;
+    /* what is read from a card is the same in all of a job's */
+    good = newest && newest->started && atomic_load(&words->record) - 1 == at;
+    if (good) *card = *newest;
+    if (good) weft_text_put(plan, text, (size_t)k->plan_bytes);
+    free(text);
+    free(k);
+    return good && weft_text_status(plan) == WEFT_OK;
 }
 
 const weft_kept *weft_kept_find(weft_comm *comm)

@@ -300,6 +300,8 @@ weft_comm_shm_slot *weft_session__slot(const weft_session *s);
 void weft_session__say_back(weft_session *s);
 void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
                              int64_t steps, weft_kept_card *c);
+/* prepare.c: a new rank, before its first membership, where the agent says which it will be. */
+void weft_session__prepare(weft_session *s);
 /* catch_up.c.  When ranks are connected: does this generation go on, and from where? */
 weft_status weft_session__catch_up(weft_session *s);
 /* Of one that goes on: the plan, in the place of a decision; the state; the rest, when the program

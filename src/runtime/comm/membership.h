@@ -41,6 +41,7 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
     /* `step` ranks have to end updates that were broken off, before there are more or fewer */
     WEFT_MEMBERSHIP_ENDS,
+    WEFT_MEMBERSHIP_PREPARED, /* it has done what it can before it is in a membership */
     /* this rank has computed other bits than when it ran a step again; text: which, and how */
     WEFT_MEMBERSHIP_CORDON,
     /* a better plan for the same ranks is there; text: what is predicted */
@@ -57,6 +58,12 @@ typedef struct weft_membership_incident {
     const char *text;
 } weft_membership_incident;
 
+/* The membership that a new rank is to be in, while others train. */
+typedef struct weft_membership_expected {
+    int rank, world, local_rank, local_world;
+    int kept_fd; /* as in weft_membership; borrowed */
+} weft_membership_expected;
+
 /* The state came to where ranks of a membership need it. */
 typedef struct weft_membership_move {
     int64_t bytes, sent; /* to where they were not; of those, between hosts */
@@ -70,6 +77,9 @@ typedef struct weft_membership_source {
      * is for weft_comm_create(), which the caller calls.  world 0: the others go on without this
      * rank.  WEFT_ERR_PEER: there is no other. */
     weft_status (*await)(void *arg, weft_membership *out, weft_comm **listener);
+    /* Before the first await: is this rank to prepare for one?  False where there is a membership
+     * already.  NULL: never. */
+    bool (*expected)(void *arg, weft_membership_expected *out);
     /* Asked between steps: is there a newer one?  NULL: never. */
     bool (*changed)(void *arg);
     /* Then: does a host leave, and its memory with it?  NULL: never. */

@@ -201,7 +201,7 @@ static const weft_comm_ops ops = {
 };
 
 /* Everything that the head says is compared with what we would have written. */
-static weft_status read_head(int fd, shm_head *out)
+weft_status weft_comm__shm_read_head(int fd, shm_head *out)
 {
     struct stat s;
     if (fstat(fd, &s) || pread(fd, out, sizeof *out, 0) != (ssize_t)sizeof *out ||
@@ -289,7 +289,7 @@ static weft_status map_kept(shm_end *e, int kept)
     shm_head h;
     e->slab_fd = e->fd;
     if (kept < 0) return WEFT_OK;
-    WEFT_TRY(read_head(kept, &h));
+    WEFT_TRY(weft_comm__shm_read_head(kept, &h));
     if (h.file_bytes != e->head->file_bytes || h.slab_at != e->head->slab_at)
         return WEFT_FAIL(WEFT_ERR_ARG, "slabs of %u ranks for %u", h.world,
                          e->head->world);
@@ -310,7 +310,7 @@ static weft_status map_kept(shm_end *e, int kept)
 static weft_status join(shm_end *e, int fd, int kept, int rank)
 {
     shm_head h;
-    WEFT_TRY(read_head(fd, &h));
+    WEFT_TRY(weft_comm__shm_read_head(fd, &h));
     if (rank < 0 || rank >= (int)h.n_rank)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.n_rank);
     e->c.rank  = rank;
@@ -348,6 +348,7 @@ void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
     atomic_store(&slot->arrived, -1);
     atomic_store(&slot->passed, -1);
     atomic_store(&slot->record, 0);
+    atomic_store(&slot->clean_to, 0);
 }
 
 weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank)
@@ -358,7 +359,7 @@ weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank)
 weft_status weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out)
 {
     shm_head h;
-    WEFT_TRY(read_head(fd, &h));
+    WEFT_TRY(weft_comm__shm_read_head(fd, &h));
     if (rank < 0 || rank >= (int)h.world)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.world);
     char *p = mmap(NULL, h.heap_at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -76,6 +76,9 @@ typedef struct weft_comm_shm_slot {
     /* 1 + where in the slab it has what the process after it needs beside the state (its size
      * stands in it); 0: it has nothing.  One word: another record takes its place at once. */
     _Atomic int64_t record;
+    /* Bytes of the slab that have pages of zeros, made before a rank has this slot: those that it
+     * allocates there first are not cleared once more. */
+    _Atomic int64_t clean_from, clean_to;
 } weft_comm_shm_slot;
 
 /* What the rank has written is not trusted: its memory is that of a new one. */
@@ -85,6 +88,12 @@ void weft_comm_shm_distrust(weft_comm_shm_slot *slot);
  * WEFT_ERR_ARG: fd is no such memory. */
 weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank);
 weft_status         weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out);
+
+/* Of memory that outlives epochs, without joining one.  Pages for the first bytes of a slot's slab,
+ * where nothing is yet; and bytes that are there. */
+weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes);
+weft_status weft_comm_shm_read_slab(int kept, int slot, int64_t offset, int64_t bytes,
+                                    void *out);
 
 /* Joins and waits for the others to do so.  fd is copied.  WEFT_ERR_ARG: fd is no such memory. */
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out);

@@ -231,11 +231,11 @@ weft_status weft_comm__shm_populate(void *p, int64_t bytes)
 
 /* Large pages: one page of each 2 MB is made (and missed in time where there is no memory), then
  * collapsed. shmem's own setting is usually "never"; this call works all the same. */
-static weft_status make_pages(shm_end *e, char *p, int64_t bytes)
+weft_status weft_comm__shm_make_pages(int fd, int64_t offset, char *p, int64_t bytes)
 {
     int64_t huge = bytes / SHM_HUGE * SHM_HUGE;
     for (int64_t at = 0; at < huge; at += SHM_HUGE)
-        if (fallocate(e->slab_fd, 0, (off_t)(p - e->base + at), SHM_PAGE))
+        if (fallocate(fd, 0, (off_t)(offset + at), SHM_PAGE))
             return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %lld shared bytes: %s",
                              (long long)bytes, strerror(errno));
     for (int64_t at = 0; at < huge; at += SHM_HUGE)
@@ -279,18 +279,30 @@ static weft_status add_used(shm_end *e, int i, int64_t at, int64_t bytes)
     return WEFT_OK;
 }
 
+/* Pages that were made before and never given to anyone. */
+static bool take_clean(shm_end *e, int64_t at, int64_t bytes)
+{
+    if (at < atomic_load(&e->kept->clean_from) ||
+        at + bytes > atomic_load(&e->kept->clean_to))
+        return false;
+    atomic_store(&e->kept->clean_from, at + bytes);
+    return true;
+}
+
 /* Zeroed pages.  What the slab has there of an earlier epoch is used again where it is whole:
  * making pages takes longer than clearing them. */
 static weft_status make_zeroed(shm_end *e, char *p, int64_t bytes)
 {
     off_t at = (off_t)(p - e->base);
+    if (e->kept && take_clean(e, at - own_at(e), bytes))
+        return weft_comm__shm_populate(p, bytes);
     if (e->kept && lseek(e->slab_fd, at, SEEK_HOLE) >= at + bytes) {
         memset(p, 0, (size_t)bytes);
         return WEFT_OK;
     }
     /* what a rank of this number that died may have left there */
     fallocate(e->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes);
-    return make_pages(e, p, bytes);
+    return weft_comm__shm_make_pages(e->slab_fd, at, p, bytes);
 }
 
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out)

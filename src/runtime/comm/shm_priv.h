@@ -287,4 +287,9 @@ weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_collectiv
                                 const weft_comm_rows *r);
 weft_status weft_comm__shm_run(weft_comm *c, const weft_comm_call *call);
 
+/* The head of such memory, checked. */
+weft_status weft_comm__shm_read_head(int fd, shm_head *out);
+/* Pages for memory at that offset of the file, which is mapped at p. */
+weft_status weft_comm__shm_make_pages(int fd, int64_t offset, char *p, int64_t bytes);
+
 #endif

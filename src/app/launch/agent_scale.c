@@ -1,0 +1,169 @@
+/* The agent: another number of ranks on this host, as `weft scale` or a cordoned slot asks for it.
+ * New ranks prepare while the others train; then the view is decided, and all ranks stop after the
+ * step under way. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "launch/agent_priv.h"
+
+enum {
+    PREPARE_S = 60 /* for new ranks to be prepared, without --timeout */
+};
+
+int weft_launch__agent_count_for(const weft_launch__run *l, int r)
+{
+    int n = weft_launch__agent_count(l);
+    return r >= n && l->agent && l->agent->scale_to > r ? l->agent->scale_to : n;
+}
+
+bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size)
+{
+    weft_launch__agent *a = l->agent;
+    *why                  = 0;
+    if (!l->o->min_rank)
+        snprintf(why, size,
+                 "the job has a fixed number of ranks; start it with --nproc-per-node "
+                 "MIN:MAX");
+    else if (n < l->o->min_rank || n > l->n)
+        snprintf(why, size, "%d rank%s: the job may have %d to %d", n, n == 1 ? "" : "s",
+                 l->o->min_rank, l->n);
+    else if (a->scale_to)
+        snprintf(why, size, "the job is on its way to %d ranks", a->scale_to);
+    else if (l->stopped_by || a->over || a->done)
+        snprintf(why, size, "the job is about to end");
+    else if (n == weft_launch__agent_count(l))
+        snprintf(why, size, "the job has %d ranks", n);
+    if (*why) return false;
+    a->scale_to   = n;
+    a->scale_from = 0;
+    a->asked_s    = weft_clock_s();
+    return true;
+}
+
+/* ---- new ranks prepare ---- */
+
+/* While the others train, for as long as a start may take. */
+static bool is_preparing(weft_launch__run *l)
+{
+    weft_launch__agent *a   = l->agent;
+    double              now = weft_clock_s();
+    if (l->hosts || a->scale_to <= weft_launch__agent_count(l)) return false;
+    if (a->prepare_s <= 0) {
+        a->prepare_s = now + (l->o->timeout_s > 0 ? l->o->timeout_s : PREPARE_S);
+        weft_failpoint("agent.prepare");
+        weft_member_prepare(a->member, a->scale_to);
+        return true;
+    }
+    return now < a->prepare_s && !weft_member_is_prepared(a->member, a->scale_to);
+}
+
+void weft_launch__send_prepare(weft_launch__run *l, int r)
+{
+    weft_line_message m = {.kind  = WEFT_LINE_PREPARE,
+                           .world = l->agent->scale_to,
+                           .local = l->agent->scale_to};
+    weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r)); /* nothing is in its slab */
+    weft_comm_shm_clear_slab(l->shm, r);
+    (void)weft_line_put(l->c[r].line, &m, -1);
+}
+
+void weft_launch__drop_preparing(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    a->prepare_s          = 0;
+    for (int r = weft_launch__agent_count(l); r < l->n; r++)
+        if (weft_member_is_preparing(a->member, r)) weft_launch__kill_slot(l, r);
+}
+
+void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
+                             const char *what)
+{
+    weft_launch__agent   *a = l->agent;
+    weft_incident_outcome o = {.decided = "continue", .why = "it has not started"};
+    char                  text[200];
+    if (a->prepare_s <= 0 || a->scale_from || r >= a->scale_to)
+        return; /* our own doing */
+    weft_incident i = weft_launch__make_incident(
+        a, r, weft_launch__find_exit_cause(a, &l->c[r], how), what, "waitpid");
+    i.pid  = pid;
+    i.step = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    weft_launch__publish(l, &i, &o);
+    weft_launch__drop_preparing(l);
+    weft_launch__say(l, -1, "warn", "rank %d: %s before it has started; %d ranks go on",
+                     r, what, weft_launch__agent_count(l));
+    snprintf(text, sizeof text, "%d ranks: a new rank failed, so it is as before",
+             weft_launch__agent_count(l));
+    weft_launch__control_answer(l, false, text);
+    a->scale_to = 0;
+}
+
+/* ---- the view ---- */
+
+void weft_launch__begin_scale(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    char                what[64];
+    if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
+    if (is_preparing(l)) return;
+    a->prepare_s  = 0;
+    a->scale_from = weft_launch__agent_count(l);
+    snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
+    weft_incident i =
+        weft_launch__make_incident(a, -1, a->cordon ? "cordon" : "scale", what,
+                                   a->cordon ? a->cordon : "weft scale");
+    i.step = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    weft_launch__add_incident(a, &i);
+    weft_launch__say(l, -1, "info", "%s", what);
+    weft_failpoint("agent.resize");
+    weft_member_resize(a->member, a->scale_to);
+}
+
+void weft_launch__put_off_scale(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    int                 n = 0;
+    if (!a->scale_from) return;
+    a->scale_from = 0;
+    for (int k = 0; k < a->n_incident; k++)
+        if (a->incident[k].rank >= 0) a->incident[n++] = a->incident[k];
+    a->n_incident = n;
+}
+
+void weft_launch__end_scale(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    char                text[200];
+    int                 n = weft_launch__agent_count(l);
+    if (!a->scale_from) return;
+    snprintf(text, sizeof text, "%d rank%s from step %lld on, after %.3g s%s", n,
+             n == 1 ? "" : "s", (long long)a->outcome.step,
+             a->outcome.committed_s - a->asked_s,
+             n == a->scale_to ? ""
+             : a->scale_to < a->scale_from || n > a->scale_from
+                 ? "; more are of no use"
+                 : "; a new rank failed, so it is as before");
+    weft_launch__control_answer(l, n == a->scale_to || n != a->scale_from, text);
+    a->scale_to = a->scale_from = 0;
+    a->cordon                   = NULL;
+}
+
+void weft_launch__kill_slot(weft_launch__run *l, int r)
+{
+    if (!l->c[r].pid || l->c[r].killed_s > 0) return;
+    l->c[r].killed_s = weft_clock_s();
+    kill(l->c[r].pid, SIGKILL);
+}
+
+void weft_launch__release_slots(weft_launch__run *l)
+{
+    for (int r = weft_launch__agent_count(l); r < l->n; r++) {
+        if (!l->agent->begun[r] || weft_member_is_preparing(l->agent->member, r))
+            continue;
+        weft_failpoint("agent.release");
+        weft_launch__kill_slot(l, r); /* it has nothing left to do */
+        weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
+        weft_comm_shm_clear_slab(l->shm, r);
+    }
+}

@@ -1,0 +1,57 @@
+/* Slabs of memory that outlives epochs, for a process that is not in one yet. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "comm/shm.h"
+#include "comm/shm_priv.h"
+
+static weft_status find_slab(int kept, int slot, int64_t offset, int64_t bytes,
+                             shm_head *h, int64_t *at)
+{
+    WEFT_TRY(weft_comm__shm_read_head(kept, h));
+    int64_t room = (int64_t)h->slab_bytes;
+    if (slot < 0 || slot >= (int)h->world || offset < 0 || bytes < 0 || bytes > room ||
+        offset > room - bytes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "bytes %lld to %lld are not in slab %d",
+                         (long long)offset, (long long)(offset + bytes), slot);
+    *at = (int64_t)(h->slab_at + h->slab_bytes * (uint64_t)slot) + offset;
+    return WEFT_OK;
+}
+
+weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes)
+{
+    shm_head            h;
+    int64_t             at;
+    weft_comm_shm_slot *words;
+    WEFT_TRY(find_slab(kept, slot, 0, bytes, &h, &at));
+    WEFT_TRY(weft_comm_shm_map_slot(kept, slot, &words));
+    if (atomic_load(&words->record) || atomic_load(&words->clean_to))
+        return WEFT_FAIL(WEFT_ERR_ARG, "slab %d is in use", slot);
+    /* at a multiple of 2 MB, so that large pages can be made */
+    size_t room = (size_t)bytes + SHM_HUGE;
+    char  *all  = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return WEFT_FAIL(WEFT_ERR_MEM, "mmap: %s", strerror(errno));
+    char *p  = (char *)(((uintptr_t)all + SHM_HUGE - 1) / SHM_HUGE * SHM_HUGE);
+    void *to = mmap(p, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                    kept, (off_t)at);
+    weft_status st = to == MAP_FAILED
+                         ? WEFT_FAIL(WEFT_ERR_MEM, "mmap: %s", strerror(errno))
+                         : weft_comm__shm_make_pages(kept, at, p, bytes);
+    munmap(all, room);
+    if (st != WEFT_OK) return st;
+    atomic_store(&words->clean_from, 0);
+    atomic_store(&words->clean_to, bytes);
+    return WEFT_OK;
+}
+
+weft_status weft_comm_shm_read_slab(int kept, int slot, int64_t offset, int64_t bytes,
+                                    void *out)
+{
+    shm_head h;
+    int64_t  at;
+    WEFT_TRY(find_slab(kept, slot, offset, bytes, &h, &at));
+    if (pread(kept, out, (size_t)bytes, (off_t)at) == (ssize_t)bytes) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_IO, "slab %d: %s", slot, strerror(errno));
+}
