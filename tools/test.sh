@@ -3,14 +3,14 @@
 # configured; then one ctest does the rest: it builds each tree (build/<tree>), checks (check/<name>) and runs the tests
 # of all three (plain/<name>, asan/<name>, fuzz/<name>).  A tree's tests begin when it is built, so the plain tree is
 # tested while the others are built, and what waits for a clock or a peer runs beside what computes.  At the end: wall and
-# CPU seconds of each part, then ctest's counts.  MAKE: the make that called; TESTS: a regular expression of tests, which
-# brings the trees that they need.
+# CPU seconds of each part, then ctest's counts; those of each test, the largest first, are in build-suite/times.txt.
+# MAKE: the make that called; TESTS: a regular expression of tests, which brings the trees that they need.
 #
 # test.sh part FOLDER NAME COMMAND...: one of these commands; leaves "wall user sys" in FOLDER/NAME.time
 if [ "$1" = part ]; then
     into=$2/$3.time TIMEFORMAT='%R %U %S'
     shift 3
-    { time "$@" 2>&3; } 3>&2 2>"$into"
+    { time "$@" 2>&3 3>&-; } 3>&2 2>"$into"
     exit
 fi
 
@@ -55,10 +55,12 @@ add_check() {
     [ -z "$2" ] || printf 'set_tests_properties("check/%s" PROPERTIES FIXTURES_REQUIRED %s)\n' "$1" "$2"
 }
 
-# add_tests TREE FOLDER: its tests, with the tree in front of their names.
+# add_tests TREE FOLDER: its tests, timed, with the tree in front of their names.
 add_tests() {
     sed -E -e "s|^(add_test\|set_tests_properties)\((\[=*\[)?|&$1/|" \
-        -e "s|^add_test\(([^ ]+) .*|&\nset_tests_properties(\1 PROPERTIES FIXTURES_REQUIRED $1)|" "$2/CTestTestfile.cmake"
+        -e "s|^add_test\(([^ ]+) .*|&\nset_tests_properties(\1 PROPERTIES FIXTURES_REQUIRED $1)|" \
+        -e "s|^(add_test\((\[=*\[)?$1/([a-zA-Z0-9_]+)[^ ]*) |\1 \"$PWD/tools/test.sh\" part \"$PWD/$suite\" $1-\3 |" \
+        "$2/CTestTestfile.cmake"
 }
 
 list_all() {
@@ -89,15 +91,25 @@ run_alone() {
     return "${PIPESTATUS[0]}"
 }
 
+# sum_times NAME FILE...: one line for all of them.
+sum_times() {
+    local name=$1
+    shift
+    cat "$@" /dev/null 2>/dev/null |
+        awk -v name="$name" '{ cpu += $2 + $3 } END { printf "%-20s %6s %6.0f\n", name, "", cpu }'
+}
+
 print_times() {
     local name
+    for name in $suite/*.time; do
+        [ ! -s "$name" ] || awk -v name="$(basename "$name" .time)" '{ printf "%8.1f %8.1f %s\n", $2 + $3, $1, name }' "$name"
+    done | sort -rn >$suite/times.txt
     echo "part                 wall s  CPU s"
     for name in build-plain build-asan build-fuzz all; do
         [ ! -f $suite/$name.time ] ||
             awk -v name=$name '{ printf "%-20s %6.0f %6.0f\n", name, $1, $2 + $3 }' $suite/$name.time
     done
-    cat $suite/check-*.time /dev/null 2>/dev/null |
-        awk '{ cpu += $2 + $3 } END { printf "%-20s %6s %6.0f\n", "checks", "", cpu }'
+    for name in check plain asan fuzz; do sum_times "$name/*" $suite/$name-*.time; done
     printf '%-20s %6d\n' 'make test' $SECONDS
 }
 
