@@ -7,8 +7,9 @@ trap 'rm -rf "$dir"' EXIT
 
 # check NAME WANT [MACROS]: WANT is "holds" or "fails"
 check() {
+    level=1 && [ "$2" = holds ] || level=0 # an error is found before half of the compiler's work is worth it
     (cd "$dir" && spin $3 -a "$here/tests/model/$1.pml" >/dev/null &&
-        ${CC:-cc} -O1 -w -DSAFETY -o pan pan.c && ./pan -m1000000 >out 2>&1) || { echo "model: $1 $3: cannot be run"; exit 1; }
+        ${CC:-cc} -O$level -w -DSAFETY -o pan pan.c && ./pan -m1000000 >out 2>&1) || { echo "model: $1 $3: cannot be run"; exit 1; }
     if grep -q 'errors: 0' "$dir/out"; then got=holds; else got=fails; fi
     [ $got = "$2" ] || { echo "model: $1 $3 $got, expected $2"; exit 1; }
     echo "model: $1 $3 $got ($(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' "$dir/out") states)"

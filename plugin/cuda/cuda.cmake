@@ -14,8 +14,12 @@ if(CMAKE_CXX_COMPILER AND NOT WEFT_FUZZ)
     add_library(cuda_emu_kernels OBJECT EXCLUDE_FROM_ALL ${cuda_dir}/emu/emu.cpp ${cuda_kernels})
     set_target_properties(cuda_emu_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_include_directories(cuda_emu_kernels PUBLIC ${cuda_dir})
+    set(kernel_level 2)
+    if(WEFT_SANITIZE) # optimizing them takes three times as long as all tests of them save by it
+        set(kernel_level 0)
+    endif()
     set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
-        COMPILE_OPTIONS "-xc++;-O2;-ffp-contract=off;-Wno-conversion;-Wno-sign-conversion")
+        COMPILE_OPTIONS "-xc++;-O${kernel_level};-ffp-contract=off;-Wno-conversion;-Wno-sign-conversion")
     add_library(weft_cuda_emu STATIC EXCLUDE_FROM_ALL ${cuda_ops} ${cuda_dir}/table.c ${cuda_dir}/library.c
         ${cuda_dir}/pace.c ${cuda_dir}/pinned.c ${cuda_dir}/tune.c ${cuda_dir}/emu/launch.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
     target_include_directories(weft_cuda_emu PUBLIC ${cuda_dir})
