@@ -3,6 +3,7 @@
 #   make            build/weft, build/libweft.a, the tests and the examples
 #   make demo       install what is needed, build, train a small model end to end
 #   make test       install what is needed, build, every check and every test
+#   make long       the tests with all cases of their tables and draws, of which make test takes some (tests/README.md)
 #   make check      gcc and clang without a warning, format, layers, lines, headers, names and types, tests' names
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
 #   make slurm-test installs Slurm and runs jobs on two nodes of it (so does make test where it is installed)
@@ -31,7 +32,7 @@ CTEST = ctest --output-on-failure -j $(shell expr 4 '*' $(JOBS) + 3)
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all build configured configured-asan configured-fuzz deps demo test unit check layers lines mirror headers names installed format \
+.PHONY: all build configured configured-asan configured-fuzz deps demo test unit long check layers lines mirror headers names installed format \
         format-check build-asan asan tsan build-fuzz fuzz model fault soak slurm-test gcc clang plan-only install clean matrix random-plans
 all: build
 
@@ -75,6 +76,10 @@ random-plans: build
 
 unit: build
 	@$(CTEST) --test-dir $(BUILD)
+
+# Sanitized: WEFT_TEST_LONG=1 make asan.
+long: build
+	@WEFT_TEST_LONG=1 $(CTEST) --test-dir $(BUILD)
 
 build-asan: configured-asan
 	@$(NINJA) -C build-asan

@@ -136,9 +136,9 @@ set_tests_properties(eco_recorded_guard PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 
     "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=${sanitized};WEFT_DEVICE=guard;WEFT_TEST_JOBS=${guard_jobs}")
 
 # tools/random_plans.py: random plans, run by processes; make random-plans draws a thousand.
-set(lots 60)
+set(lots 30)
 if(WEFT_SANITIZE)
-    set(lots 8)
+    set(lots 5)
 endif()
 add_test(NAME random_plans COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/random_plans.py
          --weft ${CMAKE_BINARY_DIR}/weft --plans ${lots} --seed 3 --jobs 2)

@@ -1,6 +1,7 @@
 /* What every transport promises (comm.h), on each of them. */
 #include "base/lanes.h"
 #include "comm/memory.h"
+#include "support/test.h"
 
 #include <math.h>
 
@@ -305,12 +306,14 @@ static int least_ranks(transport over, int n)
     return over == BOTH && n < 3 ? 3 : n;
 }
 
-static void sweep(int n_lo, int n_hi)
+/* From n_lo to n_hi ranks; make test takes every step-th number, of kinds of memory but the first
+ * and under sanitizers every third. */
+static void sweep(int n_lo, int n_hi, int step)
 {
     for (int over = 0; over < N_TRANSPORT; over++)
         for (where = 0; where < n_memory(over); where++)
             for (int n = least_ranks((transport)over, n_lo); n <= n_hi;
-                 n += WEFT_TEST_SANITIZED ? 3 : 1) {
+                 n += TEST_FEW(WEFT_TEST_SANITIZED || where ? 3 : step)) {
                 run_ranks((transport)over, n, 60, all_kinds);
                 all_ok((transport)over, n);
             }
@@ -343,7 +346,7 @@ static void collectives(void **state)
     dtype   = WEFT_DTYPE_F32;
     n_count = 5;
     memcpy(counts, (int64_t[]){1003, 0, 1, 17, 20000}, sizeof(int64_t) * 5);
-    sweep(1, MAX_RANK);
+    sweep(1, MAX_RANK, 1);
 }
 
 /* Several chunks, streaming stores, slices. */
@@ -353,7 +356,7 @@ static void large_collectives(void **state)
     dtype     = WEFT_DTYPE_F32;
     n_count   = 1;
     counts[0] = 300007;
-    sweep(2, 5);
+    sweep(TEST_LONG ? 2 : 3, 5, 2);
 }
 
 static void every_type_that_can_be_summed(void **state)
@@ -365,7 +368,7 @@ static void every_type_that_can_be_summed(void **state)
     counts[0]                   = 1003;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
         dtype = t[i];
-        sweep(3, 5);
+        sweep(3, 5, 2);
     }
     dtype = WEFT_DTYPE_F32;
 }
@@ -753,7 +756,7 @@ static void who_leaves_in_order_is_not_missed(void **state)
 {
     (void)state;
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (int i = 0; i < (WEFT_TEST_SANITIZED ? 20 : 100); i++) {
+        for (int i = 0; i < (TEST_LONG ? 100 : WEFT_TEST_SANITIZED ? 12 : 30); i++) {
             run_ranks((transport)over, 2 + i % 3, 20,
                       i % 2 ? meet_and_part : part_at_once);
             all_ok((transport)over, 2 + i % 3);

@@ -150,6 +150,7 @@ static void check_case(const fail_case *c)
     good_run    good   = {.first = 0};
     fail_counts count  = {0};
     uint32_t    key[2] = {14, 3}, word[4];
+    int         every  = c->every * (WEFT_TEST_SANITIZED ? 8 : TEST_FEW(2));
     setenv("WEFT_CUDA_LIBS", c->libs, 1);
     set_failure(0, 0);
     assert_ok(run_job(c, test_files_path("out"), &good, &good.r));
@@ -157,10 +158,9 @@ static void check_case(const fail_case *c)
     assert_true(good.first > 100 && good.all > good.first);
     assert_int_equal(count_held(0), 0);
     test_files_remove(test_files_path("out"));
-    for (long n = 1; n <= (all ? good.all : good.first);
-         n += all ? 1 : c->every * TEST_STRIDE(8))
+    for (long n = 1; n <= (all ? good.all : good.first); n += all ? 1 : every)
         check_failure(c, &good, n, false, &count);
-    for (uint32_t i = 0; i < N_DRAWN && !all; i += (uint32_t)c->every * TEST_STRIDE(8)) {
+    for (uint32_t i = 0; i < N_DRAWN && !all; i += (uint32_t)every) {
         weft_random_philox(key, (uint32_t[4]){i, 0, 0, 0}, word);
         long after = good.first + 1 + (long)(word[0] % (uint32_t)(good.all - good.first));
         check_failure(c, &good, after, false, &count);
@@ -173,7 +173,7 @@ static void check_case(const fail_case *c)
         "same bits\n",
         c->name, good.all, good.first, count.runs, count.refused, count.failed,
         count.unharmed, count.other_kernel, count.resumed);
-    assert_true(count.failed > 50 / (TEST_STRIDE(8) * c->every));
+    assert_true(count.failed > 50 / every);
 }
 
 static void test_failures(void **state)

@@ -1,9 +1,9 @@
 """Ranks are killed while a job runs with recover: on: the job goes on with another process in their
 place, and every loss and the hash of the weights are those of the undisturbed run, bit by bit.
 
-    WEFT_VIEWS_SECONDS  how long to go on with random kills (5, sanitized 2)
+    WEFT_VIEWS_SECONDS  how long to go on with random kills (3, sanitized 1)
     WEFT_VIEWS_SEED     what they are drawn from (drawn)
-    WEFT_VIEWS_MANY     views of one job after which its agent is as after 20 of them (30, sanitized 9: as after 6)
+    WEFT_VIEWS_MANY     views of one job after which its agent is as after 16 of them (24, sanitized 6: as after 4)
     WEFT_VIEWS_TABLE    a file for kills by plan and pauses by phase, as CSV"""
 import json
 import os
@@ -16,9 +16,9 @@ import time
 
 from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 
-SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "2" if SANITIZED else "5"))
+SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "1" if SANITIZED else "3"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
-MANY = int(os.environ.get("WEFT_VIEWS_MANY", "9" if SANITIZED else "30"))
+MANY = int(os.environ.get("WEFT_VIEWS_MANY", "6" if SANITIZED else "24"))
 LIMIT_S = 120  # for a run that does not end
 
 BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "support/ckpt_case.h"
 #include "support/files.h"
+#include "support/test.h"
 
 /* What is done to a directory that holds step 10 (seed 1), and for prune also step 20
  * (seed 2). */
@@ -32,9 +33,8 @@ typedef enum act {
     N_ACT
 } act;
 
-enum {
-    CALL_STRIDE = WEFT_TEST_SANITIZED ? 6 : 1 /* from one call that fails to the next */
-};
+/* From one call that fails to the next. */
+#define CALL_STRIDE (TEST_LONG ? 1 : WEFT_TEST_SANITIZED ? 9 : 3)
 
 static void prepare(const char *dir, act what)
 {
@@ -101,7 +101,7 @@ static void each_call_fails(void **state)
 
     for (int k = 0; k < 2 * N_ACT; k++)
         for (size_t w = 0; w < WEFT_COUNT(way) - (k >= N_ACT); w++)
-            for (int n = 1;; n += CALL_STRIDE, total++) {
+            for (int n = 1 + (int)w % CALL_STRIDE;; n += CALL_STRIDE, total++) {
                 act         what = use_writers(k);
                 const char *dir  = test_files_path("fail-%d-%zu-%d", k, w, n);
                 weft_status st;
@@ -125,7 +125,7 @@ static void each_call_fails(void **state)
                 }
             }
     print_message("%d failed calls survived\n", total);
-    assert_true(total > (WEFT_TEST_SANITIZED ? 15 : 100));
+    assert_true(total > 120 / CALL_STRIDE);
 }
 
 /* The child is this program again, so that it counts its calls from 1. */
@@ -156,7 +156,7 @@ static void each_call_kills(void **state)
     (void)state;
 
     for (int k = 0; k < 2 * N_ACT; k++)
-        for (int n = 1;; n += CALL_STRIDE, total++) {
+        for (int n = 1 + k % CALL_STRIDE;; n += CALL_STRIDE, total++) {
             act         what = use_writers(k);
             const char *dir  = test_files_path("kill-%d-%d", k, n);
             int         status;
@@ -172,7 +172,7 @@ static void each_call_kills(void **state)
             if (!WIFSIGNALED(status)) break;
         }
     print_message("%d kills survived\n", total);
-    assert_true(total > (WEFT_TEST_SANITIZED ? 5 : 30));
+    assert_true(total > 30 / CALL_STRIDE);
 }
 
 /* ---- writers that stop, and wake in a later epoch ---- */
@@ -300,7 +300,7 @@ static void a_writer_wakes_in_a_later_epoch(void **state)
         fence(test_files_path("swept-%d", n), 20, n, 0, true, &stopped);
     }
     print_message("%d writers woken\n", total);
-    assert_true(total > (WEFT_TEST_SANITIZED ? 15 : 100));
+    assert_true(total > 100 / CALL_STRIDE);
 }
 
 /* ---- damage at rest ---- */

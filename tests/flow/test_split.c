@@ -14,7 +14,7 @@
 
 #define FAMILY(name) "tests/fixtures/families/" name
 /* Four layers; under sanitizers narrow ones: the same programs on fewer numbers. */
-#define TINY (WEFT_TEST_SANITIZED ? "tests/fixtures/four" : "tiny256")
+#define TINY (WEFT_TEST_SANITIZED || !TEST_LONG ? "tests/fixtures/four" : "tiny256")
 
 static const test_plan within_rounding[] = {
     {"tp=2", 2, 1, NULL},
@@ -191,7 +191,9 @@ static void layers_are_unlike(void **state)
                           {FAMILY("resnet"), {"0..2", "0", "head"}}};
     test_job_options o = {.seq = 8, .n_micro = 2, .rows = 2};
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(unlike_layers); i += 2 * TEST_STRIDE(4))
+    for (size_t i = 0; i < WEFT_COUNT(unlike_layers); i += WEFT_TEST_SANITIZED ? 8
+                                                           : TEST_LONG         ? 2
+                                                                               : 4)
         test_plan_each("tiny256", o, &unlike_layers[i], 1, NULL, test_plan_nearly);
     test_plan_each(FAMILY("llama"), o, unlike_layers, WEFT_COUNT(unlike_layers), NULL,
                    test_plan_nearly);
@@ -246,7 +248,7 @@ static void cuts_anywhere(void **state)
             (test_job_options){.seq = 6, .n_micro = 2, .recompute = t[i].recompute});
         test_result one = test_plan_one(&j, 2);
         for (int c = 1; j.training.graph->node[c].phase == WEFT_PHASE_FORWARD;
-             c += t[i].step * TEST_STRIDE(8)) {
+             c += t[i].step * (WEFT_TEST_SANITIZED ? 12 : TEST_FEW(2))) {
             weft_program *p[TEST_MAX_RANK];
             int n = test_plan_programs(&j, t[i].p, &(test_plan_how){.cut = &c}, p);
             test_result many = test_job_run(&j, p, n, 1);
@@ -294,7 +296,7 @@ static void routers_cut_anywhere(void **state)
             .seq = 8, .n_micro = 2, .rows = 2, .recompute = WEFT_STRATEGY_SELECTIVE});
     test_result one = test_plan_one(&j, 2);
     for (int c = 1; j.training.graph->node[c].phase == WEFT_PHASE_FORWARD;
-         c += TEST_STRIDE(8)) {
+         c += WEFT_TEST_SANITIZED ? 8 : TEST_FEW(4)) {
         weft_program *p[TEST_MAX_RANK];
         int           n = test_plan_programs(&j, x, &(test_plan_how){.cut = &c}, p);
         if (c % 16 == 1) {
@@ -323,7 +325,8 @@ static void chunks_cut_anywhere(void **state)
         int         end = 0;
         while (j.training.graph->node[end].phase == WEFT_PHASE_FORWARD) end++;
         for (int n = 3; n < end - 1; n += 3)
-            for (int c = 1; c + 2 * (n / 3) < end; c += 5 * TEST_STRIDE(9)) {
+            for (int c = 1; c + 2 * (n / 3) < end;
+                 c += 5 * (WEFT_TEST_SANITIZED ? 12 : TEST_FEW(2))) {
                 weft_program *p[TEST_MAX_RANK];
                 int           cut[] = {c, c + n / 3, c + 2 * (n / 3)};
                 test_result   many  = test_job_run(

@@ -61,7 +61,7 @@ static void never_returns_what_does_not_fit(void **state)
     unsigned seed = 12345;
     int      fit = 0, none = 0;
     (void)state;
-    for (int i = 0; i < (WEFT_TEST_SANITIZED ? 5 : 16); i++) {
+    for (int i = 0; i < (WEFT_TEST_SANITIZED ? 5 : TEST_LONG ? 16 : 8); i++) {
         weft_planner_answer *a;
         seed                     = seed * 1103515245u + 12345;
         int64_t              mem = (6 + (seed >> 16) % 26) * (int64_t)1000000;
@@ -339,7 +339,7 @@ static void long_pipelines_of_two_halves(void **state)
     q.spec.seq             = 512;
     weft_search_fix(&q.constraints, WEFT_KEY_pp, 16);
     q.constraints.micro_batch = 8;
-    for (int k = 0; k < (WEFT_TEST_SANITIZED ? 1 : 3); k += 2) {
+    for (int k = 0; k < (WEFT_TEST_SANITIZED ? 1 : 3); k += 2 * TEST_FEW(2)) {
         weft_search_fix(&q.constraints, WEFT_KEY_schedule, k);
         if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
         assert_true(a->checked);
@@ -425,7 +425,7 @@ static void gathers_later_over_slow_wires(void **state)
         int         later;
     } on[] = {{"2 x (1 x t4)", "fp32", 66}, {"4 x (1 x t4)", NULL, 100}};
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(on); i += TEST_STRIDE(2)) {
+    for (size_t i = 0; i < WEFT_COUNT(on); i += TEST_FEW(2)) {
         weft_cluster        *c;
         weft_planner_answer *a;
         int                  got;

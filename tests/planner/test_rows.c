@@ -274,7 +274,7 @@ static void rows_are_programs(void **state)
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
         s.micro_batch        = 0; /* the planner's to choose */
         test_rows_open(&s, c, &l, a, &m);
-        for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 4 : 1) {
+        for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 4 : TEST_FEW(2)) {
             job j = {.model = table[f].model,
                      .seq   = table[f].seq,
                      .v     = table[f].v[k],
@@ -289,7 +289,7 @@ static void rows_are_programs(void **state)
         weft_planner_rows_fini(&m);
     }
     print_message("%d plans, rows at most %.2g off\n", n_plan, worst);
-    assert_true(WEFT_TEST_SANITIZED || n_plan >= 10000);
+    assert_true(WEFT_TEST_SANITIZED || n_plan >= (TEST_LONG ? 10000 : 5000));
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
 }
@@ -318,7 +318,8 @@ static void unlike_layers(void **state)
         s.micro_batch        = 0;
         test_rows_open(&s, c, &l, a, &m);
         assert_true(m.n_whole > 1);
-        int       step     = WEFT_TEST_SANITIZED ? m.n_whole : m.n_whole > 8 ? 3 : 1;
+        int       few  = TEST_FEW(2);
+        int       step = WEFT_TEST_SANITIZED ? m.n_whole : (m.n_whole > 8 ? 3 : 1) * few;
         weft_text excluded = {0};
         for (int k = 1; k < m.n_whole; k += step) {
             excluded.n = 0;
@@ -339,7 +340,7 @@ static void unlike_layers(void **state)
         weft_text_fini(&excluded);
         weft_planner_rows_fini(&m);
     }
-    assert_true(WEFT_TEST_SANITIZED || n_set >= 20);
+    assert_true(WEFT_TEST_SANITIZED || n_set >= (TEST_LONG ? 20 : 10));
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
 }

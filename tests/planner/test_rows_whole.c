@@ -136,7 +136,7 @@ static void equals_brute_force(void **state)
                {"llama", "2 x v100-32g", 512, 250000, 2, 2}};
     int won = 0;
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(t); i += WEFT_TEST_SANITIZED ? 6 : 1) {
+    for (size_t i = 0; i < WEFT_COUNT(t); i += WEFT_TEST_SANITIZED ? 6 : TEST_FEW(2)) {
         weft_cluster        *c;
         weft_arena          *a;
         weft_search_machines hw;

@@ -10,7 +10,8 @@
 #include "planner/planner.h"
 #include "support/test.h"
 
-#define FEW (WEFT_TEST_SANITIZED ? "1 x (2 x a100-80g)" : "1 x (4 x a100-80g)")
+#define TWO "1 x (2 x a100-80g)"
+#define FEW (WEFT_TEST_SANITIZED || !TEST_LONG ? TWO : "1 x (4 x a100-80g)")
 
 static weft_planner_request request_for(const char *model, const weft_cluster *c,
                                         int batch, int seq)
@@ -48,7 +49,7 @@ static void answer(const weft_planner_request *q, weft_text *out)
 static const struct {
     const char *model, *cluster;
     int         batch, seq, n_best;
-} cases[] = {{"tiny256", FEW, 8, 16, 3}, /* sanitized: this one alone */
+} cases[] = {{"tiny256", TWO, 8, 16, 3}, /* sanitized: this one alone */
              {"gpt2", "2 x (2 x a100-80g)", 64, 256, 3},
              {"gpt2", "1 x (2 x a100-80g) + 1 x (2 x t4)", 16, 256, 3},
              {"gpt2-large", "1 x (2 x t4)", 8, 512, 3}};
@@ -61,6 +62,7 @@ static void threads_do_not_count(void **state)
         weft_text     one = {0}, four = {0};
         weft_cluster *c;
         if (WEFT_TEST_SANITIZED && i) continue; /* they take minutes */
+        if (i % 2 && !TEST_LONG) continue;
         assert_ok(weft_cluster_load(cases[i].cluster, NULL, &c));
         weft_planner_request q =
             request_for(cases[i].model, c, cases[i].batch, cases[i].seq);
@@ -183,8 +185,8 @@ static void check_curve(bool fast, int most)
 static void step_times_are_plans(void **state)
 {
     (void)state;
-    check_curve(true, WEFT_TEST_SANITIZED ? 2 : 8);
-    if (!WEFT_TEST_SANITIZED) check_curve(false, 4);
+    check_curve(true, WEFT_TEST_SANITIZED ? 2 : TEST_LONG ? 8 : 4);
+    if (!WEFT_TEST_SANITIZED) check_curve(false, TEST_LONG ? 4 : 2);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -14,6 +15,10 @@
 /* From one case of a table, or draw, to the next: all in the plain run, every n-th in the sanitized
  * one, which looks for memory errors and not for numbers. */
 #define TEST_STRIDE(n) (WEFT_TEST_SANITIZED ? (n) : 1)
+
+/* WEFT_TEST_LONG (make long): all cases; make test takes every n-th where they are alike. */
+#define TEST_LONG   (getenv("WEFT_TEST_LONG") != NULL)
+#define TEST_FEW(n) (TEST_LONG ? 1 : (n))
 
 /* The call succeeds; if not, its message is shown. */
 #define assert_ok(call)                                                                  \
