@@ -152,6 +152,9 @@ foreach(f ${host_src})
              WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(hosts_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endforeach()
+add_test(NAME hosts_survive_standby COMMAND ${CMAKE_SOURCE_DIR}/tests/hosts/survive.sh ${CMAKE_BINARY_DIR}/weft
+         "pp=2 copies=2" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+set_tests_properties(hosts_survive_standby PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 
 # ctest runs with four slots a core and three more (Makefile, tools/test.sh).  A test takes four of them: as many run at
 # once as there are cores.  One that mostly waits takes one, one that waits half of its time takes two, one that waits for

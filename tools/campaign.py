@@ -41,6 +41,7 @@ PLANS = {
     "zero3": (3, dict(dp=3, zero=3)), "zero3-6": (6, dict(dp=6, zero=3)), "dp2-pp2-zero1": (4, dict(dp=2, pp=2, zero=1)),
     "late": (4, dict(dp=4, zero=1, overlap_param_gather=0.5)),
     "zero1-copies": (4, dict(dp=4, zero=1, copies=2)), "zero3-copies": (8, dict(dp=8, zero=3, copies=2)),
+    "pp2-copies": (2, dict(pp=2, copies=2)), "pp4-copies": (4, dict(pp=4, copies=2)),
 }
 KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "segv": signal.SIGSEGV, "bus": signal.SIGBUS, "abort": signal.SIGABRT}
 CRASHES = ("segv", "bus", "abort")
@@ -168,7 +169,7 @@ class Campaign:
     def phases(self):
         action = self.draw.choice(("kill", "kill", "stop", "exit", "abort"))
         where = self.draw.choice(("itself", "recovery", "recovery"))
-        plan = self.draw.choice([p for p in PLANS if "pp" not in p or action != "abort"])
+        plan = self.draw.choice([p for p in PLANS if "pp" not in p or "copies" in p or action != "abort"])
         ranks = PLANS[plan][0]
         first = ""
         if where == "recovery":

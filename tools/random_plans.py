@@ -94,6 +94,8 @@ class Case:
         many = [n for n in range(2, self.dp + 1) if self.dp % n == 0]
         if self.plan.get('zero', 0) and self.often(.5):  # drawn last: cases of a seed stay as they were
             self.plan['copies'] = self.dice.choice(many)
+        elif self.dp * self.cp == 1 and self.often(.5):  # standby replicas
+            self.plan['copies'] = 2
 
     def often(self, share):
         return self.dice.random() < share

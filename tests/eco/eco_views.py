@@ -295,6 +295,14 @@ def crashed_standby(scratch, pp2, draw):
             check(found and not went_back(found) and "back to step" not in job.text,
                   "SIGABRT, %s: from the standby replica: %r" % (plan, found))
             check("every part of the state is in the memory of 2 ranks" in job.text, plan + ": the start says so: " + job.text[:2000])
+    if SANITIZED:
+        return
+    n, keys = PLANS["pp2-copies"]  # device memory goes with its process
+    job = Job(n, dict(BASE, **keys, **EVAL, **{"checkpoint.every": 100, "recover": "on"}), scratch.path("kill-guard"), env=dict(WEFT_DEVICE="guard"))
+    job.await_step(draw.randint(2, 12))
+    job.kill(1)
+    found = same_as("guard device, pp2-copies", job, pp2, 1)
+    check(found and not went_back(found) and "back to" not in job.text, "guard device: from the standby replica: %r" % found)
 
 
 def all_lost(scratch, reference):

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Two hosts (network namespaces) with an agent each: the cable between them is cut while a job with recover: on runs.  The first host
-# goes on alone to the bits of one process, the second one, which is no majority, ends and says so.
-# usage: survive.sh WEFT      exit 77: this machine lets us make no namespaces
-weft=$(realpath "$1")
+# goes on alone to the bits of one process, the second one, which is no majority, ends and says so.  With dp=2 it has a replica, with
+# "pp=2 copies=2" a stage of its own and the standby replica of the other one.
+# usage: survive.sh WEFT [KEYS]      exit 77: this machine lets us make no namespaces
+weft=$(realpath "$1") plan=${2:-dp=2}
 dev=ws lan=179
 . "$(dirname "$0")/../support/cable.sh"
 
@@ -18,7 +19,7 @@ job="model=tiny256 data=include seq=16 batch=8 micro_batch=1 lanes=2 steps=60 re
 "$weft" train $job output="$tmp/one" --json -q >"$tmp/one.out" 2>"$tmp/one.err" || cat "$tmp/one.err"
 want=$(hash "$tmp/one.out")
 start() { # namespace, name
-    ip netns exec "$1" "$weft" run --nproc-per-node 1 --nnodes 1:2 --rdzv $net.1:24100 --failure-timeout 1 --timeout 20 $job dp=2 recover=on \
+    ip netns exec "$1" "$weft" run --nproc-per-node 1 --nnodes 1:2 --rdzv $net.1:24100 --failure-timeout 1 --timeout 20 $job $plan recover=on \
         output="$tmp/two" --json >"$tmp/$2.out" 2>"$tmp/$2.err" &
 }
 start $a a; pid_a=$!; pids=$pid_a
