@@ -753,6 +753,16 @@ static void a_socket_near_a_peer(void **state)
     assert_true(s >= 0);
     close(s);
     close(fd);
+    assert_int_equal(weft_comm_rdzv_listen_own("127.0.0.2", &fd, at, sizeof at), WEFT_OK);
+    assert_memory_equal(at, "127.0.0.2:", 10);
+    close(fd);
+    assert_int_equal(weft_comm_rdzv_listen_own(NULL, &fd, at, sizeof at), WEFT_OK);
+    assert_true(strcmp(strrchr(at, ':'), ":0") != 0);
+    close(fd);
+    static const char *const wrong[] = {"198.51.100.7", "0.0.0.0", "::", "no such host"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(weft_comm_rdzv_listen_own(wrong[i], &fd, at, sizeof at),
+                         WEFT_ERR_ARG);
 }
 
 int main(void)

@@ -111,7 +111,7 @@ def hosts(scratch):
     """Agents of several hosts answer at the address where they meet."""
     job = eco_hosts.Job(scratch, "hosts", "dp2", steps=1000000)
     job.await_step(2)
-    at = "127.0.0.1:%d" % job.port
+    at = job.rdzv
     code, out, err = weft("status", "--json", "--at", at, "--insecure-network")
     check(code == 0 and json.loads(out)["state"] == "running", "status of hosts: %d %s %s" % (code, out, err))
     expect(weft("events", "--at", at, "--insecure-network"), 0, "view", "events of hosts")

@@ -43,7 +43,7 @@ class Agent:
         self.log = open(self.name + ".log", "wb+")
         who = [] if node is None else ["--node-rank", str(node)]
         self.p = subprocess.Popen([*job.command(number), WEFT, "run", "--nproc-per-node", str(n), "--nnodes", nnodes, *who, "--rdzv",
-                                   job.rdzv, "--json", "--timeout", "30", *options,
+                                   job.rdzv, *job.proof, "--json", "--timeout", "30", *options,
                                    *words(dict(job.keys, output=job.output))], stdout=subprocess.PIPE, stderr=self.log,
                                   env=dict(os.environ, WEFT_CHECK_COPIES="1", **job.env))
 
@@ -69,19 +69,19 @@ class Agent:
 
 
 class Job:
-    """nnodes "2": two agents with --node-rank; "1:3": agents join by join()."""
+    """nnodes "2": two agents with --node-rank; "1:3": agents join by join().  rdzv: a register; None: a port."""
 
-    def __init__(self, scratch, name, plan, nnodes="2", options=(), n_agent=2, env=None, **keys):
+    def __init__(self, scratch, name, plan, nnodes="2", options=(), n_agent=2, env=None, rdzv=None, proof=("--insecure-network",), **keys):
         self.n, of_plan = PLANS[plan]
         self.keys = dict(BASE, **dict(of_plan, **keys))
         self.output = scratch.path(name)
-        self.nnodes, self.options, self.env = nnodes, list(options) + ["--insecure-network"], env or {}
-        self.rdzv = "127.0.0.1:%d" % free_port()
+        self.nnodes, self.options, self.env, self.proof = nnodes, list(options), env or {}, list(proof)
+        self.rdzv = rdzv or "127.0.0.1:%d" % free_port()
         self.agents = []
         for k in range(n_agent):
-            self.join(k if nnodes.isdigit() else None)
+            self.join(k if nnodes.isdigit() and not rdzv else None)
             if not nnodes.isdigit() and k == 0:
-                self.await_text(self.agents[0], "view 1")
+                self.await_text(self.agents[0], ": 1 host")
 
     def join(self, node=None):
         self.agents.append(Agent(self, len(self.agents), self.n, self.nnodes, node, self.options))

@@ -494,12 +494,9 @@ static void a_register_with_something_else(void **state)
     weft_register_close(r);
 }
 
-/* An agent that knows nothing but the register joins the job, or says that it does not answer. */
-static void the_register_says_whom_to_ask(void **state)
+/* Three agents that know nothing but the register: each joins the job. */
+static case_net *start_by_register(weft_register *r)
 {
-    (void)state;
-    weft_register *r;
-    assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
     case_net *net       = calloc(1, sizeof *net);
     net->shared         = r;
     net->min_host       = 2;
@@ -511,11 +508,89 @@ static void the_register_says_whom_to_ask(void **state)
         pass_time(net, 1.5);
     }
     for (int k = 0; k < 3; k++) expect_view(net, k, 3, 3);
+    return net;
+}
+
+/* A run whose hosts are gone is taken over by the next epoch, after the failure timeout; hosts of
+ * it that wake up find that out by themselves. */
+static void a_dead_run_is_taken_over(void **state)
+{
+    (void)state;
+    weft_register *r;
+    assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
+    case_net *net = start_by_register(r);
+    for (int k = 0; k < 3; k++) net->agent[k].alive = false;
+    net->min_host = 1;
+    add_agent(net);
+    tell(net, 3, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND});
+    pass_time(net, 1.8);
+    assert_false(weft_hosts_is_member(net->agent[3].h));
+    pass_time(net, 0.5);
+    expect_view(net, 3, 4, 1);
+    assert_true(weft_hosts_view(net->agent[3].h)->restarts);
+    assert_non_null(strstr(net->agent[3].why, "this host takes the job over"));
+    for (int k = 0; k < 3; k++) net->agent[k].alive = true; /* they were stopped */
+    cut_off(net, 3);
+    pass_time(net, 1);
+    for (int k = 0; k < 3; k++)
+        expect_end(net, k, WEFT_HOSTS_FENCED,
+                   "view 4 has been decided without this host (host h4 takes");
+    expect_view(net, 3, 4, 1);
+    end_net(net);
+    weft_register_close(r);
+}
+
+/* A host that hears none of the others, which leave beats in the register, takes nothing over. */
+static void a_run_behind_a_firewall_is_left_alone(void **state)
+{
+    (void)state;
+    weft_register *r;
+    assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
+    case_net *net = start_by_register(r);
+    add_agent(net);
+    cut_off(net, 3);
+    tell(net, 3, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND});
+    pass_time(net, 11);
+    expect_end(net, 3, WEFT_HOSTS_ALONE, "the hosts of view 3 run, by the register, but");
+    for (int k = 0; k < 3; k++) expect_view(net, k, 3, 3);
+    end_net(net);
+    weft_register_close(r);
+}
+
+static void leave_end(weft_register *r, uint32_t epoch)
+{
+    uint8_t               bytes[256];
+    weft_register_outcome o;
+    weft_member_view     *v = calloc(1, sizeof *v);
+    *v                      = (weft_member_view){.epoch = epoch, .proposer = 1};
+    size_t n                = weft_member_view_encode(v, bytes, sizeof bytes);
+    assert_int_equal(weft_register_propose(r, epoch, bytes, n), WEFT_OK);
+    assert_true(weft_register_next(r, &o));
+    free(v);
+}
+
+/* A run that has ended in order: the next one begins at once; who waits to join it ends. */
+static void an_ended_run_is_followed_at_once(void **state)
+{
+    (void)state;
+    weft_register *r;
+    assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
+    case_net *net = start_by_register(r);
     for (int k = 0; k < 3; k++) net->agent[k].alive = false;
     add_agent(net);
     tell(net, 3, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND});
-    pass_time(net, 11);
-    expect_end(net, 3, WEFT_HOSTS_ALONE, "no host of view 3 has answered for 10 s");
+    pass_time(net, 0.5);
+    leave_end(r, 4);
+    net->min_host = 1;
+    add_agent(net);
+    tell(net, 4, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND});
+    pass_time(net, 0.2);
+    expect_view(net, 4, 5, 1);
+    assert_non_null(strstr(weft_hosts_view(net->agent[4].h)->reason, "host h5 begins"));
+    net->agent[4].alive = false;
+    leave_end(r, 6);
+    pass_time(net, 2);
+    expect_end(net, 3, WEFT_HOSTS_LEFT, "the job has ended");
     end_net(net);
     weft_register_close(r);
 }
@@ -561,7 +636,9 @@ int main(void)
         cmocka_unit_test(the_rule_of_commit),
         cmocka_unit_test(hosts_whose_ranks_left_nothing),
         cmocka_unit_test(a_register_with_something_else),
-        cmocka_unit_test(the_register_says_whom_to_ask),
+        cmocka_unit_test(a_dead_run_is_taken_over),
+        cmocka_unit_test(a_run_behind_a_firewall_is_left_alone),
+        cmocka_unit_test(an_ended_run_is_followed_at_once),
         cmocka_unit_test(an_agent_that_finds_no_job),
         cmocka_unit_test(sixty_four_hosts),
     };

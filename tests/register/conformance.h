@@ -183,12 +183,33 @@ static inline void check_order(shared_register *s)
     assert_int_equal(read_epoch(s, s->second, 40).result, WEFT_REGISTER_EMPTY);
 }
 
+static inline uint64_t look_at(shared_register *s, weft_register *r, uint64_t beat)
+{
+    assert_int_equal(weft_register_look(r, beat), WEFT_OK);
+    weft_register_outcome o = await(s, r);
+    assert_int_equal(o.result, WEFT_REGISTER_STANDS);
+    return o.beat;
+}
+
+/* A number that one leaves is seen by others, and changes no value; a majority has none. */
+static inline void check_beats(shared_register *s)
+{
+    uint64_t first = (uint64_t)7 << 40 | 1;
+    if (s->n_voter) return;
+    assert_int_equal(look_at(s, s->second, 0), 0);
+    (void)look_at(s, s->first, first);
+    assert_int_equal(look_at(s, s->second, 0), first);
+    (void)look_at(s, s->second, first + 1);
+    assert_int_equal(look_at(s, s->first, 0), first + 1);
+}
+
 static inline void check_register(shared_register *s)
 {
     check_first_stands(s);
     check_both_at_once(s);
     check_limits(s);
     check_order(s);
+    check_beats(s);
 }
 
 #endif

@@ -75,7 +75,7 @@ typedef struct run_options {
     const char               *control, *reader_file;
     weft_control_certificates tls;
     const char               *log; /* "json"; NULL: text */
-    const char               *log_dir, *rdzv, *addr, *cluster;
+    const char               *log_dir, *rdzv, *local_addr, *addr, *cluster;
     weft_comm_token_options   token;
     char *const              *argv; /* as it was given, up to NULL */
     char *const *program;           /* what stands behind --, up to NULL; NULL: nothing */
@@ -281,7 +281,21 @@ static int find_rdzv(const run_options *o, char *at, size_t n)
     else if (o->addr)
         snprintf(at, n, "%s:%lld", o->addr, (long long)o->port);
     if (o->n_node > 1 && !*at)
-        return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet");
+        return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet, "
+                                 "or file:DIR, or etcd://host:port,.../NAME");
+    if (*at && weft_launch_is_register(at)) {
+        if (o->program || o->request.check || o->n_node < 2)
+            return weft_cli_usage(c,
+                                  "--rdzv %s: a register is for jobs of several hosts "
+                                  "(--nnodes N or MIN:MAX); give host:port here",
+                                  at);
+        if (o->node >= 0)
+            return weft_cli_usage(c,
+                                  "--node-rank: not with --rdzv %s, where hosts are in "
+                                  "the order in which they come",
+                                  at);
+        return -1;
+    }
     if (o->n_node > 1 && o->node < 0 && o->nodes.is_one)
         return weft_cli_usage(c, "--nnodes: --node-rank says which of them this is");
     if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
@@ -377,7 +391,8 @@ static int check_numbers(const run_options *o)
     return -1;
 }
 
-/* Ranks whose number may change, of a job that does not recover, or that cannot be read. */
+/* Ranks whose number may change, or a register, of a job that does not recover, or that cannot be
+ * read. */
 static int refuse_span(const run_options *o)
 {
     const weft_cli_command *c   = &weft_cli_run;
@@ -385,6 +400,9 @@ static int refuse_span(const run_options *o)
     weft_status             st  = weft_cli_load_job(&o->request, &job);
     weft_job_destroy(job);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
+    if (o->nodes.is_one && o->ranks.is_one)
+        return weft_cli_usage(c, "--rdzv %s needs a job with recover=on, on CPUs",
+                              o->rdzv);
     return weft_cli_usage(c, "%s MIN:MAX needs a job with recover=on, on CPUs",
                           o->nodes.is_one ? "--nproc-per-node" : "--nnodes");
 }
@@ -406,30 +424,32 @@ static int start(const run_options *o)
     bool               spare, invariant         = false;
     weft_launch_policy policy =
         find_policy(o, output, sizeof output, levels, &spare, &invariant);
-    weft_launch_options l        = {.on_rank_exit      = policy,
-                                    .levels            = levels,
-                                    .spare             = spare,
-                                    .output            = output,
-                                    .metrics           = o->metrics,
-                                    .metrics_file      = o->metrics_file,
-                                    .on_incident       = o->on_incident,
-                                    .control           = o->control,
-                                    .reader_file       = o->reader_file,
-                                    .tls               = o->tls,
-                                    .log_json          = o->log != NULL,
-                                    .request           = &o->request,
-                                    .log_dir           = o->log_dir,
-                                    .timeout_s         = o->request.timeout_s,
-                                    .stop_s            = o->grace_s,
-                                    .failure_timeout_s = o->failure_timeout_s,
-                                    .on_stop           = find_on_stop(o),
-                                    .n_node            = (int)o->n_node,
-                                    .node              = o->node < 0 ? 0 : (int)o->node,
-                                    .rdzv              = *at ? at : NULL,
-                                    .token             = o->token};
-    bool                is_fixed = o->ranks.is_one && o->nodes.is_one;
-    l.min_node                   = (int)o->nodes.min;
-    l.invariant                  = invariant;
+    weft_launch_options l = {.on_rank_exit      = policy,
+                             .levels            = levels,
+                             .spare             = spare,
+                             .output            = output,
+                             .metrics           = o->metrics,
+                             .metrics_file      = o->metrics_file,
+                             .on_incident       = o->on_incident,
+                             .control           = o->control,
+                             .reader_file       = o->reader_file,
+                             .tls               = o->tls,
+                             .log_json          = o->log != NULL,
+                             .request           = &o->request,
+                             .log_dir           = o->log_dir,
+                             .timeout_s         = o->request.timeout_s,
+                             .stop_s            = o->grace_s,
+                             .failure_timeout_s = o->failure_timeout_s,
+                             .on_stop           = find_on_stop(o),
+                             .n_node            = (int)o->n_node,
+                             .node              = o->node < 0 ? 0 : (int)o->node,
+                             .rdzv              = *at ? at : NULL,
+                             .local_addr        = o->local_addr,
+                             .token             = o->token};
+    bool                is_fixed =
+        o->ranks.is_one && o->nodes.is_one && (!*at || !weft_launch_is_register(at));
+    l.min_node  = (int)o->nodes.min;
+    l.invariant = invariant;
     if (!o->nodes.is_one && o->node < 0) l.node = -1;
     if (!is_fixed && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
@@ -587,7 +607,10 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
           {"nnodes", 0, WEFT_CLI_SPAN, &o.nodes, "N|MIN:MAX",
            "hosts (1); MIN:MAX with recover: on: they join and leave while it runs"},
           {"node-rank", 0, WEFT_CLI_INT, &o.node, "R", "which of them this is, from 0"},
-          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "where they meet: node 0"},
+          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT|file:DIR|etcd://...",
+           "where they meet: node 0; with recover: on also a folder of all hosts, or etcd"},
+          {"local-addr", 0, WEFT_CLI_TEXT, &o.local_addr, "ADDR",
+           "this host's address for other hosts (that of the way to --rdzv)"},
           {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "the same"},
           {"master-addr", 0, WEFT_CLI_TEXT, &o.addr, "HOST", "the same, in two words"},
           {"master-port", 0, WEFT_CLI_INT, &o.port, "PORT", "(29400)"},

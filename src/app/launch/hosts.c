@@ -12,22 +12,16 @@
  *     nothing yet. */
 #include "member/hosts.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
-#include "comm/auth.h"
-#include "comm/rdzv.h"
-#include "control/control.h"
-#include "kernel/kernel.h"
-#include "launch/launch_priv.h"
+#include "launch/hosts_priv.h"
 
 enum {
-    MAX_LINK      = 4 * WEFT_MEMBER_MAX_HOST,
     MAX_NAMED     = 8,  /* hosts of a view, in its log line */
     FRAME_WHO     = 16, /* the number of the agent, once a connection */
     FRAME_MESSAGE = 17, /* the same, and bytes of the agreement */
@@ -39,44 +33,11 @@ enum {
 #define RETRY_S      0.3 /* before a host that could not be reached is tried again */
 #define LINGER_S     2   /* for others to hear that the ranks here have done their work */
 
-/* A connection to another agent. */
-typedef struct host_link {
-    int64_t  peer;
-    uint64_t id; /* 0: it has not said it yet */
-    bool     open;
-} host_link;
-
 /* The plan of a view has no use for more ranks than these. */
 typedef struct host_use {
     uint32_t epoch;
     int32_t  n_rank;
 } host_use;
-
-struct weft_launch__hosts {
-    weft_control     *control;
-    weft_hosts       *agreement;
-    weft_member_view *was; /* the last view that this host was in; epoch 0: none */
-    weft_member_host  self;
-    int       rdzv_fd; /* where ranks of a view meet whose first host is this one */
-    int       n_link;
-    host_link link[MAX_LINK];
-    int64_t   contact; /* connection to --rdzv, of an agent that joins; 0: none */
-    double    contact_s, begun_s, tick_s;
-    bool      found, entered; /* the job began here; this host was in a view once */
-    bool      started;        /* ranks were, once */
-    uint32_t  stop_epoch;  /* ranks are to stop in it, and STOPPED is not told; 0: none */
-    uint32_t  ready_epoch; /* in which READY was told */
-    uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */
-    int       n_use;
-    int64_t   step;       /* the last one that was told */
-    double    drain_s;    /* when this host was told to leave; 0: it was not */
-    double    done_s;     /* when its ranks had done their work; 0: they have not */
-    uint64_t  drained;    /* the host that weft drain waits for; 0: none */
-    bool      over, left; /* no further view; as it was asked to */
-    /* why this host is to leave and stay away; "": it is not */
-    char cordon[200];
-    char why[300];
-};
 
 /* ---- frames ---- */
 
@@ -191,11 +152,13 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
 
 static void hear_closed(weft_launch__run *l, const weft_control_event *e)
 {
-    weft_launch__hosts *h    = l->hosts;
-    host_link          *link = find_peer(h, e->peer);
-    if (e->peer == h->contact && !h->entered) {
-        bool refused = strstr(e->text, "it refused") || strstr(e->text, "token");
-        snprintf(h->why, sizeof h->why, "%s: %.200s", l->o->rdzv, e->text);
+    weft_launch__hosts *h     = l->hosts;
+    host_link          *link  = find_peer(h, e->peer);
+    bool                joins = e->peer == h->contact || (h->store && link && link->id);
+    bool refused              = strstr(e->text, "it refused") || strstr(e->text, "token");
+    if (joins && !h->entered && (refused || !h->store)) {
+        snprintf(h->why, sizeof h->why, "%s: %.200s", h->store ? e->address : l->o->rdzv,
+                 e->text);
         h->contact = 0;
         h->over    = refused;
     }
@@ -236,7 +199,7 @@ static void find_contact(weft_launch__run *l, double now_s)
 {
     weft_launch__hosts *h       = l->hosts;
     double              limit_s = l->o->timeout_s > 0 ? l->o->timeout_s : 60;
-    if (h->found || h->entered || h->over) return;
+    if (h->found || h->store || h->entered || h->over) return;
     if (now_s - h->begun_s > limit_s) {
         char text[sizeof h->why];
         snprintf(text, sizeof text, "%s", h->why);
@@ -568,6 +531,14 @@ static void check_grace(weft_launch__run *l, double now_s)
 
 /* ---- the loop ---- */
 
+/* Has the register one? */
+static bool has_outcome(const weft_launch__hosts *h)
+{
+    struct pollfd p = {.fd     = h->store ? weft_register_fd(h->store) : -1,
+                       .events = POLLIN};
+    return h->store && poll(&p, 1, 0) > 0;
+}
+
 void weft_launch__hosts_serve(weft_launch__run *l)
 {
     weft_launch__hosts *h = l->hosts;
@@ -583,7 +554,7 @@ void weft_launch__hosts_serve(weft_launch__run *l)
     tell_stopped(l);
     tell_progress(l);
     check_grace(l, now_s);
-    if (now_s - h->tick_s >= TICK_S) {
+    if (now_s - h->tick_s >= TICK_S || has_outcome(h)) {
         h->tick_s = now_s;
         tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_TICK});
     }
@@ -592,7 +563,8 @@ void weft_launch__hosts_serve(weft_launch__run *l)
 
 int weft_launch__hosts_fd(const weft_launch__run *l)
 {
-    return l->hosts ? weft_control_fd(l->hosts->control) : -1;
+    if (!l->hosts) return -1;
+    return l->hosts->store ? l->hosts->epoll : weft_control_fd(l->hosts->control);
 }
 
 int weft_launch__hosts_wait_ms(const weft_launch__run *l)
@@ -635,92 +607,12 @@ int weft_launch__hosts_code(const weft_launch__run *l)
     return !h->left ? 1 : l->stopped_by ? 128 + l->stopped_by : 0;
 }
 
+void weft_launch__hosts_note_end(weft_launch__run *l, int code)
+{
+    if (l->hosts) l->hosts->ended = !l->hosts->over && (!code || l->stopped_by);
+}
+
 int weft_launch__hosts_rdzv_fd(const weft_launch__run *l)
 {
     return l->hosts ? l->hosts->rdzv_fd : -1;
-}
-
-/* Which job it is: that of the same file and words. */
-static void name_job(const weft_launch_request *q, char *out, size_t n)
-{
-    weft_hash_state s;
-    weft_hash_init(&s, 1);
-    if (q->file) weft_hash_add(&s, q->file, strlen(q->file) + 1);
-    for (int i = 0; i < q->n_assign; i++)
-        weft_hash_add(&s, q->assign[i], strlen(q->assign[i]) + 1);
-    snprintf(out, n, "%016llx", (unsigned long long)weft_hash_value(&s));
-}
-
-/* This agent listens at --rdzv, and the job begins here; or at an address of its own, and it joins.
- * at: of this host, with a port of its own. */
-static weft_status open_control(weft_launch__run *l, const char *at)
-{
-    weft_launch__hosts  *h     = l->hosts;
-    weft_comm_token      token = {0}, reader = {0};
-    weft_control_options o = {.self = {.invariant = l->o->invariant}};
-    char                 own[WEFT_MEMBER_NAME];
-    snprintf(own, sizeof own, "%.*s:0", (int)(strrchr(at, ':') - at), at);
-    snprintf(o.self.host, sizeof o.self.host, "%s", h->self.name);
-    snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
-    snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
-    if (l->o->request) name_job(l->o->request, o.self.job, sizeof o.self.job);
-    WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
-    o.listen       = l->o->rdzv;
-    weft_status st = l->o->node > 0 ? WEFT_ERR_ARG : weft_control_open(&o, &h->control);
-    h->found       = st == WEFT_OK;
-    if (st != WEFT_OK && l->o->node) {
-        o.listen = own;
-        st       = weft_control_open(&o, &h->control);
-    }
-    weft_comm_token_wipe(&token);
-    weft_comm_token_wipe(&reader);
-    if (st != WEFT_OK) return st;
-    if (h->found)
-        snprintf(h->self.control, sizeof h->self.control, "%s", l->o->rdzv);
-    else
-        snprintf(h->self.control, sizeof h->self.control, "%.*s:%d",
-                 (int)(strrchr(at, ':') - at), at, weft_control_port(h->control));
-    return WEFT_OK;
-}
-
-weft_status weft_launch__hosts_open(weft_launch__run *l)
-{
-    weft_launch__hosts *h = calloc(1, sizeof *h);
-    if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    l->hosts   = h;
-    h->rdzv_fd = -1;
-    h->step    = -1;
-    h->was     = calloc(1, sizeof *h->was);
-    if (!h->was) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    h->begun_s = weft_clock_s();
-    gethostname(h->self.name, sizeof h->self.name - 1);
-    h->self.n_rank = l->n;
-    WEFT_TRY(weft_comm_random(&h->self.id, sizeof h->self.id));
-    h->self.id |= 1;
-    WEFT_TRY(weft_comm_rdzv_listen_near(l->o->rdzv, &h->rdzv_fd, h->self.data,
-                                        sizeof h->self.data));
-    WEFT_TRY(open_control(l, h->self.data));
-    weft_hosts_options o = {.self              = h->self,
-                            .min_host          = l->o->min_node,
-                            .max_host          = l->o->n_node,
-                            .failure_timeout_s = l->o->failure_timeout_s,
-                            .wait_s            = l->o->timeout_s};
-    if (o.max_host < 1) o.max_host = 1;
-    if (o.min_host < 1) o.min_host = o.max_host;
-    if (o.failure_timeout_s <= 0) o.failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S;
-    WEFT_TRY(weft_hosts_create(&o, &h->agreement));
-    if (h->found) tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = 1});
-    return WEFT_OK;
-}
-
-void weft_launch__hosts_close(weft_launch__run *l)
-{
-    weft_launch__hosts *h = l->hosts;
-    if (!h) return;
-    weft_hosts_destroy(h->agreement);
-    weft_control_close(h->control);
-    if (h->rdzv_fd >= 0) close(h->rdzv_fd);
-    free(h->was);
-    free(h);
-    l->hosts = NULL;
 }

@@ -148,7 +148,8 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     if (r >= 0)
         set_number("OMP_NUM_THREADS",
                    weft_launch_pin(r, weft_launch__agent_count_for(l, r), 0));
-    if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
+    if (l->o->rdzv && !weft_launch_is_register(l->o->rdzv))
+        setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
     execv("/proc/self/exe", l->argv);
     fprintf(stderr, "weft: error: cannot start rank %d: %s\n", l->first + r,
@@ -696,6 +697,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     weft_launch__control_open(&l);
     WEFT_GO(attend(&l));
     *code = weft_launch__report(&l);
+    weft_launch__hosts_note_end(&l, *code);
 out:
     fini(&l);
     return st;

@@ -89,9 +89,12 @@ typedef struct weft_launch_options {
     int  node;   /* which of them this is: ranks from node * n on */
     /* REPLACE with rdzv: so many hosts have to be there, and n_node may be; 0: n_node.  The agent
      * of node 0 listens at rdzv; node -1: the first that can. */
-    int         min_node;
-    bool        invariant; /* the job's bits are the same on every host */
-    const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
+    int  min_node;
+    bool invariant; /* the job's bits are the same on every host */
+    /* host:port where the ranks of all hosts meet, rank 0's host; REPLACE: or the register of
+     * their agents, file:DIR or etcd://.. */
+    const char *rdzv;
+    const char *local_addr; /* of this host, for other hosts; NULL: found by rdzv */
     /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
     weft_comm_token_options token;
     /* Another engine's program and its arguments, up to NULL, found by PATH; NULL: this one. */
@@ -115,6 +118,9 @@ enum {
     WEFT_LAUNCH_PEER = 76, /* the exit code of a rank that ended because of another one */
     WEFT_LAUNCH_FAILURE_TIMEOUT_S = 10
 };
+
+/* Is it a register (file:DIR, etcd://.., etcds://..), not host:port? */
+bool weft_launch_is_register(const char *rdzv);
 
 /* Gives this process the share of rank r of n of the cores that process `of` may use (0: this one),
  * where each rank can have one, else all of them; how many. */

@@ -1,5 +1,6 @@
 #include "member/hosts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,12 +181,28 @@ static void leave_view(weft_hosts *h, bool asked)
     weft_member__end_hosts(h, WEFT_HOSTS_FENCED, why);
 }
 
+/* A run has ended in order.  Who has known none before begins the next one. */
+static void take_end(weft_hosts *h, const weft_member_view *end)
+{
+    if (h->state == HOSTS_MEMBER)
+        h->peer[0].done = true;
+    else if (h->state == HOSTS_CANDIDATE && !h->view->epoch) {
+        h->found_epoch = end->epoch + 1;
+        h->watch.takes = false;
+    } else
+        weft_member__end_hosts(h, WEFT_HOSTS_LEFT, "the job has ended");
+}
+
 bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool spread)
 {
     if (n > WEFT_MEMBER_VIEW_MOST ||
         weft_member_view_decode(bytes, n, h->scratch) != WEFT_OK)
         return false;
     if (h->scratch->epoch <= h->view->epoch || h->state == HOSTS_OVER) return true;
+    if (!h->scratch->n_host) {
+        take_end(h, h->scratch);
+        return true;
+    }
     weft_member_view *old   = h->view;
     bool              asked = h->self >= 0 && h->peer[h->self].leaving;
     carry_peers(h, h->scratch);
@@ -226,25 +243,32 @@ static void ask_to_join(weft_hosts *h)
         weft_member__send_host(h, h->view->host[k].id, &m);
 }
 
+/* No host of the view that the register has answers, for long enough: a look says whether their
+ * run is alive all the same. */
+static bool suspects_run(const weft_hosts *h)
+{
+    double silent_s = h->now_s - fmax(h->member_s, h->watch.next_s);
+    return !h->is_majority && h->view->epoch && silent_s >= h->o.failure_timeout_s;
+}
+
 static void tick_candidate(weft_hosts *h)
 {
-    char why[200];
-    if (h->found_epoch || h->finds) {
-        weft_member__propose_found(h);
-        return;
-    }
+    char   why[200];
+    bool   alive   = !h->is_majority && h->view->epoch; /* or it was taken over */
+    double limit_s = alive ? fmax(h->o.wait_s, 3 * h->o.failure_timeout_s) : h->o.wait_s;
+    if (suspects_run(h)) h->finds = true;
+    if (h->found_epoch || h->finds) weft_member__propose_found(h);
+    if (h->found_epoch || (h->finds && !h->view->epoch)) return;
     if (h->now_s >= h->join_s && (h->n_contact || h->view->epoch)) ask_to_join(h);
-    if (h->now_s - h->member_s < h->o.wait_s) return;
-    if (h->view->epoch)
+    if (h->now_s - h->member_s < limit_s) return;
+    if (alive)
         snprintf(why, sizeof why,
-                 "no host of view %u has answered for %.3g s: where that run has ended, "
-                 "remove "
-                 "its views, or give another --rdzv",
-                 h->view->epoch, h->o.wait_s);
+                 "the hosts of view %u run, by the register, but none has answered this "
+                 "host for %.3g s: does a firewall stand between them?",
+                 h->view->epoch, limit_s);
     else
         snprintf(why, sizeof why,
-                 "no host of the job has answered for %.3g s: is it running?",
-                 h->o.wait_s);
+                 "no host of the job has answered for %.3g s: is it running?", limit_s);
     weft_member__end_hosts(h, WEFT_HOSTS_ALONE, why);
 }
 
@@ -253,6 +277,7 @@ static void tick_member(weft_hosts *h)
     char why[200];
     if (h->now_s >= h->alive_s) weft_member__send_alive(h);
     weft_member__watch_peers(h);
+    weft_member__watch_register(h);
     if (h->state != HOSTS_MEMBER) return;
     weft_member__move_change(h);
     if (weft_hosts_is_enough(h) || h->now_s - h->below_s < h->o.wait_s) return;

@@ -11,9 +11,11 @@
  *                                              -no majority, no register-> ALONE
  *
  * A job begins with a view of one host: FOUND.  Others are candidates: CONTACT, or the shared
- * register, names agents to send to.  As soon as there are min_host of them all are taken in; until
- * then no rank is started (weft_hosts_is_enough).  Later ones join when a step of the view was
- * committed; those beyond max_host wait.
+ * register, names agents to send to.  Where none of these answers for failure_timeout_s, and no
+ * beat in the register says that they are alive, the run is taken over: the next view is this host
+ * alone, and restarts from the newest checkpoint.  As soon as there are min_host of them all are
+ * taken in; until then no rank is started (weft_hosts_is_enough).  Later ones join when a step of
+ * the view was committed; those beyond max_host wait.
  *
  * The next view: a member asks for it (a rank or a host was lost, a host leaves or joins); the
  * leader, or the first host that is there, asks all hosts to stop their ranks (STOP_RANKS),
@@ -26,6 +28,7 @@
  *     again; a step that all stopped hosts had arrived at is committed, as a lost one may have
  *     passed it.  Where state was lost ranks go back further.
  * (4) A host that learns of a newer view without it is FENCED.
+ *     With a shared register each member looks for one there, every WATCH of failure_timeout_s.
  * (5) A host is lost when it was silent for failure_timeout_s, for 0.8 of it where a second agent
  *     has not heard of it either, or at once where its kernel says so (GONE).  Time that this
  *     agent did not look (a late TICK) does not count. */

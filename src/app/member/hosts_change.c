@@ -159,6 +159,7 @@ static void build_view(weft_hosts *h, weft_member_view *v)
     v->epoch      = h->view->epoch + 1;
     v->proposer   = h->o.self.id;
     v->first_step = find_first_step(h);
+    v->restarts   = false;
     v->n_host     = 0;
     memcpy(v->reason, h->change.reason, sizeof v->reason);
     for (int k = 0; k < h->view->n_host; k++) {
@@ -243,23 +244,43 @@ void weft_member__move_change(weft_hosts *h)
 
 /* ---- the register ---- */
 
+static bool ask_newest(weft_hosts *h, hosts_look why, uint64_t beat)
+{
+    if (h->n_asked || h->now_s < h->change.retry_s ||
+        weft_register_look(h->store, beat) != WEFT_OK)
+        return false;
+    h->watch.asked = why;
+    h->n_asked++;
+    return true;
+}
+
+/* The first two leave beats: one that lives is enough. */
+void weft_member__watch_register(weft_hosts *h)
+{
+    if (h->is_majority || h->now_s < h->watch.next_s) return;
+    uint64_t beat = h->self < 2 ? ++h->watch.beat << 16 | (h->o.self.id & 0xffff) : 0;
+    if (ask_newest(h, HOSTS_LOOK_WATCH, beat))
+        h->watch.next_s = h->now_s + HOSTS_WATCH * h->o.failure_timeout_s;
+}
+
 /* The first view of a run; before it, where the register shall say so, what stands there. */
 void weft_member__propose_found(weft_hosts *h)
 {
     uint8_t bytes[1024];
-    if (h->n_asked || h->now_s < h->change.retry_s) return;
     if (h->finds) {
-        h->reads = weft_register_read(h->store, WEFT_REGISTER_NEWEST) == WEFT_OK;
-        h->n_asked += h->reads;
+        (void)ask_newest(h, HOSTS_LOOK_FIND, 0);
         return;
     }
+    if (h->n_asked || h->now_s < h->change.retry_s) return;
     weft_member_view *v = h->scratch;
     v->epoch            = h->found_epoch;
     v->proposer         = h->o.self.id;
     v->first_step       = 1;
+    v->restarts         = h->found_epoch > 1;
     v->n_host           = 1;
     v->host[0]          = h->o.self;
-    snprintf(v->reason, sizeof v->reason, "host %.64s begins", h->o.self.name);
+    snprintf(v->reason, sizeof v->reason, "host %.64s %s", h->o.self.name,
+             h->watch.takes ? "takes the job over" : "begins");
     if (h->is_majority && weft_majority_advance(h->store, h->found_epoch - 1, NULL, 0, 1,
                                                 &h->o.self.id) != WEFT_OK)
         return;
@@ -267,28 +288,51 @@ void weft_member__propose_found(weft_hosts *h)
     if (weft_register_propose(h->store, v->epoch, bytes, n) == WEFT_OK) h->n_asked++;
 }
 
-static void take_outcome(weft_hosts *h, const weft_register_outcome *o)
+/* A candidate knows the newest view, whose hosts do not answer: two looks that far apart show
+ * whether they are alive. */
+static void judge_run(weft_hosts *h, uint64_t beat)
 {
     char why[200];
-    if (h->n_asked) h->n_asked--;
-    if (h->reads && o->result != WEFT_REGISTER_UNKNOWN) {
-        h->finds       = false;
-        h->found_epoch = o->result == WEFT_REGISTER_EMPTY;
+    bool dead       = h->watch.takes && beat == h->watch.beat;
+    h->watch.takes  = true;
+    h->watch.beat   = beat;
+    h->watch.next_s = h->now_s;
+    if (!dead) return;
+    h->found_epoch = h->view->epoch + 1;
+    snprintf(
+        why, sizeof why,
+        "no host of view %u (%.40s%s) has answered for %.3g s, nor left a beat in the "
+        "register: this host takes the job over",
+        h->view->epoch, h->view->host[0].name, h->view->n_host > 1 ? ", .." : "",
+        h->now_s - h->member_s);
+    weft_member__add_action(h, WEFT_HOSTS_WARN, why);
+}
+
+/* What a candidate has found; false: it is to be taken as a view. */
+static bool take_found(weft_hosts *h, const weft_register_outcome *o)
+{
+    h->finds = false;
+    if (o->result == WEFT_REGISTER_EMPTY) {
+        h->found_epoch = h->view->epoch + 1; /* where keys of a dead run have vanished */
+        return true;
     }
-    h->reads = false;
-    if (o->result == WEFT_REGISTER_STANDS) {
-        h->unknown_s   = 0;
-        h->found_epoch = 0;
-        if (weft_member__adopt_view(h, o->bytes, o->n, true)) return;
-        snprintf(
-            why, sizeof why,
-            "the register holds something else than views for epoch %u: give another "
-            "--rdzv",
-            o->epoch);
-        weft_member__end_hosts(h, WEFT_HOSTS_ALONE, why);
-        return;
+    if (h->view->epoch && o->epoch == h->view->epoch) {
+        judge_run(h, o->beat);
+        return true;
     }
-    if (o->result != WEFT_REGISTER_UNKNOWN) return;
+    h->watch = (hosts_watch){.takes = true, .beat = o->beat, .next_s = h->now_s};
+    return false;
+}
+
+/* Nothing is decided by a member's look that has no answer: the job goes on. */
+static void miss_look(weft_hosts *h, const weft_register_outcome *o)
+{
+    if (!h->watch.fails) weft_member__add_action(h, WEFT_HOSTS_WARN, o->why);
+    h->watch.fails = true;
+}
+
+static void miss_register(weft_hosts *h, const weft_register_outcome *o)
+{
     h->change.retry_s = h->now_s + 1;
     if (h->unknown_s <= 0) {
         h->unknown_s = h->now_s;
@@ -296,6 +340,32 @@ static void take_outcome(weft_hosts *h, const weft_register_outcome *o)
     } else if (h->now_s - h->unknown_s >= HOSTS_REGISTER_S) {
         weft_member__end_hosts(h, WEFT_HOSTS_ALONE, o->why);
     }
+}
+
+static void take_outcome(weft_hosts *h, const weft_register_outcome *o)
+{
+    char       why[200];
+    hosts_look look = h->watch.asked;
+    h->watch.asked  = HOSTS_LOOK_NONE;
+    if (h->n_asked) h->n_asked--;
+    if (o->result == WEFT_REGISTER_UNKNOWN) {
+        look == HOSTS_LOOK_WATCH ? miss_look(h, o) : miss_register(h, o);
+        return;
+    }
+    h->watch.fails = false;
+    h->unknown_s   = 0;
+    if (look == HOSTS_LOOK_FIND && take_found(h, o)) return;
+    if (o->result != WEFT_REGISTER_STANDS) return;
+    if (h->state == HOSTS_CANDIDATE) {
+        h->found_epoch = 0;
+        h->member_s    = h->now_s; /* hosts that are new to it may answer */
+    }
+    if (weft_member__adopt_view(h, o->bytes, o->n, look == HOSTS_LOOK_NONE)) return;
+    snprintf(why, sizeof why,
+             "the register holds something else than views for epoch %u: give another "
+             "--rdzv",
+             o->epoch);
+    weft_member__end_hosts(h, WEFT_HOSTS_ALONE, why);
 }
 
 void weft_member__poll_register(weft_hosts *h)

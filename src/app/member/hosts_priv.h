@@ -19,6 +19,7 @@ enum {
 #define HOSTS_COLLECT_S  15.0 /* for a host that is there to stop its ranks */
 #define HOSTS_REGISTER_S 60.0 /* for a register that does not answer */
 #define HOSTS_CONFIRM_S  5.0 /* for a host that leaves: that another one knows the view */
+#define HOSTS_WATCH      0.25 /* of failure_timeout_s: between looks at a shared register */
 
 typedef enum hosts_state {
     HOSTS_CANDIDATE, /* in no view */
@@ -54,6 +55,23 @@ typedef struct hosts_change {
     int64_t arrived, passed;   /* once stopped */
 } hosts_change;
 
+/* Looks at a shared register, one at a time. */
+typedef enum hosts_look {
+    HOSTS_LOOK_NONE,
+    HOSTS_LOOK_FIND, /* a candidate: is there a view, and is its run alive? */
+    HOSTS_LOOK_WATCH /* a member: is there one without it? */
+} hosts_look;
+
+typedef struct hosts_watch {
+    hosts_look asked;
+    double     next_s; /* a member's next one */
+    bool       fails;  /* the last one had no answer */
+    /* a candidate: the beat of its last look; the run that it knows is to be taken over if the
+     * next look finds the same one */
+    uint64_t beat;
+    bool     takes;
+} hosts_watch;
+
 typedef struct hosts_queue {
     int                n, first, cap;
     weft_hosts_action *action; /* bytes: an offset while in the queue */
@@ -82,14 +100,15 @@ struct weft_hosts {
     uint64_t          contact[HOSTS_MAX_CONTACT];
     int               n_asked;     /* proposals without an outcome */
     uint32_t          found_epoch; /* to be proposed; 0: none */
-    bool        finds, reads; /* the newest view of the register: wanted, asked for */
-    double      unknown_s;    /* since when the register does not answer; 0: it does */
-    double      alive_s, join_s, below_s, member_s, out_s;
-    bool        saving, interrupts; /* by SIGINT */
-    char        save_why[WEFT_MEMBER_REASON];
-    int         n_idle_view; /* since a step was committed */
-    bool        has_step;    /* one was committed in this view */
-    hosts_queue queue;
+    bool              finds;       /* the newest view of the register is wanted */
+    hosts_watch       watch;
+    double            unknown_s; /* since when the register does not answer; 0: it does */
+    double            alive_s, join_s, below_s, member_s, out_s;
+    bool              saving, interrupts; /* by SIGINT */
+    char              save_why[WEFT_MEMBER_REASON];
+    int               n_idle_view; /* since a step was committed */
+    bool              has_step;    /* one was committed in this view */
+    hosts_queue       queue;
 };
 
 /* hosts.c */
@@ -111,6 +130,7 @@ void weft_member__send_report(weft_hosts *h, uint64_t to);
 void weft_member__move_change(weft_hosts *h);
 void weft_member__propose_found(weft_hosts *h);
 void weft_member__poll_register(weft_hosts *h);
+void weft_member__watch_register(weft_hosts *h); /* a member's looks */
 
 /* hosts_watch.c */
 void weft_member__watch_peers(weft_hosts *h);

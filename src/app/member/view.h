@@ -4,7 +4,8 @@
  *     n = weft_member_view_encode(v, bytes, sizeof bytes);
  *     WEFT_TRY(weft_member_view_decode(bytes, n, v));
  *
- * Hosts are in order: those of the view before keep theirs, new ones follow.  The first leads. */
+ * Hosts are in order: those of the view before keep theirs, new ones follow.  The first leads.  A
+ * view without hosts is the last one of a run that has ended in order. */
 #ifndef WEFT_MEMBER_VIEW_H
 #define WEFT_MEMBER_VIEW_H
 
@@ -36,7 +37,9 @@ typedef struct weft_member_view {
     /* with epoch: unique, so a key of the view can be derived from them */
     uint64_t proposer;
     /* the next that is run: all before it are committed */
-    int64_t          first_step;
+    int64_t first_step;
+    /* of another run than the view before: ranks begin with the newest checkpoint */
+    bool             restarts;
     char             reason[WEFT_MEMBER_REASON];
     int              n_host;
     weft_member_host host[WEFT_MEMBER_MAX_HOST];

@@ -3,7 +3,10 @@
  *
  * (1) Endpoints are tried in turn, beginning with the one that answered last.  A transaction whose
  *     answer was lost may have been made: the next endpoint then finds this value itself.
- * (2) Reads are linearizable, which is etcd's default. */
+ * (2) Reads are linearizable, which is etcd's default.
+ * (3) All keys of a register have one lease, whose number follows from its name and which every
+ *     agent renews: they vanish a week after the last one has ended.  Nobody is thought lost by
+ *     it. */
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
 #include <dlfcn.h>
@@ -12,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/doc.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "register/etcd_priv.h"
 
@@ -21,7 +26,9 @@ enum {
     MAX_NAME     = 128,
     MAX_ANSWER   = 2 << 20, /* bytes */
     CONNECT_MS   = 1000,
-    CALL_MS      = 3000 /* of one endpoint */
+    CALL_MS      = 3000, /* of one endpoint */
+    LEASE_S      = 7 * 24 * 3600,
+    RENEW_S      = 3600
 };
 
 typedef struct curl_api {
@@ -43,6 +50,8 @@ typedef struct etcd_store {
     int             n_endpoint, last;
     char            endpoint[MAX_ENDPOINT][MAX_NAME];
     char            prefix[MAX_NAME];
+    uint64_t        lease;
+    double          renewed_s;                                        /* 0: not so far */
     char           *user, *password, *ca_file, *cert_file, *key_file; /* or NULL */
     char           *token; /* of the user, once there is one */
 } etcd_store;
@@ -216,6 +225,52 @@ static weft_status post_any(etcd_store *e, const char *path, const weft_text *bo
     return st;
 }
 
+/* ---- the lease ---- */
+
+/* What is left of it by the answer to a renewal: {"result": {"TTL": "604800", ..}}. */
+static int64_t read_left(const weft_text *answer)
+{
+    weft_doc *doc;
+    int64_t   left = 0;
+    if (weft_doc_parse_json("", answer->s, answer->n, &doc) != WEFT_OK) return 0;
+    const weft_node *root = weft_doc_root(doc), *result = NULL, *ttl = NULL;
+    if (root->kind == WEFT_NODE_MAP) result = weft_node_get(root, "result");
+    if (result && result->kind == WEFT_NODE_MAP) ttl = weft_node_get(result, "TTL");
+    if (ttl && ttl->kind == WEFT_NODE_STRING) left = strtoll(ttl->u.s, NULL, 10);
+    weft_doc_destroy(doc);
+    return left;
+}
+
+/* Another agent may be faster. */
+static weft_status grant_lease(etcd_store *e)
+{
+    weft_text body = {0}, answer = {0};
+    weft_text_add(&body, "{\"TTL\": \"%d\", \"ID\": \"%llu\"}", LEASE_S,
+                  (unsigned long long)e->lease);
+    weft_status st = weft_text_status(&body);
+    if (st == WEFT_OK) st = post_any(e, "lease/grant", &body, &answer);
+    if (st == WEFT_ERR_IO && strstr(weft_error_text(), "lease already exists"))
+        st = WEFT_OK;
+    weft_text_fini(&body);
+    weft_text_fini(&answer);
+    return st;
+}
+
+static weft_status renew_lease(etcd_store *e)
+{
+    weft_text body = {0}, answer = {0};
+    double    now_s = weft_clock_s();
+    if (e->renewed_s > 0 && now_s - e->renewed_s < RENEW_S) return WEFT_OK;
+    weft_text_add(&body, "{\"ID\": \"%llu\"}", (unsigned long long)e->lease);
+    weft_status st = weft_text_status(&body);
+    if (st == WEFT_OK) st = post_any(e, "lease/keepalive", &body, &answer);
+    if (st == WEFT_OK && read_left(&answer) <= 0) st = grant_lease(e);
+    if (st == WEFT_OK) e->renewed_s = now_s;
+    weft_text_fini(&body);
+    weft_text_fini(&answer);
+    return st;
+}
+
 /* ---- the store ---- */
 
 static void put_key(const etcd_store *e, weft_text *t, uint32_t epoch)
@@ -251,9 +306,56 @@ static void write_txn(const etcd_store *e, weft_text *t, uint32_t epoch,
     put_key(e, t, epoch);
     weft_text_add(t, "\", \"value\": \"");
     weft_register__put_base64(t, bytes, n);
-    weft_text_add(t, "\"}}], \"failure\": [{\"request_range\": ");
+    weft_text_add(t, "\", \"lease\": \"%llu\"}}], \"failure\": [{\"request_range\": ",
+                  (unsigned long long)e->lease);
     write_range(e, t, epoch);
     weft_text_add(t, "}]}");
+}
+
+static void put_beat_key(const etcd_store *e, weft_text *t)
+{
+    char key[MAX_NAME + 16];
+    snprintf(key, sizeof key, "%salive", e->prefix);
+    weft_text_add(t, "{\"key\": \"");
+    weft_register__put_base64(t, key, strlen(key));
+}
+
+static weft_status leave_beat(etcd_store *e, const void *beat)
+{
+    weft_text body = {0}, answer = {0};
+    put_beat_key(e, &body);
+    weft_text_add(&body, "\", \"value\": \"");
+    weft_register__put_base64(&body, beat, sizeof(uint64_t));
+    weft_text_add(&body, "\", \"lease\": \"%llu\"}", (unsigned long long)e->lease);
+    weft_status st = weft_text_status(&body);
+    if (st == WEFT_OK) st = post_any(e, "kv/put", &body, &answer);
+    weft_text_fini(&body);
+    weft_text_fini(&answer);
+    return st;
+}
+
+static weft_status read_beat(etcd_store *e, uint64_t *beat)
+{
+    weft_text body = {0}, answer = {0};
+    put_beat_key(e, &body);
+    weft_text_add(&body, "\"}");
+    weft_status st = weft_text_status(&body);
+    if (st == WEFT_OK) st = post_any(e, "kv/range", &body, &answer);
+    if (st == WEFT_OK) st = weft_register__read_etcd_beat(answer.s, answer.n, beat);
+    weft_text_fini(&body);
+    weft_text_fini(&answer);
+    return st;
+}
+
+/* The lease may have ended while all agents were stopped. */
+static weft_status post_value(etcd_store *e, const weft_text *body, weft_text *answer)
+{
+    WEFT_TRY(renew_lease(e));
+    weft_status st = post_any(e, "kv/txn", body, answer);
+    if (st != WEFT_ERR_IO || !strstr(weft_error_text(), "lease not found")) return st;
+    e->renewed_s = 0;
+    WEFT_TRY(renew_lease(e));
+    return post_any(e, "kv/txn", body, answer);
 }
 
 static weft_status ask_etcd(void *store, uint32_t epoch, const void *bytes, int64_t n,
@@ -268,8 +370,18 @@ static weft_status ask_etcd(void *store, uint32_t epoch, const void *bytes, int6
     else
         write_range(e, &body, epoch);
     WEFT_GO(weft_text_status(&body));
-    WEFT_GO(post_any(e, n >= 0 ? "kv/txn" : "kv/range", &body, &answer));
+    if (n < 0 && bytes) {
+        WEFT_GO(renew_lease(e));
+        WEFT_GO(leave_beat(e, bytes));
+    }
+    WEFT_GO(n >= 0 ? post_value(e, &body, &answer)
+                   : post_any(e, "kv/range", &body, &answer));
     WEFT_GO(weft_register__read_etcd(answer.s, answer.n, e->prefix, &succeeded, value));
+    if (epoch == WEFT_REGISTER_NEWEST) {
+        st = read_beat(e, &value->beat);
+        if (st != WEFT_OK) free(value->bytes);
+        if (st != WEFT_OK) goto out;
+    }
     if (succeeded) {
         *value = (register_value){.stands = true,
                                   .epoch  = epoch,
@@ -309,6 +421,8 @@ static weft_status read_place(etcd_store *e, const char *where)
                          "etcd://host:port,host:port/NAME, NAME of 1 to 64 characters",
                          where);
     snprintf(e->prefix, sizeof e->prefix, "/weft/%s/", slash + 1);
+    e->lease =
+        (weft_hash_xxh64(e->prefix, strlen(e->prefix), 1) >> 2) | 1; /* fits int64 */
     while (at < slash) {
         size_t n = strcspn(at, ",/");
         if (!n || n > MAX_NAME - 8 || e->n_endpoint == MAX_ENDPOINT)

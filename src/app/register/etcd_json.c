@@ -116,3 +116,19 @@ out:
     }
     return st;
 }
+
+weft_status weft_register__read_etcd_beat(const char *text, size_t n, uint64_t *beat)
+{
+    weft_doc *doc;
+    size_t    bytes = 0;
+    *beat           = 0;
+    WEFT_TRY(weft_doc_parse_json("etcd's answer", text, n, &doc));
+    const weft_node *root = weft_doc_root(doc), *pair = NULL;
+    if (root->kind == WEFT_NODE_MAP) pair = find_pair(root);
+    const char *held  = pair ? text_of(pair, "value") : NULL;
+    uint8_t    *value = held ? read_base64(held, &bytes) : NULL;
+    if (bytes == sizeof *beat) memcpy(beat, value, sizeof *beat);
+    free(value);
+    weft_doc_destroy(doc);
+    return WEFT_OK;
+}

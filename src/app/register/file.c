@@ -101,6 +101,31 @@ static weft_status read_newest(const file_store *f, register_value *value)
     return newest ? read_epoch(f, (uint32_t)newest, value) : WEFT_OK;
 }
 
+/* In place and without a sync: a number that is lost, or read in parts, is another number. */
+static weft_status leave_beat(const file_store *f, const void *beat)
+{
+    char path[MAX_PATH];
+    snprintf(path, sizeof path, "%s/alive", f->folder);
+    int  fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    bool ok =
+        fd >= 0 && pwrite(fd, beat, sizeof(uint64_t), 0) == (ssize_t)sizeof(uint64_t);
+    int why = errno;
+    if (fd >= 0 && close(fd)) ok = false;
+    return ok ? WEFT_OK : WEFT_FAIL(WEFT_ERR_IO, "%s: %s", path, strerror(why));
+}
+
+static uint64_t read_beat(const file_store *f)
+{
+    char     path[MAX_PATH];
+    uint64_t beat = 0;
+    snprintf(path, sizeof path, "%s/alive", f->folder);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    if (pread(fd, &beat, sizeof beat, 0) != (ssize_t)sizeof beat) beat = 0;
+    close(fd);
+    return beat;
+}
+
 /* Removes what killed processes left, by the clock of the file system.  A process that was only
  * paused finds its file gone, and proposes again. */
 static void sweep_temps(const file_store *f, time_t now)
@@ -179,10 +204,12 @@ static weft_status ask_file(void *store, uint32_t epoch, const void *bytes, int6
     file_store *f = store;
     if (!f->tried) WEFT_TRY(try_folder(f));
     f->tried = true;
+    if (n < 0 && bytes) WEFT_TRY(leave_beat(f, bytes));
     if (epoch == WEFT_REGISTER_NEWEST)
         WEFT_TRY(read_newest(f, value));
     else
         WEFT_TRY(read_epoch(f, epoch, value));
+    if (epoch == WEFT_REGISTER_NEWEST) value->beat = read_beat(f);
     if (!value->stands && n >= 0)
         WEFT_TRY(propose_file(f, epoch, bytes, (size_t)n, value));
     return value->stands ? weft_io_sync_dir(f->folder) : WEFT_OK;

@@ -18,6 +18,7 @@ typedef struct memory_value {
 typedef struct memory_register {
     weft_register base;
     uint32_t      newest;
+    uint64_t      beat;
     memory_value  kept[KEPT]; /* of epoch e at e % KEPT */
     int           n_answer, first;
     uint32_t      answer[WEFT_REGISTER_QUEUE]; /* epochs that were asked for, in order */
@@ -48,6 +49,7 @@ static weft_status ask_memory(weft_register *r, uint32_t epoch, const void *byte
     if (m->n_answer == WEFT_REGISTER_QUEUE)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d calls of a register are under way",
                          WEFT_REGISTER_QUEUE);
+    if (n < 0 && bytes) memcpy(&m->beat, bytes, sizeof m->beat);
     if (n >= 0 && epoch > m->newest) WEFT_TRY(keep_value(m, epoch, bytes, (size_t)n));
     m->answer[(m->first + m->n_answer++) % WEFT_REGISTER_QUEUE] = epoch;
     return WEFT_OK;
@@ -68,6 +70,7 @@ static bool next_of_memory(weft_register *r, weft_register_outcome *out)
     *out = (weft_register_outcome){.result = stands ? WEFT_REGISTER_STANDS
                                                     : WEFT_REGISTER_EMPTY,
                                    .epoch  = stands ? v->epoch : epoch,
+                                   .beat   = m->beat,
                                    .bytes  = stands ? v->bytes : NULL,
                                    .n      = stands ? v->n : 0};
     if (!stands && epoch == WEFT_REGISTER_NEWEST) out->epoch = 0;

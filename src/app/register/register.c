@@ -44,6 +44,11 @@ weft_status weft_register_read(weft_register *r, uint32_t epoch)
     return r->op->ask(r, epoch, NULL, -1);
 }
 
+weft_status weft_register_look(weft_register *r, uint64_t beat)
+{
+    return r->op->ask(r, WEFT_REGISTER_NEWEST, beat ? &beat : NULL, -1);
+}
+
 bool weft_register_next(weft_register *r, weft_register_outcome *out)
 {
     return r->op->next(r, out);

@@ -56,6 +56,7 @@ typedef enum weft_register_result {
 typedef struct weft_register_outcome {
     weft_register_result result;
     uint32_t             epoch;
+    uint64_t             beat;  /* look: the number that was left last; 0: none */
     const uint8_t       *bytes; /* until the next call */
     size_t               n;
     char                 why[300]; /* one line with the remedy */
@@ -75,6 +76,9 @@ weft_status weft_register_propose(weft_register *r, uint32_t epoch, const void *
                                   size_t n);
 /* What stands for an epoch, or for the NEWEST one. */
 weft_status weft_register_read(weft_register *r, uint32_t epoch);
+/* The NEWEST one.  beat not 0: leaves this number, which is not one that was left before: who looks
+ * twice and finds two numbers knows that the job is alive.  Nothing is decided by it. */
+weft_status weft_register_look(weft_register *r, uint64_t beat);
 /* false: no outcome so far.  Outcomes come in the order of calls. */
 bool weft_register_next(weft_register *r, weft_register_outcome *out);
 /* Readable when next may give an outcome; -1: outcomes are there at once, or come by messages. */

@@ -141,12 +141,13 @@ static store_register *store_of(weft_register *r)
 static weft_status ask_store(weft_register *r, uint32_t epoch, const void *bytes,
                              int64_t n)
 {
-    store_worker *w   = store_of(r)->worker;
-    uint8_t      *own = NULL;
-    if (n >= 0) {
-        own = malloc((size_t)n + 1);
+    store_worker *w    = store_of(r)->worker;
+    size_t        size = n >= 0 ? (size_t)n : bytes ? sizeof(uint64_t) : 0;
+    uint8_t      *own  = NULL;
+    if (n >= 0 || size) {
+        own = malloc(size + 1);
         if (!own) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-        if (n) memcpy(own, bytes, (size_t)n);
+        if (size) memcpy(own, bytes, size);
     }
     pthread_mutex_lock(&w->lock);
     bool full = w->n_call == WEFT_REGISTER_QUEUE;
@@ -173,6 +174,7 @@ static void give_outcome(store_register *s, store_call *c, weft_register_outcome
     *out = (weft_register_outcome){.result = c->value.stands ? WEFT_REGISTER_STANDS
                                                              : WEFT_REGISTER_EMPTY,
                                    .epoch  = c->value.epoch,
+                                   .beat   = c->value.beat,
                                    .bytes  = s->given,
                                    .n      = c->value.n};
     if (c->done && c->st == WEFT_OK) return;

@@ -63,5 +63,8 @@ weft_status weft_comm_rdzv_check(const char *at);
  * which it names, at a free port: for listen_fd of many rendezvous, one after another.  at: what
  * guests are told.  *fd is the caller's. */
 weft_status weft_comm_rdzv_listen_near(const char *peer, int *fd, char *at, size_t n);
+/* The same at an address of this host that is given; NULL: that of its default route, else of the
+ * first network device that is up, else loopback.  WEFT_ERR_ARG: it is not this host's. */
+weft_status weft_comm_rdzv_listen_own(const char *address, int *fd, char *at, size_t n);
 
 #endif

@@ -226,18 +226,17 @@ void weft_comm__rdzv_close(rdzv_listeners *d)
     d->n = 0;
 }
 
-weft_status weft_comm_rdzv_listen_near(const char *peer, int *fd, char *at, size_t n)
+/* At a free port of an address of this host. */
+static weft_status listen_free(struct sockaddr_storage *own, socklen_t len, int *fd,
+                               char *at, size_t n)
 {
-    struct sockaddr_storage own = {0};
-    socklen_t               len = sizeof own;
-    char                    host[64], port[16];
-    WEFT_TRY(find_own(peer, &own, &len));
-    if (own.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)(void *)&own)->sin6_port = 0;
+    char host[64], port[16];
+    if (own->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)own)->sin6_port = 0;
     else
-        ((struct sockaddr_in *)(void *)&own)->sin_port = 0;
-    struct addrinfo a = {.ai_family  = own.ss_family,
-                         .ai_addr    = (struct sockaddr *)&own,
+        ((struct sockaddr_in *)(void *)own)->sin_port = 0;
+    struct addrinfo a = {.ai_family  = own->ss_family,
+                         .ai_addr    = (struct sockaddr *)own,
                          .ai_addrlen = len};
     int             s = listen_at(&a);
     if (s < 0 || getsockname(s, a.ai_addr, &len) ||
@@ -248,7 +247,74 @@ weft_status weft_comm_rdzv_listen_near(const char *peer, int *fd, char *at, size
         return WEFT_FAIL(WEFT_ERR_IO, "this host cannot listen for ranks: %s",
                          strerror(why));
     }
-    snprintf(at, n, own.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+    snprintf(at, n, own->ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
     *fd = s;
     return WEFT_OK;
+}
+
+weft_status weft_comm_rdzv_listen_near(const char *peer, int *fd, char *at, size_t n)
+{
+    struct sockaddr_storage own = {0};
+    socklen_t               len = sizeof own;
+    WEFT_TRY(find_own(peer, &own, &len));
+    return listen_free(&own, len, fd, at, n);
+}
+
+/* That of the first network device that is up and not loopback. */
+static bool find_device(int family, struct sockaddr_storage *own, socklen_t *len)
+{
+    struct ifaddrs *all, *found = NULL;
+    if (getifaddrs(&all)) return false;
+    for (struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+        const struct sockaddr *a = i->ifa_addr;
+        if (!a || a->sa_family != family || !(i->ifa_flags & IFF_UP) ||
+            weft_comm__rdzv_is_loopback(a))
+            continue;
+        if (family == AF_INET6 &&
+            IN6_IS_ADDR_LINKLOCAL(
+                &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr))
+            continue;
+        found = i;
+    }
+    *len = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (found) memcpy(own, found->ifa_addr, *len);
+    freeifaddrs(all);
+    return found != NULL;
+}
+
+/* An address that was given: it must be one of this host's. */
+static weft_status listen_given(const char *address, int *fd, char *at, size_t n)
+{
+    char                    text[300];
+    struct addrinfo        *to;
+    struct sockaddr_storage own = {0};
+    bool                    six = strchr(address, ':') && *address != '[';
+    if (snprintf(text, sizeof text, six ? "[%s]:9" : "%s:9", address) >= (int)sizeof text)
+        return WEFT_FAIL(WEFT_ERR_ARG, "'%.80s' is too long for an address", address);
+    WEFT_TRY(weft_comm__rdzv_resolve(text, &to));
+    socklen_t len = to->ai_addrlen;
+    memcpy(&own, to->ai_addr, len);
+    freeaddrinfo(to);
+    if (is_any((struct sockaddr *)&own))
+        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' names no address that others can reach",
+                         address);
+    if (listen_free(&own, len, fd, at, n) == WEFT_OK) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "'%s' is no address of this host", address);
+}
+
+weft_status weft_comm_rdzv_listen_own(const char *address, int *fd, char *at, size_t n)
+{
+    /* of networks that are for documents: asking the way there sends nothing */
+    static const char *const far[] = {"192.0.2.1:9", "[2001:db8::1]:9"};
+    struct sockaddr_storage  own   = {0};
+    socklen_t                len   = sizeof own;
+    bool                     found = false;
+    if (address) return listen_given(address, fd, at, n);
+    for (size_t i = 0; i < WEFT_COUNT(far) && !found; i++) {
+        len   = sizeof own;
+        found = find_own(far[i], &own, &len) == WEFT_OK;
+    }
+    if (!found && !find_device(AF_INET, &own, &len) && !find_device(AF_INET6, &own, &len))
+        return weft_comm_rdzv_listen_near("127.0.0.1:9", fd, at, n);
+    return listen_free(&own, len, fd, at, n);
 }

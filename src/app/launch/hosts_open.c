@@ -1,0 +1,216 @@
+/* An agent of several hosts begins and ends: its address, its control connections, the register
+ * that decides on views, the first event of the agreement.
+ *
+ *     host:port              who can listen there begins the job, the others join it; views are
+ *                            decided by a majority of the last view's agents
+ *     file:DIR, etcd://..    the register's newest view says whom to join; who finds none begins
+ *
+ * (1) A register belongs to one job: that of the same output folder, or of the same words where a
+ *     job names none.  A later run of it goes on with the next epoch.
+ * (2) A run that ends in order says so in the register (a view without hosts), so the next one
+ *     need not wait to find out that its hosts are gone. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "comm/auth.h"
+#include "comm/rdzv.h"
+#include "control/control.h"
+#include "kernel/kernel.h"
+#include "launch/hosts_priv.h"
+
+#define END_S 3 /* for the register to take the last view of a run */
+
+bool weft_launch_is_register(const char *rdzv)
+{
+    return !strncmp(rdzv, "file:", 5) || !strncmp(rdzv, "etcd://", 7) ||
+           !strncmp(rdzv, "etcds://", 8);
+}
+
+/* Which job it is: that of the same file and words. */
+static void name_job(const weft_launch_request *q, char *out, size_t n)
+{
+    weft_hash_state s;
+    weft_hash_init(&s, 1);
+    if (q->file) weft_hash_add(&s, q->file, strlen(q->file) + 1);
+    for (int i = 0; i < q->n_assign; i++)
+        weft_hash_add(&s, q->assign[i], strlen(q->assign[i]) + 1);
+    snprintf(out, n, "%016llx", (unsigned long long)weft_hash_value(&s));
+}
+
+/* ---- the register ---- */
+
+static weft_status open_register(weft_launch__run *l)
+{
+    char                  job[32] = "";
+    weft_register_options o       = {.job = l->o->output};
+    if (!weft_launch_is_register(l->o->rdzv)) return WEFT_OK;
+    if (l->o->request) name_job(l->o->request, job, sizeof job);
+    if (!o.job || !*o.job || strlen(o.job) > 255) o.job = job;
+    return weft_register_open(l->o->rdzv, &o, &l->hosts->store);
+}
+
+/* One descriptor for the register and for connections. */
+static weft_status open_epoll(weft_launch__hosts *h)
+{
+    struct epoll_event e = {.events = EPOLLIN};
+    if (!h->store) return WEFT_OK;
+    h->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (h->epoll < 0 ||
+        epoll_ctl(h->epoll, EPOLL_CTL_ADD, weft_control_fd(h->control), &e) ||
+        epoll_ctl(h->epoll, EPOLL_CTL_ADD, weft_register_fd(h->store), &e))
+        return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
+    return WEFT_OK;
+}
+
+/* The host of an etcd that is asked first, by which this host's address is found. */
+static void find_endpoint(const char *rdzv, char *out, size_t n)
+{
+    const char *at   = strstr(rdzv, "://") + 3;
+    size_t      used = strcspn(at, ",/");
+    bool        port =
+        memchr(at, ']', used) ? at[used - 1] != ']' : memchr(at, ':', used) != NULL;
+    snprintf(out, n, "%.*s%s", (int)used, at, port ? "" : ":2379");
+}
+
+static weft_status listen_for_ranks(weft_launch__run *l)
+{
+    weft_launch__hosts *h  = l->hosts;
+    char               *at = h->self.data, peer[300];
+    size_t              n  = sizeof h->self.data;
+    if (l->o->local_addr) {
+        weft_status st = weft_comm_rdzv_listen_own(l->o->local_addr, &h->rdzv_fd, at, n);
+        return st == WEFT_OK ? st : weft_fail_in(st, "--local-addr: ");
+    }
+    if (!weft_launch_is_register(l->o->rdzv))
+        return weft_comm_rdzv_listen_near(l->o->rdzv, &h->rdzv_fd, at, n);
+    if (!strncmp(l->o->rdzv, "file:", 5))
+        return weft_comm_rdzv_listen_own(NULL, &h->rdzv_fd, at, n);
+    find_endpoint(l->o->rdzv, peer, sizeof peer);
+    return weft_comm_rdzv_listen_near(peer, &h->rdzv_fd, at, n);
+}
+
+/* ---- control connections ---- */
+
+/* This agent listens at --rdzv, and the job begins here; or at an address of its own, and it joins,
+ * or asks the register.  at: of this host, with a port of its own. */
+static weft_status open_control(weft_launch__run *l, const char *at)
+{
+    weft_launch__hosts  *h     = l->hosts;
+    bool                 own   = weft_launch_is_register(l->o->rdzv);
+    weft_comm_token      token = {0}, reader = {0};
+    weft_control_options o = {.self = {.invariant = l->o->invariant}};
+    char                 free_port[WEFT_MEMBER_NAME];
+    weft_status          st = WEFT_ERR_ARG;
+    snprintf(free_port, sizeof free_port, "%.*s:0", (int)(strrchr(at, ':') - at), at);
+    snprintf(o.self.host, sizeof o.self.host, "%s", h->self.name);
+    snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
+    snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
+    if (l->o->request) name_job(l->o->request, o.self.job, sizeof o.self.job);
+    WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
+    o.listen = l->o->rdzv;
+    if (!own && l->o->node <= 0) st = weft_control_open(&o, &h->control);
+    h->found = st == WEFT_OK;
+    if (st != WEFT_OK && (own || l->o->node)) {
+        o.listen = free_port;
+        st       = weft_control_open(&o, &h->control);
+    }
+    weft_comm_token_wipe(&token);
+    weft_comm_token_wipe(&reader);
+    if (st != WEFT_OK) return st;
+    if (h->found)
+        snprintf(h->self.control, sizeof h->self.control, "%s", l->o->rdzv);
+    else
+        snprintf(h->self.control, sizeof h->self.control, "%.*s:%d",
+                 (int)(strrchr(at, ':') - at), at, weft_control_port(h->control));
+    return WEFT_OK;
+}
+
+/* ---- the whole ---- */
+
+static weft_status start_agreement(weft_launch__run *l)
+{
+    weft_launch__hosts *h = l->hosts;
+    weft_hosts_options  o = {.self              = h->self,
+                             .shared            = h->store,
+                             .min_host          = l->o->min_node,
+                             .max_host          = l->o->n_node,
+                             .failure_timeout_s = l->o->failure_timeout_s,
+                             .wait_s            = l->o->timeout_s};
+    if (o.max_host < 1) o.max_host = 1;
+    if (o.min_host < 1) o.min_host = o.max_host;
+    if (o.failure_timeout_s <= 0) o.failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S;
+    WEFT_TRY(weft_hosts_create(&o, &h->agreement));
+    if (h->found || h->store)
+        weft_hosts_tell(h->agreement, &(weft_hosts_event){.kind  = WEFT_HOSTS_FOUND,
+                                                          .epoch = h->found,
+                                                          .now_s = weft_clock_s()});
+    return WEFT_OK;
+}
+
+weft_status weft_launch__hosts_open(weft_launch__run *l)
+{
+    weft_launch__hosts *h = calloc(1, sizeof *h);
+    if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    l->hosts   = h;
+    h->rdzv_fd = h->epoll = -1;
+    h->step               = -1;
+    h->was                = calloc(1, sizeof *h->was);
+    if (!h->was) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    h->begun_s = weft_clock_s();
+    gethostname(h->self.name, sizeof h->self.name - 1);
+    h->self.n_rank = l->n;
+    WEFT_TRY(weft_comm_random(&h->self.id, sizeof h->self.id));
+    h->self.id |= 1;
+    WEFT_TRY(open_register(l));
+    WEFT_TRY(listen_for_ranks(l));
+    WEFT_TRY(open_control(l, h->self.data));
+    WEFT_TRY(open_epoll(h));
+    return start_agreement(l);
+}
+
+/* The first host's: all ranks have done their work, or have saved and ended. */
+static void write_end(const weft_launch__run *l)
+{
+    const weft_launch__hosts *h       = l->hosts;
+    const weft_member_view   *v       = weft_hosts_view(h->agreement);
+    double                    limit_s = weft_clock_s() + END_S;
+    uint8_t                   bytes[512];
+    weft_register_outcome     o;
+    weft_member_view         *end = calloc(1, sizeof *end);
+    if (!end) return;
+    *end = (weft_member_view){
+        .epoch = v->epoch + 1, .proposer = h->self.id, .first_step = v->first_step};
+    size_t n = weft_member_view_encode(end, bytes, sizeof bytes);
+    free(end);
+    while (weft_register_next(h->store, &o)) continue; /* of calls before it */
+    if (weft_register_propose(h->store, v->epoch + 1, bytes, n) != WEFT_OK) return;
+    struct pollfd p = {.fd = weft_register_fd(h->store), .events = POLLIN};
+    for (bool done = false; !done && weft_clock_s() < limit_s;) {
+        (void)poll(&p, 1, 100);
+        while (weft_register_next(h->store, &o)) done = done || o.epoch == v->epoch + 1;
+    }
+}
+
+void weft_launch__hosts_close(weft_launch__run *l)
+{
+    weft_launch__hosts *h = l->hosts;
+    if (!h) return;
+    if (h->store && h->agreement && h->was->epoch && !h->over && !l->first && h->ended &&
+        weft_hosts_view(h->agreement)->epoch == h->was->epoch)
+        write_end(l);
+    weft_hosts_destroy(h->agreement);
+    weft_register_close(h->store);
+    weft_control_close(h->control);
+    if (h->epoll >= 0) close(h->epoll);
+    if (h->rdzv_fd >= 0) close(h->rdzv_fd);
+    free(h->was);
+    free(h);
+    l->hosts = NULL;
+}

@@ -1,0 +1,235 @@
+"""weft run --rdzv file:DIR and etcd://: agents of several hosts, here processes on 127.0.0.1, find each other by a register.
+Either of two hosts is lost and the other goes on; a run whose agents are all gone is taken over, and one that has ended in
+order is followed at once; a second job is refused.  Losses and weights are those of one process, bit by bit.
+
+    WEFT_RDZV_LONG   1: all cases
+    WEFT_RDZV_CASE   one case alone, by its name"""
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import eco_hosts
+from eco import WEFT, Scratch, check, end, same
+from eco_hosts import BASE, LIMIT_S, Job, compare, free_port
+from eco_views import bits, incidents, words
+
+LONG = os.environ.get("WEFT_RDZV_LONG", "0") not in ("", "0")
+CASE = os.environ.get("WEFT_RDZV_CASE")
+OPTIONS = ["--local-addr", "127.0.0.1", "--failure-timeout", "2"]
+
+
+def register(scratch, name):
+    return "file:" + scratch.path(name + "-register")
+
+
+def views(rdzv):
+    return sorted(int(f) for f in os.listdir(os.path.join(rdzv[5:], "views")) if f.isdigit())
+
+
+class Etcd:
+    """A cluster of three."""
+
+    def __init__(self, scratch):
+        self.folder = scratch.path("etcd")
+        self.ports = [free_port() for _ in range(6)]
+        self.servers = [self.start(k) for k in range(3)]
+        limit = time.monotonic() + LIMIT_S
+        while self.leader() is None and time.monotonic() < limit:
+            time.sleep(0.1)
+
+    def start(self, k):
+        url = "http://127.0.0.1:%d"
+        peers = ",".join("e%d=" % i + url % self.ports[3 + i] for i in range(3))
+        return subprocess.Popen(["etcd", "--name", "e%d" % k, "--data-dir", "%s/e%d" % (self.folder, k),
+                                 "--listen-client-urls", url % self.ports[k], "--advertise-client-urls", url % self.ports[k],
+                                 "--listen-peer-urls", url % self.ports[3 + k], "--initial-advertise-peer-urls", url % self.ports[3 + k],
+                                 "--initial-cluster", peers, "--heartbeat-interval", "50", "--election-timeout", "500"],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def ask(self, k, path, body):
+        p = subprocess.run(["curl", "-s", "-m", "2", "-d", body, "http://127.0.0.1:%d/v3/%s" % (self.ports[k], path)],
+                           capture_output=True, text=True)
+        return p.stdout
+
+    def leader(self):
+        """Its number: the one whose own member is the leader of the cluster."""
+        for k in range(3):
+            try:
+                s = json.loads(self.ask(k, "maintenance/status", "{}"))
+                if s.get("leader") and s["leader"] == s["header"]["member_id"]:
+                    return k
+            except (ValueError, KeyError):
+                pass
+        return None
+
+    def check_lease(self, name):
+        """All keys of a register have one, of a week."""
+        first, after = (base64.b64encode(("/weft/%s%s" % (name, x)).encode()).decode() for x in "/0")
+        keys = json.loads(self.ask(0, "kv/range", json.dumps({"key": first, "range_end": after})))["kvs"]
+        leases = {k["lease"] for k in keys}
+        check(len(keys) >= 4 and len(leases) == 1, "keys and leases: %r" % keys)
+        left = json.loads(self.ask(0, "lease/timetolive", json.dumps({"ID": leases.pop()})))
+        check(604000 < int(left.get("TTL", "0")) <= 604800, "the lease: %r" % left)
+
+    def where(self, name):
+        return "etcd://%s/%s" % (",".join("127.0.0.1:%d" % p for p in self.ports[:3]), name)
+
+    def close(self):
+        for p in self.servers:
+            p.kill()
+            p.wait()
+
+
+# ---- cases ----
+
+def either_lost(scratch, ref):
+    """The first host of two, with rank 0, is lost: the second goes on; another joins it, and it is lost in turn."""
+    rdzv = register(scratch, "either")
+    job = Job(scratch, "either", "dp2", "1:2", OPTIONS, rdzv=rdzv, steps=60)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    job.agents[0].kill_all()
+    check(job.await_text(job.agents[1], ": 1 host "), "the second host goes on: " + job.agents[1].name)
+    job.join()
+    check(job.await_text(job.agents[1], ": 2 hosts", 2), "a third host joins: " + job.agents[1].name)
+    job.await_step(job.steps() + 3)
+    job.agents[2].kill_all()
+    compare("either of two hosts is lost", job, ref(60), [-9, 0, -9])
+    check("back to step" not in job.text, "either of two hosts is lost: the other holds the state: " + job.text)
+    same(views(rdzv), list(range(7)), "views: the name of the job, one host, two, one, two, one, and the end")
+
+
+def taken_over(scratch, ref):
+    """All agents are killed: the next run goes on from the newest checkpoint, by the next epoch, after the timeout."""
+    rdzv = register(scratch, "taken")
+    keys = {"checkpoint.every": 10}
+    job = Job(scratch, "taken", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=rdzv, steps=40, **keys)
+    job.await_step(14)
+    job.agents[0].kill_all()
+    job.agents[0].end()
+    begun = time.monotonic()
+    agent = job.join()
+    check(job.await_text(agent, "takes the job over"), "it takes the job over: " + agent.name)
+    check(2 <= time.monotonic() - begun < 12, "after the failure timeout: %.1f s" % (time.monotonic() - begun))
+    job.agents.pop(0)
+    compare("a dead run is taken over", job, ref(40), [0])
+    check("host" in job.text and "has answered for 2" in job.text and "checkpoints, step 10" in job.text,
+          "it says what it does: " + job.text)
+    same(views(rdzv), [0, 1, 2, 3], "views of both runs")
+    # one that has ended in order is followed at once: there is nothing left to do
+    begun = time.monotonic()
+    again = Job.__new__(Job)
+    again.__dict__.update(job.__dict__, agents=[])
+    again.join()
+    same(again.end(), [0], "after an end in order: " + again.text)
+    check(time.monotonic() - begun < 10 and "takes the job over" not in again.text, "no wait: " + again.text)
+    same(views(rdzv), [0, 1, 2, 3, 4, 5], "views of three runs")
+
+
+def woken(scratch, ref):
+    """All processes of a run are stopped, another run takes it over, and the first wakes up: it ends, and changed nothing."""
+    rdzv = register(scratch, "woken")
+    job = Job(scratch, "woken", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=rdzv, steps=60, **{"checkpoint.every": 10})
+    job.await_step(14)
+    first = job.agents[0]
+    for pid in [first.p.pid, *first.ranks().values()]:
+        os.kill(pid, signal.SIGSTOP)
+    job.join()
+    check(job.await_text(job.agents[1], "takes the job over"), "a stopped run is taken over: " + job.agents[1].name)
+    return job, first
+
+
+def second_job(scratch, ref):
+    rdzv = register(scratch, "second")
+    job = Job(scratch, "second", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=rdzv, steps=100000)
+    job.await_step(2)
+    other = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--nnodes", "1:2", "--rdzv", rdzv, "--insecure-network", *OPTIONS,
+                            *words(dict(BASE, output=scratch.path("other")))], capture_output=True, text=True)
+    check(other.returncode == 2 and len(other.stderr.strip().split("\n")) == 1 and
+          "holds the views of job '%s', this is job '%s': give another --rdzv" % (job.output, scratch.path("other")) in other.stderr,
+          "a second job on one register: %r" % other)
+    # the same output with other words: the hosts of the running job refuse it
+    changed = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--nnodes", "1:2", "--rdzv", rdzv, "--insecure-network", *OPTIONS,
+                              *words(dict(job.keys, seq=32, output=job.output))], capture_output=True, text=True)
+    check(changed.returncode == 1 and "it refused" in changed.stderr and "job" in changed.stderr, "other words: %r" % changed)
+    job.agents[0].p.send_signal(signal.SIGTERM)
+    same(job.end(), [143], "the first job is not disturbed: " + job.text)
+
+
+def wrong_token(scratch, ref):
+    """A host with another token is refused, in one line on both sides; the job goes on."""
+    tokens = [scratch.path(x) for x in ("its-token", "another-token")]
+    for file in tokens:
+        same(subprocess.run([WEFT, "token", file], capture_output=True).returncode, 0, "weft token")
+    job = Job(scratch, "token", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=register(scratch, "token"), proof=["--token-file", tokens[0]],
+              steps=100000)
+    job.await_step(2)
+    job.proof = ["--token-file", tokens[1]]
+    other = job.join()
+    same(other.end(), 1, "another token: " + other.text)
+    check(len(other.text.strip().split("\n")) == 1 and "token" in other.text, "another token: " + other.text)
+    check(job.await_text(job.agents[0], "it has another token"), "another token is logged: " + job.agents[0].name)
+    job.agents.pop()
+    job.agents[0].p.send_signal(signal.SIGTERM)
+    same(job.end(), [143], "the job is not disturbed: " + job.text)
+
+
+def folder_gone(scratch, ref):
+    """The register does not answer for a while: the job goes on, and says so."""
+    rdzv = register(scratch, "gone")
+    job = Job(scratch, "gone", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=rdzv, steps=60)
+    job.await_step(4)
+    os.rename(rdzv[5:], rdzv[5:] + "-away")
+    check(job.await_text(job.agents[0], "No such file"), "the register is gone: " + job.agents[0].name)
+    if os.path.exists(rdzv[5:]):
+        shutil.rmtree(rdzv[5:])
+    os.rename(rdzv[5:] + "-away", rdzv[5:])
+    compare("a register that was gone", job, ref(60), [0])
+
+
+def etcd_leader(scratch, ref):
+    """A cluster of three loses its leader while a job runs, and then the first host is lost: the second goes on."""
+    if not shutil.which("etcd"):
+        print("SKIPPED: etcd is not installed (Debian: etcd-server)")
+        return
+    cluster = Etcd(scratch)
+    try:
+        job = Job(scratch, "leader", "dp2", "1:2", OPTIONS, rdzv=cluster.where("leader"), steps=60)
+        check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts by etcd: " + job.agents[0].name)
+        job.await_step(job.steps() + 3)
+        cluster.check_lease("leader")
+        leader = cluster.leader()
+        check(leader is not None, "etcd has a leader")
+        cluster.servers[leader or 0].kill()
+        job.await_step(job.steps() + 3)
+        job.agents[0].kill_all()
+        compare("etcd without its leader, and a lost host", job, ref(60), [-9, 0])
+        check("host" in [i["cause"] for i in incidents(job.output)], "etcd: incidents")
+        check("back to step" not in job.text, "etcd: the second host holds the state: " + job.text)
+    finally:
+        cluster.close()
+
+
+CASES = [either_lost, taken_over, second_job, wrong_token, folder_gone, etcd_leader]
+
+
+def main():
+    known, scratch = {}, Scratch("rdzv", memory=True)
+
+    def ref(steps):
+        if steps not in known:
+            known[steps] = eco_hosts.run_reference(scratch, steps)
+        return known[steps]
+
+    for case in CASES:
+        if not CASE or case.__name__ == CASE:
+            case(scratch, ref)
+    end()
+
+
+if __name__ == "__main__":
+    main()
