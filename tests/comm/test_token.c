@@ -183,9 +183,28 @@ static void options_win_over_variables_and_these_over_the_default(void **state)
     assert_int_equal(find(NULL, false, &t), WEFT_ERR_ARG);
 }
 
+/* Ranks of one membership prove the token and its key: another key, epoch or token is another
+ * proof, and the same ones are the same. */
+static void a_key_of_each_membership(void **state)
+{
+    (void)state;
+    weft_comm_token t[5]                        = {0};
+    uint8_t         key[2][WEFT_COMM_KEY_BYTES] = {{1}, {2}};
+    for (int i = 0; i < 5; i++) t[i].key.byte[0] = i == 4;
+    assert_int_equal(weft_comm_token_bind(&t[0], key[0], 3), WEFT_OK);
+    assert_int_equal(weft_comm_token_bind(&t[1], key[0], 3), WEFT_OK);
+    assert_int_equal(weft_comm_token_bind(&t[2], key[1], 3), WEFT_OK);
+    assert_int_equal(weft_comm_token_bind(&t[3], key[0], 4), WEFT_OK);
+    assert_int_equal(weft_comm_token_bind(&t[4], key[0], 3), WEFT_OK);
+    assert_memory_equal(&t[0].key, &t[1].key, sizeof t[0].key);
+    for (int i = 2; i < 5; i++)
+        assert_memory_not_equal(&t[0].key, &t[i].key, sizeof t[0].key);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_of_each_membership),
         cmocka_unit_test_setup_teardown(a_new_one_is_random_and_private, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(what_others_could_read_is_refused, set_up,

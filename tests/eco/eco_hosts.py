@@ -70,6 +70,7 @@ class Agent:
 
 class Job:
     """nnodes "2": two agents with --node-rank; "1:3": agents join by join().  rdzv: a register; None: a port."""
+    proof = ()
 
     def __init__(self, scratch, name, plan, nnodes="2", options=(), n_agent=2, env=None, rdzv=None, proof=("--insecure-network",), **keys):
         self.n, of_plan = PLANS[plan]

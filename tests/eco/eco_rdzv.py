@@ -7,6 +7,7 @@ order is followed at once; a second job is refused.  Losses and weights are thos
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -136,11 +137,46 @@ def woken(scratch, ref):
     job = Job(scratch, "woken", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=rdzv, steps=60, **{"checkpoint.every": 10})
     job.await_step(14)
     first = job.agents[0]
-    for pid in [first.p.pid, *first.ranks().values()]:
+    stopped = [first.p.pid, *first.ranks().values()]
+    for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     job.join()
-    check(job.await_text(job.agents[1], "takes the job over"), "a stopped run is taken over: " + job.agents[1].name)
-    return job, first
+    check(job.await_text(job.agents[1], "waiting for the run that was taken over"), "a stopped run is taken over: " + job.agents[1].name)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    compare("a run that wakes up", job, ref(60), [1, 0])
+    check("has been decided without this host" in first.text and "takes the job over" in first.text, "it is fenced: " + first.text)
+
+
+def saved(job):
+    folder = os.path.join(job.output, "checkpoints")
+    return sorted(f for f in os.listdir(folder) if f.startswith("step-") and "tmp" not in f) if os.path.isdir(folder) else []
+
+
+def alone(scratch, ref):
+    """The first of two hosts is lost, and there is no third vote: the second saves all that it holds, and ends.  The next run
+    goes on from there.  With a stage of a pipeline alone it has nothing to save, and says so."""
+    job = Job(scratch, "alone", "dp2", "2:2", OPTIONS, steps=60)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(8)
+    job.agents[0].kill_all()
+    same(job.agents[1].end(), 1, "a host alone: " + job.agents[1].text)
+    text = job.agents[1].text
+    found = re.search(r"this host alone has saved the state after step (\d+)", text)
+    check(found and "no majority" in text and saved(job) == ["step-%08d" % int(found.group(1))], "a host alone saves: %r %s" % (saved(job), text))
+    check(found and 0 <= int(found.group(1)) - len(bits(job.output)) <= 1, "it saves the newest step: %d rows, %s" % (len(bits(job.output)), text))
+    check(not incidents(job.output), "it writes nothing else: %r" % incidents(job.output))
+    job.agents = []
+    job.nnodes, job.rdzv = "1:2", "127.0.0.1:%d" % free_port()
+    job.join()
+    got = job.end()
+    check(got == [0] and job.result["weights_xxh64"] == ref(60)[0] and "checkpoints, step %s" % found.group(1) in job.text,
+          "the next run goes on from there: %r %s" % (got, job.text))
+    job = Job(scratch, "stage", "pp2", "2:2", OPTIONS, steps=60)
+    job.await_step(4)
+    job.agents[0].kill_all()
+    same(job.agents[1].end(), 1, "a stage alone: " + job.agents[1].text)
+    check("this host alone does not hold all of the state" in job.agents[1].text and not saved(job), "a stage alone: " + job.agents[1].text)
 
 
 def second_job(scratch, ref):
@@ -214,7 +250,9 @@ def etcd_leader(scratch, ref):
         cluster.close()
 
 
-CASES = [either_lost, taken_over, second_job, wrong_token, folder_gone, etcd_leader]
+CASES = [either_lost, taken_over, alone, second_job, wrong_token, folder_gone, etcd_leader]
+if LONG or CASE:
+    CASES += [woken]
 
 
 def main():

@@ -33,6 +33,7 @@ wait $pid_a; code_a=$?
 pids=
 [ $code_a = 0 ] && [ "$(hash "$tmp/a.out")" = "$want" ] || fail "the first host: code $code_a, '$(hash "$tmp/a.out")' instead of $want"
 [ $code_b = 1 ] && grep -q 'no majority' "$tmp/b.err" || fail "the second host: code $code_b"
+grep -q 'this host saves what it holds' "$tmp/b.err" || fail "the second host does not save"
 grep -q 'back to step' "$tmp/a.err" && fail "the first host has a replica"
 grep -q 'was lost' "$tmp/a.err" || fail "the first host does not name what it lost"
 echo "a cut cable: $(grep 'was lost' "$tmp/a.err" | head -1); $(grep 'no majority' "$tmp/b.err" | head -1)"

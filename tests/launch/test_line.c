@@ -31,7 +31,10 @@ static void send_view(int agent, uint32_t epoch)
                                                         .world      = 3,
                                                         .local      = 3,
                                                         .most       = 3,
-                                                        .most_local = 3},
+                                                        .most_local = 3,
+                                                        .saves      = epoch % 2,
+                                                        .restarts   = epoch == 1,
+                                                        .key = {(uint8_t)epoch, 7}},
                                    fd),
                      WEFT_OK);
     close(fd);
@@ -55,6 +58,7 @@ static void the_newest_view_counts(void **state)
     assert_int_equal(weft_line_await(l, 0, &v), WEFT_OK);
     assert_int_equal(v.epoch, 1);
     assert_int_equal(v.world, 3);
+    assert_true(v.saves && v.restarts && v.key[0] == 1 && v.key[1] == 7);
     assert_int_equal(fstat(v.shm_fd, &s), 0);
     for (uint32_t epoch = 2; epoch < 200; epoch += 2) {
         send_view(agent, epoch);
@@ -62,6 +66,7 @@ static void the_newest_view_counts(void **state)
         send_view(agent, epoch + 1);
         assert_int_equal(weft_line_await(l, epoch, &v), WEFT_OK);
         assert_int_equal(v.epoch, epoch + 1);
+        assert_int_equal(v.key[0], (uint8_t)(epoch + 1)); /* each view has its own */
         assert_int_equal(fstat(v.shm_fd, &s), 0);
         assert_false(weft_line_has_newer(l, v.epoch));
         assert_true(weft_line_has_newer(l, epoch));

@@ -20,7 +20,7 @@ typedef struct case_agent {
     weft_hosts            *h;
     uint64_t               id;
     bool                   alive;
-    bool                   ended, saving, interrupts;
+    bool                   ended, saving, interrupts, saves;
     weft_hosts_action_kind how;
     char                   why[200];
     int64_t                arrived, passed; /* what its ranks report */
@@ -97,6 +97,7 @@ static void take_action(case_net *net, int k, const weft_hosts_action *a)
         self->ended = true;
         self->alive = false;
         self->how   = a->kind;
+        self->saves = a->saves;
         break;
     }
     if (a->kind >= WEFT_HOSTS_WARN) snprintf(self->why, sizeof self->why, "%s", a->why);
@@ -232,6 +233,7 @@ static void of_two_hosts_the_first_goes_on(void **state)
     kill_agent(net, 0);
     pass_time(net, 5);
     expect_end(net, 1, WEFT_HOSTS_ALONE, "no majority: file: or etcd:// lets them go on");
+    assert_true(net->agent[1].saves); /* its ranks have stopped, and hold the state */
     end_net(net);
 }
 

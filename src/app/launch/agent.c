@@ -22,7 +22,8 @@ void weft_launch__publish(weft_launch__run *l, const weft_incident *i,
     weft_text           t = {0};
     int                 k = 0;
     weft_incident_print(i, o, &t);
-    if (*a->folder) weft_incident_append(a->folder, "incidents.jsonl", &t);
+    bool out = weft_launch__hosts_is_out(l); /* others write */
+    if (*a->folder && !out) weft_incident_append(a->folder, "incidents.jsonl", &t);
     if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
     weft_text_fini(&t);
     while (k < a->n_cause && strcmp(a->cause_name[k], i->cause) != 0) k++;
@@ -306,12 +307,14 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
 static bool end_released(weft_launch__run *l, int r, weft_member_cause cause,
                          int64_t step)
 {
+    bool saves       = weft_launch__hosts_saves(l) && cause != WEFT_MEMBER_DONE;
     l->c[r].killed_s = 0;
     weft_member_tell(l->agent->member, &(weft_member_event){.kind  = WEFT_MEMBER_ENDED,
                                                             .slot  = r,
                                                             .cause = cause,
                                                             .step  = step,
                                                             .now_s = weft_clock_s()});
+    if (saves) weft_launch__agent_end(l); /* without it the others cannot */
     return true;
 }
 

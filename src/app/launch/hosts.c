@@ -26,10 +26,13 @@ enum {
     FRAME_WHO     = 16, /* the number of the agent, once a connection */
     FRAME_MESSAGE = 17, /* the same, and bytes of the agreement */
     FRAME_USE     = 18, /* the same, and host_use */
+    FRAME_KEY     = 19, /* the same, and host_key */
+    FRAME_ASK     = 20, /* the same, and the epoch whose key is asked for */
 };
 
 #define TICK_S       0.1 /* of the agreement */
 #define ONE_SIGNAL_S 2   /* SIGTERMs within it are one */
+#define ASK_S        0.2 /* between requests for the key of a view */
 #define RETRY_S      0.3 /* before a host that could not be reached is tried again */
 #define LINGER_S     2   /* for others to hear that the ranks here have done their work */
 
@@ -130,6 +133,42 @@ static void take_use(weft_launch__run *l, const host_use *use)
         tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
 }
 
+static void start_view(weft_launch__run *l);
+
+static void send_key(weft_launch__hosts *h, uint64_t to)
+{
+    const host_link *link = find_link(h, to, true);
+    if (link)
+        send_frame(h, link->peer, FRAME_KEY, &h->key, sizeof h->key);
+    else
+        connect_host(h, to); /* it asks once more */
+}
+
+/* From the first host of the newest view, and from nobody else. */
+static void take_key(weft_launch__run *l, uint64_t from, const void *bytes)
+{
+    weft_launch__hosts     *h = l->hosts;
+    const weft_member_view *v = weft_hosts_view(h->agreement);
+    host_key                key;
+    memcpy(&key, bytes, sizeof key);
+    if (v->n_host && v->host[0].id == from && key.epoch == v->epoch) {
+        h->key = key;
+        start_view(l);
+    }
+    weft_comm_key_wipe(&key.key);
+}
+
+/* To a host of the view that this one is the first of. */
+static void give_key(weft_launch__hosts *h, uint64_t to, const void *bytes)
+{
+    const weft_member_view *v = weft_hosts_view(h->agreement);
+    uint32_t                epoch;
+    memcpy(&epoch, bytes, sizeof epoch);
+    if (v->n_host && v->host[0].id == h->self.id && epoch == v->epoch &&
+        h->key.epoch == epoch && weft_member_view_find(v, to) >= 0)
+        send_key(h, to);
+}
+
 static void hear_frame(weft_launch__run *l, const weft_control_event *e)
 {
     weft_launch__hosts *h    = l->hosts;
@@ -145,6 +184,10 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
                                    .id    = id,
                                    .bytes = (const uint8_t *)e->data + sizeof id,
                                    .n     = e->bytes - sizeof id});
+    if (e->frame == FRAME_KEY && e->bytes == sizeof id + sizeof(host_key))
+        take_key(l, id, (const uint8_t *)e->data + sizeof id);
+    if (e->frame == FRAME_ASK && e->bytes == sizeof id + sizeof(uint32_t))
+        give_key(h, id, (const uint8_t *)e->data + sizeof id);
     if (e->frame != FRAME_USE || e->bytes != sizeof id + sizeof use) return;
     memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
     take_use(l, &use);
@@ -329,17 +372,27 @@ void weft_launch__hosts_fill_view(weft_launch__run *l, weft_line_message *m)
 {
     const weft_member_view *v  = weft_hosts_view(l->hosts->agreement);
     int                     me = weft_member_view_find(v, l->hosts->self.id), local;
-    m->first                   = l->first;
-    m->world                   = weft_member_view_ranks(v);
-    m->local                   = me < 0 ? 0 : v->host[me].n_rank;
-    m->most                    = most_ranks(l, v, &local);
-    m->most_local              = local;
+    m->saves                   = l->hosts->saves;
+    m->restarts                = v->restarts;
+    if (m->saves) return; /* one host's */
+    memcpy(m->key, l->hosts->key.key.byte, sizeof m->key);
+    m->first      = l->first;
+    m->world      = weft_member_view_ranks(v);
+    m->local      = me < 0 ? 0 : v->host[me].n_rank;
+    m->most       = most_ranks(l, v, &local);
+    m->most_local = local;
     if (m->world > m->local) snprintf(m->text, sizeof m->text, "%s", v->host[0].data);
 }
 
 int weft_launch__hosts_world(const weft_launch__run *l)
 {
+    if (l->hosts->saves) return weft_launch__agent_count(l);
     return weft_member_view_ranks(weft_hosts_view(l->hosts->agreement));
+}
+
+bool weft_launch__hosts_saves(const weft_launch__run *l)
+{
+    return l->hosts && l->hosts->saves;
 }
 
 static void log_view(const weft_launch__run *l, const weft_member_view *v)
@@ -376,6 +429,39 @@ static void note_hosts(weft_launch__run *l, const weft_member_view *v)
     }
 }
 
+/* The first host draws the key of the view, the others ask it. */
+static bool find_key(weft_launch__run *l, const weft_member_view *v)
+{
+    weft_launch__hosts *h     = l->hosts;
+    double              now_s = weft_clock_s();
+    if (v->n_host < 2 || h->key.epoch == v->epoch) return true;
+    if (v->host[0].id == h->self.id &&
+        weft_comm_random(h->key.key.byte, sizeof h->key.key.byte) == WEFT_OK) {
+        h->key.epoch = v->epoch;
+        for (int i = 1; i < v->n_host; i++) send_key(h, v->host[i].id);
+        return true;
+    }
+    const host_link *link = find_link(h, v->host[0].id, true);
+    if (now_s < h->key_s) return false;
+    h->key_s = now_s + ASK_S;
+    if (link)
+        send_frame(h, link->peer, FRAME_ASK, &v->epoch, sizeof v->epoch);
+    else
+        connect_host(h, v->host[0].id);
+    return false;
+}
+
+static void start_view(weft_launch__run *l)
+{
+    weft_launch__hosts     *h  = l->hosts;
+    const weft_member_view *v  = weft_hosts_view(h->agreement);
+    int                     me = weft_member_view_find(v, h->self.id);
+    if (!h->enters || h->over || me < 0 || !find_key(l, v)) return;
+    h->enters  = false;
+    h->started = true;
+    weft_launch__agent_enter(l, v->epoch, v->host[me].n_rank);
+}
+
 static void enter_view(weft_launch__run *l)
 {
     weft_launch__hosts     *h  = l->hosts;
@@ -389,9 +475,9 @@ static void enter_view(weft_launch__run *l)
     log_view(l, v);
     if (me == 0 && h->started) note_hosts(l, v);
     weft_member_view_copy(h->was, v);
-    if (!weft_hosts_is_enough(h->agreement)) return;
-    h->started = true;
-    weft_launch__agent_enter(l, v->epoch, v->host[me].n_rank);
+    h->enters = weft_hosts_is_enough(h->agreement);
+    h->key_s  = 0;
+    start_view(l);
 }
 
 /* ---- weft drain ---- */
@@ -466,12 +552,29 @@ static void end_here(weft_launch__run *l, bool left, const char *why)
     weft_launch__agent_end(l);
 }
 
+/* Others may go on without this host, or not: its ranks save what they hold of the newest step, in
+ * a view of their own that writes nothing else, and end. */
+static void save_alone(weft_launch__run *l, const char *why)
+{
+    weft_launch__hosts *h = l->hosts;
+    if (!h->started || weft_launch__agent_is_over(l)) {
+        end_here(l, false, why);
+        return;
+    }
+    weft_launch__say(l, -1, "warn", "%s; this host saves what it holds", why);
+    snprintf(h->why, sizeof h->why, "%s", why);
+    h->over = h->saves = true;
+    l->first           = 0;
+    weft_launch__agent_enter(l, weft_hosts_view(h->agreement)->epoch + 1, count_own(l));
+}
+
 static void act_once(weft_launch__run *l, const weft_hosts_action *x)
 {
     weft_launch__hosts *h = l->hosts;
     switch (x->kind) {
     case WEFT_HOSTS_SEND: send_message(h, x); break;
     case WEFT_HOSTS_STOP_RANKS:
+        h->enters     = false;
         h->stop_epoch = x->epoch;
         weft_launch__agent_leave(l, x->epoch, is_loss(x->why), leaves(x->why));
         break;
@@ -481,12 +584,19 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
         break;
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
     case WEFT_HOSTS_SAVE:
+        if (h->started && !weft_hosts_is_enough(h->agreement)) { /* ranks have no view */
+            weft_hosts_is_leader(h->agreement) ? save_alone(l, x->why)
+                                               : end_here(l, false, x->why);
+            break;
+        }
         weft_launch__say(l, -1, "info", "all ranks save and end: %s", x->why);
         weft_launch__save_all(l, x->interrupts ? SIGINT : SIGTERM);
         break;
     case WEFT_HOSTS_LEFT: end_here(l, true, x->why); break;
-    case WEFT_HOSTS_FENCED:
-    case WEFT_HOSTS_ALONE: end_here(l, false, x->why); break;
+    case WEFT_HOSTS_FENCED: end_here(l, false, x->why); break;
+    case WEFT_HOSTS_ALONE:
+        x->saves ? save_alone(l, x->why) : end_here(l, false, x->why);
+        break;
     }
 }
 
@@ -551,6 +661,7 @@ void weft_launch__hosts_serve(weft_launch__run *l)
         weft_launch__hosts_act(l);
     }
     find_contact(l, now_s);
+    start_view(l);
     tell_stopped(l);
     tell_progress(l);
     check_grace(l, now_s);

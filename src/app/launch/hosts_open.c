@@ -208,6 +208,7 @@ void weft_launch__hosts_close(weft_launch__run *l)
     weft_hosts_destroy(h->agreement);
     weft_register_close(h->store);
     weft_control_close(h->control);
+    weft_comm_key_wipe(&h->key.key);
     if (h->epoll >= 0) close(h->epoll);
     if (h->rdzv_fd >= 0) close(h->rdzv_fd);
     free(h->was);

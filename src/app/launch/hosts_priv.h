@@ -2,6 +2,7 @@
 #ifndef WEFT_LAUNCH_HOSTS_PRIV_H
 #define WEFT_LAUNCH_HOSTS_PRIV_H
 
+#include "comm/auth.h"
 #include "launch/launch_priv.h"
 #include "member/hosts.h"
 #include "register/register.h"
@@ -16,6 +17,13 @@ typedef struct host_link {
     uint64_t id; /* 0: it has not said it yet */
     bool     open;
 } host_link;
+
+/* What ranks of a view prove to each other.  Its first host draws it, and gives it to the others
+ * over control connections; it is in no register, and a host that is not in the view has none. */
+typedef struct host_key {
+    uint32_t      epoch; /* 0: none */
+    weft_comm_key key;
+} host_key;
 
 struct weft_launch__hosts {
     weft_control     *control;
@@ -40,7 +48,11 @@ struct weft_launch__hosts {
     double    done_s;     /* when its ranks had done their work; 0: they have not */
     uint64_t  drained;    /* the host that weft drain waits for; 0: none */
     bool      over, left; /* no further view; as it was asked to */
-    bool      ended; /* the job's work is done, or saved: this launcher ends with it */
+    bool      saves;      /* over, and its ranks save in a view of their own */
+    bool      ended;  /* the job's work is done, or saved: this launcher ends with it */
+    bool      enters; /* the newest view, as soon as its key is there */
+    double    key_s;  /* when that is asked for again */
+    host_key  key;
     /* why this host is to leave and stay away; "": it is not */
     char cordon[200];
     char why[300];

@@ -56,9 +56,10 @@ static bool has_newer(void *arg);
 
 /* Which rank this is, where all meet. */
 typedef struct rank_meeting {
-    int         rank, world, local_world;
-    uint32_t    epoch;
-    const char *at;
+    int            rank, world, local_world;
+    uint32_t       epoch;
+    const char    *at;
+    const uint8_t *key; /* of the view; NULL: the token alone is proven */
 } rank_meeting;
 
 /* Everybody's address. */
@@ -104,7 +105,9 @@ static weft_status meet_ranks(weft_launch_member *m, const rank_meeting *w,
     weft_comm      *open = NULL;
     weft_comm_token token;
     WEFT_TRY(find_token(m, &token));
-    weft_status st = open_listener(m, w, &open);
+    weft_status st = WEFT_OK;
+    if (w->key) st = weft_comm_token_bind(&token, w->key, w->epoch);
+    if (st == WEFT_OK) st = open_listener(m, w, &open);
     if (st == WEFT_OK) st = meet_all(m, w, &token, open);
     weft_comm_token_wipe(&token);
     if (st == WEFT_OK)
@@ -117,7 +120,9 @@ static weft_status meet_ranks(weft_launch_member *m, const rank_meeting *w,
 static weft_status meet_hosts(weft_launch_member *m, weft_comm **listener)
 {
     const weft_launch_environment *e = &m->e;
-    rank_meeting                   w = {e->rank, e->world, e->local_world, 0, e->rdzv};
+    rank_meeting                   w = {.rank = e->rank, .world = e->world};
+    w.local_world                    = e->local_world;
+    w.at                             = e->rdzv;
     if (!*e->rdzv)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%d of %d ranks are on this host, and %s does not say where to "
@@ -221,7 +226,12 @@ static void note_move(void *arg, const weft_membership_move *move)
 static weft_status meet_in_view(weft_launch_member *m, const weft_line_view *v,
                                 weft_comm **listener)
 {
-    rank_meeting w = {v->first + m->e.local_rank, v->world, v->local, v->epoch, v->rdzv};
+    rank_meeting w = {.rank        = v->first + m->e.local_rank,
+                      .world       = v->world,
+                      .local_world = v->local,
+                      .epoch       = v->epoch,
+                      .at          = v->rdzv,
+                      .key         = v->key};
     return *v->rdzv ? meet_ranks(m, &w, listener) : WEFT_OK;
 }
 
@@ -278,6 +288,8 @@ static weft_status await_view(void *arg, weft_membership *out, weft_comm **liste
                                   .local_world   = v.local,
                                   .max_world     = v.most,
                                   .max_local     = v.most_local,
+                                  .saves_only    = v.saves,
+                                  .takes_over    = v.restarts,
                                   .shm_fd        = v.shm_fd,
                                   .has_kept      = m->e.shm_fd >= 0,
                                   .kept_fd       = m->e.shm_fd,

@@ -221,6 +221,7 @@ int  weft_launch__hosts_rdzv_fd(const weft_launch__run *l);
 /* false: this host's ranks are to save and end. */
 bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig);
 bool weft_launch__hosts_is_out(const weft_launch__run *l); /* it goes, others may go on */
+bool weft_launch__hosts_saves(const weft_launch__run *l); /* its ranks save before that */
 /* The launcher ends with this code: is the job over, for all hosts? */
 void weft_launch__hosts_note_end(weft_launch__run *l, int code);
 /* The exit code, where the agreement has ended this host, with a line; -1: it has not. */

@@ -122,7 +122,10 @@ static void keep_view(weft_line *l, const weft_line_message *m, int fd)
                                .local      = m->local,
                                .most       = m->most,
                                .most_local = m->most_local,
+                               .saves      = m->saves,
+                               .restarts   = m->restarts,
                                .shm_fd     = fd};
+    memcpy(l->view.key, m->key, sizeof l->view.key);
     memcpy(l->view.rdzv, m->text, strnlen(m->text, sizeof l->view.rdzv - 1));
 }
 

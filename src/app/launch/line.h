@@ -57,6 +57,9 @@ typedef struct weft_line_message {
     int32_t  world;
     int32_t  first, local;     /* ranks of this host: how many, from which on */
     int32_t  most, most_local; /* that there may be, on all hosts and on this one */
+    int32_t  saves;            /* VIEW: ranks of this host save what they hold, and end */
+    int32_t  restarts;         /* VIEW: an earlier run was taken over */
+    uint8_t  key[32];          /* VIEW of several hosts: what its ranks prove */
     int64_t  step;
     double   at_s[WEFT_N_LINE_PHASE];
     weft_membership_move move;
@@ -76,7 +79,9 @@ typedef struct weft_line_view {
     uint32_t epoch;
     int      world, first, local, most, most_local;
     char     rdzv[280]; /* where the ranks of several hosts meet; "": there is one host */
-    int      shm_fd;    /* the line's, until the next call of await */
+    bool     saves, restarts; /* as in the message */
+    uint8_t  key[32];
+    int      shm_fd; /* the line's, until the next call of await */
 } weft_line_view;
 
 weft_status weft_line_open(int fd, weft_line **out);

@@ -81,6 +81,14 @@ void weft_member__end_hosts(weft_hosts *h, weft_hosts_action_kind kind, const ch
     weft_member__add_action(h, kind, why);
 }
 
+void weft_member__end_alone(weft_hosts *h, const char *why)
+{
+    bool stopped = h->state == HOSTS_MEMBER && h->change.stopped;
+    if (h->state == HOSTS_OVER) return;
+    h->state                                                 = HOSTS_OVER;
+    weft_member__add_action(h, WEFT_HOSTS_ALONE, why)->saves = stopped;
+}
+
 void weft_member__send_alive(weft_hosts *h)
 {
     hosts_message m = {.kind = HOSTS_ALIVE};

@@ -104,7 +104,7 @@ typedef enum weft_hosts_action_kind {
     /* The last one of these is the last action.  why. */
     WEFT_HOSTS_LEFT,   /* as it was asked to: others go on without this host */
     WEFT_HOSTS_FENCED, /* others go on without this host: what it writes does not count */
-    WEFT_HOSTS_ALONE,  /* this host cannot go on: it saves what it holds, and ends */
+    WEFT_HOSTS_ALONE,  /* saves: this host cannot go on, and ends */
 } weft_hosts_action_kind;
 
 typedef struct weft_hosts_action {
@@ -114,6 +114,7 @@ typedef struct weft_hosts_action {
     const uint8_t         *bytes; /* until the next tell */
     size_t                 n;
     bool                   interrupts;
+    bool                   saves; /* ALONE: ranks here have stopped, and save first */
     char                   why[200];
 } weft_hosts_action;
 

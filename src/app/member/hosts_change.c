@@ -133,7 +133,7 @@ static bool may_propose(weft_hosts *h)
              "%d of %d hosts can be reached, which is no majority: file: or etcd:// lets "
              "them go on",
              n_here, n);
-    weft_member__end_hosts(h, WEFT_HOSTS_ALONE, why);
+    weft_member__end_alone(h, why);
     return false;
 }
 
@@ -338,7 +338,7 @@ static void miss_register(weft_hosts *h, const weft_register_outcome *o)
         h->unknown_s = h->now_s;
         weft_member__add_action(h, WEFT_HOSTS_WARN, o->why);
     } else if (h->now_s - h->unknown_s >= HOSTS_REGISTER_S) {
-        weft_member__end_hosts(h, WEFT_HOSTS_ALONE, o->why);
+        weft_member__end_alone(h, o->why);
     }
 }
 

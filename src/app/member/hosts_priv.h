@@ -117,6 +117,8 @@ weft_hosts_action *weft_member__add_action(weft_hosts *h, weft_hosts_action_kind
 void               weft_member__send_host(weft_hosts *h, uint64_t to, hosts_message *m);
 void               weft_member__send_view(weft_hosts *h, uint64_t to);
 void weft_member__end_hosts(weft_hosts *h, weft_hosts_action_kind kind, const char *why);
+/* ALONE, of a member whose ranks have stopped: they hold what others may not. */
+void weft_member__end_alone(weft_hosts *h, const char *why);
 void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts);
 void weft_member__send_alive(weft_hosts *h);
 /* Takes a view that stands where it is newer.  spread: this agent decided it, and sends it. */

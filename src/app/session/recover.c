@@ -464,6 +464,23 @@ weft_status weft_session__continue(weft_session *s)
     return weft_session__lead(s, take_over_outputs);
 }
 
+weft_status weft_session__prepare_save(weft_session *s)
+{
+    static const char      part[] = "this host alone does not hold all of the state";
+    const weft_generation *g      = s->now;
+    bool                   holds = g->continues && s->started && !g->restores && !g->back;
+    weft_status            st    = holds ? WEFT_OK : WEFT_FAIL(WEFT_ERR_ARG, "%s", part);
+    s->status.writes             = false; /* it is others' */
+    st                           = weft_session__outcome(s, st);
+    if (st != WEFT_OK)
+        weft_say_warn(&s->say,
+                      "%s after step %lld: nothing is saved, the checkpoints so far stay",
+                      part, (long long)s->r.steps);
+    WEFT_TRY(st);
+    weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
+    return WEFT_OK;
+}
+
 /* ---- before the next view ---- */
 
 /* What was begun on the way to the first step begins anew. */

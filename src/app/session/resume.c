@@ -16,6 +16,10 @@
 #include "base/io.h"
 #include "session/session_priv.h"
 
+#define CLAIM_S 2 /* for a run that is just ending */
+#define TAKEN_S                                                                          \
+    100 /* for one that was taken over: NFS forgets a lost client's locks later */
+
 static weft_status fresh_place(weft_session *s)
 {
     for (int k = 2; k < 100000; k++) {
@@ -30,12 +34,18 @@ static weft_status fresh_place(weft_session *s)
  * none. */
 static weft_status claim(weft_session *s)
 {
-    double limit = weft_clock_s() + 2;
+    bool   taken = s->now && s->now->takes_over, told = false;
+    double begun = weft_clock_s();
     if (!weft_session__writes(s) || s->out.claim >= 0) return WEFT_OK;
     s->out.claim = open(s->out.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->out.claim < 0) return WEFT_OK; /* not there yet */
     while (flock(s->out.claim, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
-        if (weft_clock_s() > limit)
+        double waited = weft_clock_s() - begun;
+        if (waited > CLAIM_S && taken && !told)
+            weft_say_info(&s->say, "%s: waiting for the run that was taken over to end",
+                          s->out.folder);
+        told = told || waited > CLAIM_S;
+        if (waited > (taken ? TAKEN_S : CLAIM_S))
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "%s: another run writes there; wait for it, choose another "
                              "output, or --fresh to start beside it",

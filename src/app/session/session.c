@@ -105,6 +105,11 @@ static weft_status finish(weft_session *s, const reaction *r)
     WEFT_TRY(weft_session__share(s, &s->r.weights_xxh64, sizeof s->r.weights_xxh64));
     weft_failpoint("end.publish");
     if (r->publish) return publish(s);
+    if (s->now->saves_only) {
+        weft_say_info(&s->say, "this host alone has saved the state after step %lld",
+                      (long long)s->r.steps);
+        return WEFT_OK;
+    }
     weft_say_info(
         &s->say,
         "stopped by signal %d after step %lld; the same command goes on from there",

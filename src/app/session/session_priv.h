@@ -92,6 +92,8 @@ typedef struct weft_generation {
     bool    continues;     /* some rank had started: this generation goes on from there */
     bool    restores;      /* nobody holds all of the state: from a checkpoint */
     bool    back;          /* to a snapshot of an earlier step */
+    bool    saves_only;    /* no step follows: what is held is saved (membership.h) */
+    bool    takes_over;    /* a run that may still be about to end */
     int     leader;        /* a rank that had started and has the newest state */
     int64_t step;          /* of that state; -1: it has none */
     weft_kept_states from; /* what slots have of that step, while the state is opened */
@@ -346,6 +348,8 @@ void        weft_session__note_arrival(weft_session *s, double loss, double norm
 void        weft_session__note_passed(const weft_session *s, int64_t step);
 void        weft_session__note_held(const weft_session *s, int64_t step);
 weft_status weft_session__continue(weft_session *s);
+/* The same where ranks only save: do they hold all of the state? */
+weft_status weft_session__prepare_save(weft_session *s);
 /* report.c: to the agent, where there is one; decided: "continue", "retry", "end". */
 void weft_session__report(const weft_session *s, const char *cause, const char *decided,
                           const char *fmt, ...) __attribute__((format(printf, 4, 5)));

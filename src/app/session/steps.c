@@ -1,6 +1,7 @@
 /* The steps of a generation: count labels, run the step, in which ranks agree on it and on what
  * comes next, write it down; evaluate, save. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -172,6 +173,11 @@ static weft_status run_steps(weft_session *s, weft_ending *ending)
 weft_status weft_generation_run(weft_session *s, weft_ending *ending)
 {
     char text[1024];
+    if (s->now->saves_only) {
+        *ending      = WEFT_ENDING_STOP;
+        s->r.stopped = SIGTERM;
+        return WEFT_OK;
+    }
     *ending        = WEFT_ENDING_DONE;
     s->ending      = WEFT_ENDING_DONE;
     weft_status st = run_steps(s, ending);

@@ -20,7 +20,11 @@ typedef struct weft_membership {
     int      local_rank, local_world; /* among the ranks of this host */
     /* That there may be in later memberships, on all hosts and on this one; 0: as many as now. */
     int max_world, max_local;
-    int shm_fd; /* memory of this host's ranks (shm.h); -1: this rank is alone on it */
+    /* Its ranks save what they hold of the newest step, and end: others may go on without them, so
+     * nothing but a checkpoint of the epoch before is written. */
+    bool saves_only;
+    bool takes_over; /* an earlier run's, which may still be about to end */
+    int  shm_fd; /* memory of this host's ranks (shm.h); -1: this rank is alone on it */
     /* With its epoch: slabs are in kept_fd, which outlives it. */
     bool has_kept;
     int  kept_fd;

@@ -142,6 +142,20 @@ out:
     return st;
 }
 
+weft_status weft_comm_token_bind(weft_comm_token *t,
+                                 const uint8_t key[WEFT_COMM_KEY_BYTES], uint32_t epoch)
+{
+    weft_comm_key own, bound;
+    weft_status   st;
+    memcpy(own.byte, key, sizeof own.byte);
+    st = weft_comm_key_derive(&t->key, "weft membership token", &own, sizeof own, &bound);
+    if (st == WEFT_OK)
+        st = weft_comm_key_derive(&bound, "weft epoch", &epoch, sizeof epoch, &t->key);
+    weft_comm_key_wipe(&own);
+    weft_comm_key_wipe(&bound);
+    return st;
+}
+
 void weft_comm_token_wipe(weft_comm_token *t)
 {
     weft_comm_key_wipe(&t->key);

@@ -30,6 +30,9 @@ typedef struct weft_comm_token_options {
  * be; the text names the remedy. */
 weft_status weft_comm_token_find(const weft_comm_token_options *o, weft_comm_token *out);
 void        weft_comm_token_wipe(weft_comm_token *t);
+/* What the ranks of one membership prove: the token, and a key of that membership's own. */
+weft_status weft_comm_token_bind(weft_comm_token *t,
+                                 const uint8_t key[WEFT_COMM_KEY_BYTES], uint32_t epoch);
 
 /* Reads a file: regular, of this user, closed to group and others, 32 to 4096 characters. */
 weft_status weft_comm_token_read(const char *file, weft_comm_token *out);
