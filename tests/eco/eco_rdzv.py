@@ -172,6 +172,7 @@ def alone(scratch, ref):
     got = job.end()
     check(got == [0] and job.result["weights_xxh64"] == ref(60)[0] and "checkpoints, step %s" % found.group(1) in job.text,
           "the next run goes on from there: %r %s" % (got, job.text))
+    same(bits(job.output), ref(60)[1], "a host alone: losses")
     job = Job(scratch, "stage", "pp2", "2:2", OPTIONS, steps=60)
     job.await_step(4)
     job.agents[0].kill_all()

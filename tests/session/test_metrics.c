@@ -53,6 +53,14 @@ static void test_one_line_a_step(void **s)
     }
     assert_non_null(strstr(text, "\"loss\": 9.1, "));
     free(text);
+    weft_metrics *m; /* a step whose line is missing gets it from elsewhere */
+    assert_int_equal(weft_metrics_open(dir, 10, &m), WEFT_OK);
+    assert_int_equal(weft_metrics_kept(m), 9);
+    assert_int_equal(weft_metrics_add_text(m, "{\"step\": 10}", 12), WEFT_OK);
+    assert_int_equal(weft_metrics_close(m), WEFT_OK);
+    assert_int_equal(weft_metrics_open(dir, 10, &m), WEFT_OK);
+    assert_int_equal(weft_metrics_kept(m), 10);
+    assert_int_equal(weft_metrics_close(m), WEFT_OK);
     add(dir, 0, 1, 2); /* anew: nothing of the old run stays */
     text = test_files_read(path, &n);
     assert_int_equal(count_lines(text), 2);

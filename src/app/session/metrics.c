@@ -11,6 +11,7 @@
 
 struct weft_metrics {
     int       fd;
+    int64_t   kept; /* lines, when it was opened */
     char      path[4096];
     weft_text line;
 };
@@ -26,8 +27,8 @@ static int64_t step_of(const char *line, size_t n)
     return step;
 }
 
-/* How many bytes at the front are lines of steps 1 .. done, in order. */
-static size_t kept(const char *text, size_t n, int64_t done)
+/* How many bytes at the front are lines of steps 1 .. done, in order; *last: of these. */
+static size_t kept(const char *text, size_t n, int64_t done, int64_t *last)
 {
     size_t  at   = 0;
     int64_t want = 1;
@@ -37,6 +38,7 @@ static size_t kept(const char *text, size_t n, int64_t done)
         at = (size_t)(end - text) + 1;
         want++;
     }
+    *last = want - 1;
     return at;
 }
 
@@ -51,7 +53,7 @@ weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out)
     snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", dir);
     if (weft_io_exists(m->path)) {
         WEFT_GO(weft_io_read_as(m->path, WEFT_IO_LARGE, &text, &n));
-        keep = kept(text, n, done);
+        keep = kept(text, n, done, &m->kept);
         if (keep < n) WEFT_GO(weft_io_replace_file(m->path, text, keep));
     }
     WEFT_GO(weft_io_open_write(m->path, false, &m->fd));
@@ -76,10 +78,8 @@ static void put(weft_text *t, const char *key, double x)
         weft_text_add(t, "null"); /* JSON has no other word for it */
 }
 
-weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r)
+void weft_metrics_print(const weft_metrics_row *r, weft_text *t)
 {
-    weft_text *t = &m->line;
-    t->n         = 0;
     weft_text_add(t, "{\"step\": %lld", (long long)r->step);
     put(t, "loss", r->loss);
     put(t, "grad_norm", r->grad_norm);
@@ -92,9 +92,33 @@ weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r)
     for (int i = 0; i < r->n_load; i++)
         weft_text_add(t, "%s%.3f%s", i ? ", " : ", \"expert_load\": [",
                       (double)r->load[i], i + 1 < r->n_load ? "" : "]");
-    weft_text_add(t, "}\n");
-    WEFT_TRY(weft_text_status(t));
-    return weft_io_write(m->fd, m->path, t->s, t->n);
+    weft_text_add(t, "}");
+}
+
+static weft_status write_line(weft_metrics *m)
+{
+    weft_text_put(&m->line, "\n", 1);
+    WEFT_TRY(weft_text_status(&m->line));
+    return weft_io_write(m->fd, m->path, m->line.s, m->line.n);
+}
+
+weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r)
+{
+    m->line.n = 0;
+    weft_metrics_print(r, &m->line);
+    return write_line(m);
+}
+
+weft_status weft_metrics_add_text(weft_metrics *m, const char *object, size_t n)
+{
+    m->line.n = 0;
+    weft_text_put(&m->line, object, n);
+    return write_line(m);
+}
+
+int64_t weft_metrics_kept(const weft_metrics *m)
+{
+    return m->kept;
 }
 
 weft_status weft_metrics_close(weft_metrics *m)

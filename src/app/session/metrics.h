@@ -25,6 +25,12 @@ typedef struct weft_metrics_row {
 weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out);
 /* Appends one line; allocates nothing. */
 weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r);
+/* The same of an object that is text already. */
+weft_status weft_metrics_add_text(weft_metrics *m, const char *object, size_t n);
+/* The last step that has a line, of those that opening has kept; 0: none. */
+int64_t weft_metrics_kept(const weft_metrics *m);
+/* A row as an object. */
+void        weft_metrics_print(const weft_metrics_row *r, weft_text *t);
 weft_status weft_metrics_close(weft_metrics *m); /* accepts NULL */
 
 #endif

@@ -90,6 +90,10 @@ weft_status weft_session__describe(weft_session *s, weft_ckpt_state *out)
     put(&extra, "loss", s->r.loss);
     put(&extra, "grad_norm", s->r.grad_norm);
     weft_session__eval_print(s, &extra);
+    if (s->now->saves_only && s->row.step == s->r.steps) {
+        weft_text_add(&extra, ", \"row\": "); /* metrics.jsonl may lack it */
+        weft_metrics_print(&s->row, &extra);
+    }
     weft_text_add(&extra, "}");
     WEFT_GO(weft_text_status(&extra));
     WEFT_GO(copy_history(&s->checkpoint, &c));

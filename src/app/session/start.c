@@ -44,6 +44,28 @@ weft_status weft_session__fill_state(weft_session *s)
     return WEFT_OK;
 }
 
+/* The row of the step that is resumed from, where a host alone has saved it and could not write it
+ * (checkpoint: of that host). */
+static weft_status fill_row(weft_session *s)
+{
+    weft_doc   *d  = NULL;
+    weft_text   t  = {0};
+    weft_status st = WEFT_OK;
+    if (weft_metrics_kept(s->out.metrics) != s->r.first_step - 1 || !s->checkpoint.extra)
+        return WEFT_OK;
+    WEFT_TRY(weft_doc_parse_json("state.json", s->checkpoint.extra,
+                                 strlen(s->checkpoint.extra), &d));
+    const weft_node *row = weft_node_get(weft_doc_root(d), "row");
+    if (row && row->kind == WEFT_NODE_MAP) {
+        weft_node_print_json(row, &t);
+        st = weft_text_status(&t);
+        if (st == WEFT_OK) st = weft_metrics_add_text(s->out.metrics, t.s, t.n);
+    }
+    weft_text_fini(&t);
+    weft_doc_destroy(d);
+    return st;
+}
+
 weft_status weft_session__open_outputs(weft_session *s)
 {
     char        path[4352];
@@ -60,6 +82,7 @@ weft_status weft_session__open_outputs(weft_session *s)
     weft_text_fini(&t);
     if (st == WEFT_OK)
         st = weft_metrics_open(s->out.folder, s->r.first_step, &s->out.metrics);
+    if (st == WEFT_OK) st = fill_row(s);
     if (st == WEFT_OK)
         st = weft_events_open(s->out.folder, s->r.first_step, &s->out.events);
     /* can it be written?  A pipe or a device gets the trace alone. */
