@@ -197,6 +197,16 @@ def second_job(scratch, ref):
     same(job.end(), [143], "the first job is not disturbed: " + job.text)
 
 
+def doctor(scratch, ref):
+    """weft doctor looks at a register, and leaves nothing in it."""
+    folder = scratch.path("doctor-register")
+    os.mkdir(folder)
+    for rdzv, text in (("file:" + folder, "--rdzv file:%s " % folder), ("file:" + folder + "/no", "No such file or directory; weft run makes it"),
+                       ("etcd://127.0.0.1:%d/x" % free_port(), "problem  --rdzv: etcd at 127.0.0.1: Connection refused")):
+        p = subprocess.run([WEFT, "doctor", "--rdzv", rdzv], capture_output=True, text=True)
+        check(text in p.stdout and not os.listdir(folder), "doctor of %s: %r" % (rdzv, p))
+
+
 def wrong_token(scratch, ref):
     """A host with another token is refused, in one line on both sides; the job goes on."""
     tokens = [scratch.path(x) for x in ("its-token", "another-token")]
@@ -251,7 +261,7 @@ def etcd_leader(scratch, ref):
         cluster.close()
 
 
-CASES = [either_lost, taken_over, alone, second_job, wrong_token, folder_gone, etcd_leader]
+CASES = [either_lost, taken_over, alone, second_job, doctor, wrong_token, folder_gone, etcd_leader]
 if LONG or CASE:
     CASES += [woken]
 

@@ -23,6 +23,7 @@
 #include "comm/rdzv.h"
 #include "comm/token.h"
 #include "launch/dumps.h"
+#include "launch/launch.h"
 
 static int run(int argc, char **argv);
 
@@ -290,11 +291,61 @@ static int try_bind(const struct addrinfo *a)
     return why;
 }
 
+/* file:DIR: can it be written, and do other hosts see it? */
+static void check_register_folder(findings *f, const char *dir)
+{
+    char        kind[64], probe[4300];
+    struct stat s;
+    if (stat(dir, &s)) {
+        note(f, "warning", "--rdzv file:%s: %s; weft run makes it", dir, strerror(errno));
+        return;
+    }
+    snprintf(probe, sizeof probe, "%s/.weft-doctor.%d", dir, (int)getpid());
+    weft_status st = weft_io_replace_file(probe, "probe", 5);
+    (void)unlink(probe);
+    if (st != WEFT_OK)
+        note(f, "problem", "--rdzv file:%s: %s; give a folder that all hosts can write",
+             dir, weft_error_text());
+    else if (!is_shared_kind(dir, kind, sizeof kind))
+        note(f, "warning",
+             "--rdzv file:%s is on a local file system (%s): other hosts do not see it",
+             dir, kind);
+    else
+        note(f, "ok", "--rdzv file:%s can be written (%s)", dir, kind);
+}
+
+/* etcd://host:port,..: does each answer? */
+static void check_register_etcd(findings *f, const char *list)
+{
+    for (const char *at = list; *at && *at != '/';) {
+        size_t           n = strcspn(at, ",/");
+        char             host[280], *port;
+        struct addrinfo *a = NULL, hints = {.ai_socktype = SOCK_STREAM};
+        snprintf(host, sizeof host, "%.*s", (int)n, at);
+        at += n + (at[n] == ',');
+        port = strrchr(host, ':');
+        if (port) *port++ = 0;
+        int how = getaddrinfo(host, port ? port : "2379", &hints, &a);
+        int why = how ? 0 : try_connect(a);
+        if (how || why)
+            note(f, "problem", "--rdzv: etcd at %s: %s; is it running, and reached?",
+                 host, how ? gai_strerror(how) : strerror(why));
+        else
+            note(f, "ok", "--rdzv: etcd at %s answers", host);
+        if (a) freeaddrinfo(a);
+    }
+}
+
 static void check_rdzv(findings *f, const doctor_options *o)
 {
     char             host[280], *port;
     struct addrinfo *a = NULL, hints = {.ai_socktype = SOCK_STREAM};
     if (!o->rdzv) return;
+    if (weft_launch_is_register(o->rdzv)) {
+        const char *etcd = strstr(o->rdzv, "://");
+        etcd ? check_register_etcd(f, etcd + 3) : check_register_folder(f, o->rdzv + 5);
+        return;
+    }
     if (weft_comm_rdzv_check(o->rdzv) != WEFT_OK) {
         note(f, "problem", "%s", weft_error_text());
         return;
@@ -424,7 +475,7 @@ static int run(int argc, char **argv)
     int                     n_word   = 0;
     const weft_cli_option   option[] = {
           {"output", 0, WEFT_CLI_TEXT, &o.output, "DIR", "a job's output folder"},
-          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT",
+          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT|file:DIR|etcd://...",
            "where several hosts are to meet: ports, token, shared output"},
           {"token-file", 0, WEFT_CLI_TEXT, &o.token.file, "FILE",
            "the token of runs on several hosts"},
