@@ -41,9 +41,17 @@ weft_hosts_action *weft_member__add_action(weft_hosts *h, weft_hosts_action_kind
     return a;
 }
 
+/* A later view was taken before this action was carried out. */
+static bool is_overtaken(const weft_hosts *h, const weft_hosts_action *a)
+{
+    bool of_view = a->kind == WEFT_HOSTS_VIEW || a->kind == WEFT_HOSTS_STOP_RANKS;
+    return of_view && (a->epoch != h->view->epoch || h->self < 0);
+}
+
 bool weft_hosts_next(weft_hosts *h, weft_hosts_action *out)
 {
     hosts_queue *q = &h->queue;
+    while (q->first < q->n && is_overtaken(h, &q->action[q->first])) q->first++;
     if (q->first == q->n) return false;
     *out = q->action[q->first++];
     if (out->kind == WEFT_HOSTS_SEND) out->bytes = q->byte + (uintptr_t)out->bytes;
