@@ -223,6 +223,15 @@ foreach(name ${on_time} ${waiting} ${half} test_measure test_compile test_agree 
     endif()
 endforeach()
 
+# Sanitized, these are left to make asan (label long, which tools/test.sh leaves out): whole jobs, by code that other
+# sanitized tests run.  Plans and their text: test_cli_plan, test_golden, test_print.  Jobs under plans: test_plans, test_split,
+# eco_recorded.  The guard device: test_guard, test_kernel.  Kills during a save: test_ckpt_crash, eco_checkpoint.
+if(WEFT_SANITIZE)
+    foreach(name eco_print_plan random_plans eco_same eco_experts eco_recorded_guard eco_kill)
+        set_tests_properties(${name} PROPERTIES LABELS long)
+    endforeach()
+endif()
+
 # tests/probe/stub: NVIDIA's libraries without a device, with stated times, for test_gpu.  In folders of their own, under the
 # names that are asked for; the old ones lack a symbol.
 foreach(stub cuda cuda_old blas blas_old nccl nvml)

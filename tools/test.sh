@@ -75,7 +75,9 @@ list_all() {
 
 run_tests() {
     # Four slots a core and three more: tests/tests.cmake says how many a test takes.
-    ctest --test-dir $suite --output-on-failure -j $((4 * jobs + 3)) ${TESTS:+-R "$TESTS"} | tee $suite/ctest.log
+    local which=(-LE '^long$') # tests/tests.cmake
+    [ -z "$TESTS" ] || which=(-R "$TESTS")
+    ctest --test-dir $suite --output-on-failure -j $((4 * jobs + 3)) "${which[@]}" | tee $suite/ctest.log
     [ "${PIPESTATUS[0]}" = 0 ] || run_alone
 }
 

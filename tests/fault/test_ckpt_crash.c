@@ -34,7 +34,7 @@ typedef enum act {
 } act;
 
 /* From one call that fails to the next. */
-#define CALL_STRIDE (TEST_LONG ? 1 : WEFT_TEST_SANITIZED ? 9 : 3)
+#define CALL_STRIDE (TEST_LONG ? 1 : WEFT_TEST_SANITIZED ? 13 : 3)
 
 static void prepare(const char *dir, act what)
 {

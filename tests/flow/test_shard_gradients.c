@@ -137,7 +137,7 @@ static const plan plans[] = {
 static void trains_like_one_rank(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(plans); i += TEST_STRIDE(2))
+    for (size_t i = 0; i < WEFT_COUNT(plans); i += TEST_STRIDE(4))
         check_plan(&plans[i], (test_job_options){0}, 1e-5);
 }
 

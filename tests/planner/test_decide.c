@@ -332,6 +332,8 @@ static void long_pipelines_of_two_halves(void **state)
     weft_planner_answer *a;
     weft_cluster        *c;
     (void)state;
+    if (WEFT_TEST_SANITIZED && !TEST_LONG)
+        skip(); /* a large model: the calls of small ones */
     assert_ok(weft_cluster_load("2 x (8 x a100-80g)", NULL, &c));
     weft_planner_request q = ask_for("t5-large", c, 256);
     q.n_best               = 1;
