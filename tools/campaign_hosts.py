@@ -33,6 +33,16 @@ PLANS = {
 }
 
 
+def local_rank_of(pid):
+    """None: it is no rank."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as f:
+            found = [x for x in f.read().split(b"\0") if x.startswith(b"WEFT_LOCAL_RANK=")]
+        return int(found[0][16:]) if found else None
+    except OSError:
+        return None
+
+
 class Job(eco_hosts.Job):
     """Agent k is on host at[k]; members: agents that should be in the view, in its order."""
 
@@ -88,7 +98,7 @@ class Block:
 
     def __init__(self, c):
         self.c, self.draw = c, c.draw
-        self.faults, self.n_rank_fault = [], 0
+        self.faults, self.hits, self.most_hits = [], {}, 2
         self.crashed = self.lost_host = False
 
     def run(self):
@@ -121,6 +131,7 @@ class Block:
             names = c.failpoints["recovery"] * 2 + c.failpoints["itself"]
             actions = ("kill", "kill", "exit", "stop") if n_first * n_rank > 1 else ("kill", "exit")  # all stopped is none lost
             self.point = "%s@%s" % (draw.choice(actions), draw.choice(names))
+            self.most_hits = 1
             action, name = self.point.split("@")
             env = dict(WEFT_FAILPOINT="%s:%s:rank=%d" % (name, action, draw.randrange(c.ranks)), WEFT_FAILPOINT_ONCE=self.once)
         keys = dict(c.keys, **of_plan, **{"steps": STEPS, "recover": "on", "checkpoint.every": draw.choice((6, 25, 1000))})
@@ -139,9 +150,15 @@ class Block:
     # ---- faults ----
 
     def pick_rank(self):
+        """Of a slot that was not hit twice: a third loss within ten steps is the end."""
         k = self.draw.choice(self.job.members)
-        pids = [p for p in views.children(self.job.agents[k].p.pid) if views.rank_of(p) is not None]
-        return self.draw.choice(pids) if pids else None
+        slots = {local_rank_of(p): p for p in views.children(self.job.agents[k].p.pid)}
+        slots = {s: p for s, p in slots.items() if s is not None and self.hits.get((k, s), 0) < self.most_hits}
+        if not slots:
+            return None
+        s = self.draw.choice(sorted(slots))
+        self.hits[k, s] = self.hits.get((k, s), 0) + 1
+        return slots[s]
 
     def hit_rank(self):
         kind = self.draw.choice(("kill", "kill", "kill", "stop") + CRASHES)
@@ -153,7 +170,6 @@ class Block:
             if pid:
                 os.kill(pid, SIGNALS[kind])
                 self.faults.append(kind)
-                self.n_rank_fault += 1
         except ProcessLookupError:
             pass
 
