@@ -41,6 +41,9 @@ typedef struct weft_session_options {
     /* Arguments of a process of this program that makes plans ahead, beside training; NULL ends
      * them.  NULL: plans are made when they are needed. */
     const char *const *planner;
+    /* incidents.jsonl of another run of this job: the same numbers of ranks from the same steps on,
+     * with the same plans (those of its plans/); NULL: as the agent says */
+    const char *replay;
 } weft_session_options;
 
 enum {

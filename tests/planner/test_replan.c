@@ -367,6 +367,38 @@ static void fewer_replicas_are_an_answer(void **state)
     close_job(&j);
 }
 
+/* reduction: fixed: too few ranks for tp go on without it, and get it back. */
+static void tp_may_change_where_sums_follow_the_plan(void **state)
+{
+    (void)state;
+    planned_job        j;
+    weft_replanner    *r;
+    weft_replan_answer a = {0};
+    open_job("tiny256", 8, 4, 1, "1 x (8 x a100-80g)", &j);
+    j.training.spec.reduction = WEFT_REDUCTION_FIXED;
+    weft_plan    *was         = make_plan(&j, "dp=2 tp=2");
+    weft_strategy shape       = was->strategy;
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .shape = &shape}, &r));
+    for (int n = 4; n >= 1; n--) {
+        weft_replan_request q = {.was = was, .n_rank = n};
+        assert_ok(weft_replanner_decide(r, &q, &a));
+        assert_int_equal(a.plan->strategy.tp, n > 1 ? 2 : 0);
+        assert_int_equal(a.n_rank, n > 1 ? n / 2 * 2 : 1);
+        if (n > 1) weft_replan_answer_fini(&a);
+    }
+    weft_replan_answer b = {0};
+    assert_ok(
+        weft_replanner_decide(r, &(weft_replan_request){.was = a.plan, .n_rank = 3}, &b));
+    assert_int_equal(b.plan->strategy.tp, 2);
+    assert_int_equal(b.kind, WEFT_REPLAN_SHAPE);
+    weft_replan_answer_fini(&a);
+    weft_replan_answer_fini(&b);
+    weft_plan_destroy(was);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +410,7 @@ int main(void)
         cmocka_unit_test(as_good_as_a_search_from_nothing),
         cmocka_unit_test(a_pause_has_to_pay),
         cmocka_unit_test(fewer_replicas_are_an_answer),
+        cmocka_unit_test(tp_may_change_where_sums_follow_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,7 +207,8 @@ weft_session_options weft_cli_session_options(const weft_launch_request *q)
                                   .command      = q->command,
                                   .trace        = q->trace,
                                   .io_timeout_s = q->io_timeout_s,
-                                  .min_rank     = (int)q->min_rank};
+                                  .min_rank     = (int)q->min_rank,
+                                  .replay       = q->replay};
 }
 
 int weft_cli_print_plan(const weft_cli_command *c, const weft_launch_request *q,
@@ -241,7 +242,7 @@ int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
     o.progress  = !q->quiet && isatty(STDERR_FILENO);
     o.stop      = stop;
     o.member    = member;
-    o.planner   = planner;
+    o.planner   = q->replay ? NULL : planner; /* plans are the recorded ones */
     o.timeout_s = q->timeout_s;
     catch_signals();
     weft_status st = weft_session_run(job, &o, &r);

@@ -562,9 +562,10 @@ static int check_program(const run_options *o, int n_word, char **argv)
     if (n_word)
         return weft_cli_usage(c, "'%s' in front of --: either a job or a program",
                               argv[0]);
-    if (o->request.check || o->print_plan || o->request.trace || o->cluster)
+    if (o->request.check || o->print_plan || o->request.trace || o->request.replay ||
+        o->cluster)
         return weft_cli_usage(
-            c, "--check, --print-plan, --trace and --cluster are for jobs, "
+            c, "--check, --print-plan, --trace, --replay and --cluster are for jobs, "
                "not for a program behind --");
     return -1;
 }
@@ -649,6 +650,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
           {"log-dir", 0, WEFT_CLI_TEXT, &o.log_dir, "DIR", "rank<r>.log for each rank"},
           {"trace", 0, WEFT_CLI_TEXT, &q->trace, "FILE",
            "timeline of the last step, for Perfetto"},
+          {"replay", 0, WEFT_CLI_TEXT, &q->replay, "FILE",
+           "incidents.jsonl of a run: the same ranks and plans at the same steps"},
           {"cluster", 0, WEFT_CLI_TEXT, &o.cluster, "CLUSTER",
            "machines to plan for, as the key cluster"},
           {"print-plan", 0, WEFT_CLI_FLAG, &o.print_plan, NULL,

@@ -74,16 +74,22 @@ static void note_pauses(weft_launch__agent *a)
     }
 }
 
+/* Of the newest view, on all hosts. */
+static int count_ranks(const weft_launch__run *l)
+{
+    return l->hosts ? weft_launch__hosts_world(l) : weft_member_count(l->agent->member);
+}
+
 /* A view whose ranks have begun to train. */
 static void write_view(const weft_launch__run *l, int64_t first_step)
 {
     const weft_launch__agent *a = l->agent;
     weft_text                 t = {0};
-    int n = l->hosts ? weft_launch__hosts_world(l) : weft_member_count(a->member);
     if (l->first) return; /* the first host's to write */
     weft_text_add(
         &t, "{\"time\": %.3f, \"epoch\": %u, \"ranks\": %d, \"first_step\": %lld}\n",
-        weft_clock_wall_s(), weft_member_epoch(a->member), n, (long long)first_step);
+        weft_clock_wall_s(), weft_member_epoch(a->member), count_ranks(l),
+        (long long)first_step);
     if (*a->folder) weft_incident_append(a->folder, "views.jsonl", &t);
     weft_text_fini(&t);
 }
@@ -92,14 +98,9 @@ weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
                                          const char *cause, const char *what,
                                          const char *noticed)
 {
-    weft_incident i = {.rank      = r < 0 ? r : a->first + r,
-                       .epoch     = weft_member_epoch(a->member),
-                       .noticed   = noticed,
-                       .wall_s    = weft_clock_wall_s(),
-                       .noticed_s = weft_clock_s()};
-    snprintf(i.cause, sizeof i.cause, "%s", cause);
-    snprintf(i.what, sizeof i.what, "%s", what);
-    gethostname(i.host, sizeof i.host - 1);
+    weft_incident i = {.rank  = r < 0 ? r : a->first + r,
+                       .epoch = weft_member_epoch(a->member)};
+    weft_incident_begin(&i, cause, what, noticed);
     return i;
 }
 
@@ -212,6 +213,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
     bool current = m->epoch == weft_member_epoch(a->member);
     switch ((weft_line_kind)m->kind) {
     case WEFT_LINE_LEFT:
+        if (r) weft_launch__agent_hear(l, 0); /* what it said before ranks left */
         e.kind = WEFT_MEMBER_LEFT;
         weft_member_tell(a->member, &e);
         break;
@@ -243,10 +245,14 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         weft_launch__put_off_scale(l);
         weft_member_recount(a->member, m->epoch, m->world);
         break;
+    case WEFT_LINE_SCALE:
+        if (current) weft_launch__scale_for_ranks(l, m->world);
+        break;
     case WEFT_LINE_COMMITTED:
         if (!current || a->outcome.committed_s > 0) break;
         a->outcome.committed_s = e.now_s;
         a->outcome.step        = m->step;
+        a->outcome.n_rank      = count_ranks(l);
         weft_failpoint("agent.committed");
         note_pauses(a);
         write_incidents(l, NULL, "");
@@ -287,20 +293,12 @@ void weft_launch__agent_hear(weft_launch__run *l, int r)
 
 /* ---- how ranks end ---- */
 
-static bool is_crash(int how)
-{
-    static const int list[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-    for (size_t k = 0; WIFSIGNALED(how) && k < WEFT_COUNT(list); k++)
-        if (WTERMSIG(how) == list[k]) return true;
-    return false;
-}
-
 static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
 {
     if (l->agent->failed[r]) return WEFT_MEMBER_FAILED;
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return WEFT_MEMBER_DONE;
     if (l->stopped_by && weft_launch__is_ended_by_request(how)) return WEFT_MEMBER_DONE;
-    return is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
+    return weft_incident_is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
 /* The process of a slot that is not in the view: nobody misses it. */

@@ -26,6 +26,7 @@ struct weft_launch__agent {
     uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
     int    scale_to;       /* ranks that were asked for and are not there yet; 0: none */
     int    scale_from;     /* ranks before; 0: the view is not decided yet */
+    bool   leaves_itself;  /* for scale_to: ranks leave by themselves, nobody prepares */
     double asked_s;        /* when that was */
     double prepare_s; /* new ranks prepare for it, until then at most; 0: they do not */
     bool   reported_end; /* by a rank, in incidents.jsonl */
@@ -58,6 +59,8 @@ const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
  * prepared.  put_off: updates that were broken off are ended first.  end: a step was committed in
  * a view that was decided after it. */
 void weft_launch__begin_scale(weft_launch__run *l);
+/* Ranks that replay another run leave by themselves: the view is decided as soon as it can be. */
+void weft_launch__scale_for_ranks(weft_launch__run *l, int n);
 void weft_launch__put_off_scale(weft_launch__run *l);
 void weft_launch__end_scale(weft_launch__run *l);
 void weft_launch__kill_slot(weft_launch__run *l, int r);

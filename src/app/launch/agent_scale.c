@@ -36,9 +36,10 @@ bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size
     else if (n == weft_launch__agent_count(l))
         snprintf(why, size, "the job has %d ranks", n);
     if (*why) return false;
-    a->scale_to   = n;
-    a->scale_from = 0;
-    a->asked_s    = weft_clock_s();
+    a->scale_to      = n;
+    a->scale_from    = 0;
+    a->leaves_itself = false;
+    a->asked_s       = weft_clock_s();
     return true;
 }
 
@@ -49,7 +50,8 @@ static bool is_preparing(weft_launch__run *l)
 {
     weft_launch__agent *a   = l->agent;
     double              now = weft_clock_s();
-    if (l->hosts || a->scale_to <= weft_launch__agent_count(l)) return false;
+    if (l->hosts || a->leaves_itself || a->scale_to <= weft_launch__agent_count(l))
+        return false;
     if (a->prepare_s <= 0) {
         a->prepare_s = now + (l->o->timeout_s > 0 ? l->o->timeout_s : PREPARE_S);
         weft_failpoint("agent.prepare");
@@ -118,6 +120,17 @@ void weft_launch__begin_scale(weft_launch__run *l)
     weft_launch__say(l, -1, "info", "%s", what);
     weft_failpoint("agent.resize");
     weft_member_resize(a->member, a->scale_to);
+}
+
+void weft_launch__scale_for_ranks(weft_launch__run *l, int n)
+{
+    char why[160] = "the number of ranks of several hosts is that of their agents";
+    if (l->hosts || !weft_launch__agent_scale(l, n, why, sizeof why)) {
+        weft_launch__say(l, -1, "warn", "--replay: %s", why);
+        return;
+    }
+    l->agent->leaves_itself = true;
+    weft_launch__begin_scale(l);
 }
 
 void weft_launch__put_off_scale(weft_launch__run *l)

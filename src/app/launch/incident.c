@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "launch/level.h"
 
@@ -24,6 +25,25 @@ const char *weft_incident_find_cause(int signal, bool oom)
     case SIGKILL: return oom ? "oom" : "kill";
     default: return "kill";
     }
+}
+
+bool weft_incident_is_crash(int how)
+{
+    static const int list[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    for (size_t k = 0; WIFSIGNALED(how) && k < WEFT_COUNT(list); k++)
+        if (WTERMSIG(how) == list[k]) return true;
+    return false;
+}
+
+void weft_incident_begin(weft_incident *i, const char *cause, const char *what,
+                         const char *noticed)
+{
+    i->noticed   = noticed;
+    i->wall_s    = weft_clock_wall_s();
+    i->noticed_s = weft_clock_s();
+    snprintf(i->cause, sizeof i->cause, "%s", cause);
+    snprintf(i->what, sizeof i->what, "%s", what);
+    gethostname(i->host, sizeof i->host - 1);
 }
 
 void weft_incident_append(const char *folder, const char *file, const weft_text *lines)
@@ -129,6 +149,7 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
     } else if (o->epoch) {
         weft_text_add(t, ", \"next_epoch\": %u", o->epoch);
         if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
+        if (o->n_rank) weft_text_add(t, ", \"ranks\": %d", o->n_rank);
     }
     if (i->choice.n_rejected) weft_launch_levels_print(&i->choice, t);
     if (o->move.bytes > 0)

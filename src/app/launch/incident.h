@@ -33,6 +33,7 @@ typedef struct weft_incident_outcome {
     const char *why;       /* of the end; "": it went on */
     uint32_t    epoch;     /* that went on */
     int64_t     step;      /* its first committed one; -1: not known */
+    int         n_rank;    /* of that epoch, on all hosts; 0: not known */
     double      decided_s; /* when the view was sent */
     /* when the last rank was there; 0: unknown */
     double               at_s[WEFT_N_LINE_PHASE];
@@ -42,6 +43,12 @@ typedef struct weft_incident_outcome {
 
 /* Of a process that ended by a signal, or 0; oom: the kernel has killed one for want of memory. */
 const char *weft_incident_find_cause(int signal, bool oom);
+
+/* Of a status of waitpid: by its own fault, so that its memory is not trusted? */
+bool weft_incident_is_crash(int how);
+/* What was seen on this host, now. */
+void weft_incident_begin(weft_incident *i, const char *cause, const char *what,
+                         const char *noticed);
 
 /* One line of JSON with its newline. */
 void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,

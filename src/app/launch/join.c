@@ -213,6 +213,7 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
     case WEFT_MEMBERSHIP_REPLAN: send_news(m, WEFT_LINE_REPLAN, step, text); break;
     case WEFT_MEMBERSHIP_STEPS: send_news(m, WEFT_LINE_STEPS, step, text); break;
     case WEFT_MEMBERSHIP_CORDON: send_news(m, WEFT_LINE_CORDON, step, text); break;
+    case WEFT_MEMBERSHIP_SCALE: send_wish(m, WEFT_LINE_SCALE, (int)step); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
     }
 }

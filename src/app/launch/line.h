@@ -32,6 +32,7 @@ typedef enum weft_line_kind {
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
     WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
     WEFT_LINE_PREPARED,  /* rank: it has done what it can before it is in a view */
+    WEFT_LINE_SCALE,     /* rank: world: so many ranks after this step */
     WEFT_LINE_ENDS, /* rank: world: as many end updates, before there are more or fewer */
     WEFT_LINE_REPLAN, /* rank: text: a better plan for the same ranks is there */
     WEFT_LINE_STEPS,  /* rank: text: predicted steps of other numbers of ranks */

@@ -20,15 +20,16 @@
 typedef struct weft_launch_request {
     const char        *file; /* the job file; NULL: assignments are the job */
     int                n_assign;
-    const char *const *assign;        /* key=value, after the file, in order */
-    const char        *allow, *trace; /* as weft_session_options; NULL: not given */
-    const char        *command;       /* as it was typed, for remedies in errors */
-    bool               fresh, quiet, json;
-    bool               check; /* run collectives for check_s seconds instead of a job */
-    double             check_s;
-    double             timeout_s;    /* of ranks that wait for each other */
-    double             io_timeout_s; /* of one call on a file */
-    double             min_rank; /* that the job may go on with; 0: their number stays */
+    const char *const *assign; /* key=value, after the file, in order */
+    /* as weft_session_options; NULL: not given */
+    const char *allow, *trace, *replay;
+    const char *command; /* as it was typed, for remedies in errors */
+    bool        fresh, quiet, json;
+    bool        check; /* run collectives for check_s seconds instead of a job */
+    double      check_s;
+    double      timeout_s;    /* of ranks that wait for each other */
+    double      io_timeout_s; /* of one call on a file */
+    double      min_rank;     /* that the job may go on with; 0: their number stays */
 } weft_launch_request;
 
 void weft_launch_request_print(const weft_launch_request *q, weft_text *t);

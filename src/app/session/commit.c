@@ -96,6 +96,7 @@ static weft_status hold_vote(weft_session *s, weft_vote *mine, weft_vote_sum *al
     mine->stop                          = own != 0;
     mine->interrupt                     = own == SIGINT;
     mine->newer = source && source->changed && source->changed(source->arg);
+    if (weft_session__leaves_for_replay(s, mine->step + 2)) mine->newer = true;
     weft_vote_pack(mine, world, word);
     WEFT_TRY(sum_words(s, word, WEFT_VOTE_WORDS));
     weft_vote_unpack(word, world, mine->step, all);

@@ -109,6 +109,7 @@ static weft_status decide(weft_session *s)
     }
     weft_session__resolve_reduction(s);
     WEFT_TRY(weft_session__compare_kernels(s));
+    WEFT_TRY(weft_session__check_replay(s));
     WEFT_TRY(decide_for_all(s));
     return s->started ? WEFT_OK : weft_session__take_place(s);
 }
@@ -405,6 +406,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     weft_session__keep_card(s);
     g->opened_s = weft_clock_s() - begun_s;
     weft_failpoint("view.ready");
+    weft_session__record_plan(s);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
     weft_failpoint("view.told");
     return WEFT_OK;

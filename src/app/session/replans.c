@@ -143,7 +143,9 @@ static weft_status find_plan(weft_session *s, weft_text *t)
         WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
     const weft_plan *was  = left ? left : s->kept.plan;
     bool             fits = was && (ends || weft_plan_world(was) == g->comm->world);
-    if (!fits || (!ends && weft_session__is_better_wanted(s))) {
+    if (!ends) WEFT_GO(weft_session__find_replayed(s, !fits, &p));
+    if (p) was = p, fits = true;
+    if (!fits || (!ends && !p && weft_session__is_better_wanted(s))) {
         weft_failpoint("resize.plan");
         if (weft_session__find_ahead(s, was, t)) goto out;
     }
@@ -158,6 +160,15 @@ out:
     return st;
 }
 
+/* As the last process of this slot had it? */
+static bool is_plan_left(const weft_session *s, const weft_text *t)
+{
+    const weft_kept *kept = weft_kept_find(s->now->comm);
+    int64_t          n    = 0;
+    const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
+    return text && (size_t)n == t->n && !memcmp(text, t->s, t->n);
+}
+
 /* Whose plan is still the same keeps its program, too. */
 static weft_status read_plan(weft_session *s, const weft_text *t)
 {
@@ -166,6 +177,7 @@ static weft_status read_plan(weft_session *s, const weft_text *t)
     if (s->kept.plan) WEFT_TRY(weft_plan_print(s->kept.plan, &kept));
     bool same = s->kept.plan && kept.n == t->n && !memcmp(kept.s, t->s, t->n);
     weft_text_fini(&kept);
+    g->has_new_plan = !same && !is_plan_left(s, t);
     if (same) {
         g->plan      = s->kept.plan;
         s->kept.plan = NULL;

@@ -198,8 +198,9 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
                              weft_session_result *out)
 {
     weft_session s;
-    weft_status  st   = weft_session__open(job, o, &s);
-    bool         next = st == WEFT_OK;
+    weft_status  st = weft_session__open(job, o, &s);
+    if (st == WEFT_OK) st = weft_session__read_replay(&s);
+    bool next = st == WEFT_OK;
     if (next) weft_session__prepare(&s);
     while (next) st = run_generation(&s, &next);
     if (st != WEFT_OK && st != WEFT_ERR_PEER)

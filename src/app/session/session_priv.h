@@ -17,6 +17,7 @@
 #include "session/kept_state.h"
 #include "session/kept.h"
 #include "session/metrics.h"
+#include "session/replay.h"
 #include "session/runner.h"
 #include "session/say.h"
 #include "session/slow.h"
@@ -90,6 +91,7 @@ typedef struct weft_generation {
     bool              refused; /* by all ranks, with the same message: no abort is sent */
     /* After a lost rank (recover.c): */
     bool    continues;     /* some rank had started: this generation goes on from there */
+    bool    has_new_plan;  /* not that of the last view */
     bool    restores;      /* nobody holds all of the state: from a checkpoint */
     bool    back;          /* to a snapshot of an earlier step */
     bool    saves_only;    /* no step follows: what is held is saved (membership.h) */
@@ -260,6 +262,7 @@ typedef struct weft_session {
     weft_session__kept    kept;
     weft_session__replans replans;
     weft_session__ahead   ahead;
+    weft_replay           replay;
     weft_session__times   times;
     weft_session__status  status;
     weft_metrics_row      row; /* of the last step; step 0: there is none in this run */
@@ -374,8 +377,26 @@ void weft_session__say_copies(weft_session *s);
 weft_status weft_session__keep_for_next(weft_session *s);
 /* All ranks have updated their state: those that are not in the next membership may end. */
 weft_status weft_session__leave(weft_session *s);
-void        weft_session__keep_program(weft_session *s);
-void        weft_session__forget_program(weft_session *s);
+
+/* ---- replay.c: nothing happens in these but record_plan without --replay ---- */
+
+weft_status weft_session__read_replay(weft_session *s);
+/* Of the ranks that there may be? */
+weft_status weft_session__check_replay(const weft_session *s);
+/* Begins a view with that step which has another number of ranks, or another plan?  Then the agent
+ * is told. */
+bool weft_session__leaves_for_replay(weft_session *s, int64_t next_step);
+/* Has this view other ranks than the recorded run had from the next step on?  Then all leave again,
+ * without a step. */
+bool weft_session__is_late_for_replay(weft_session *s);
+/* The plan that the recorded run had for the view that begins now; NULL: it kept its plan there,
+ * or none begins.  needed: an error where a view begins and its plan was not recorded. */
+weft_status weft_session__find_replayed(const weft_session *s, bool needed,
+                                        weft_plan **out);
+/* Where there is an agent: the plan of this view into output/plans, for a replay. */
+void weft_session__record_plan(weft_session *s);
+void weft_session__keep_program(weft_session *s);
+void weft_session__forget_program(weft_session *s);
 
 /* start.c: once per job, in its first generation, when the program has its memory. */
 weft_status weft_session__open_source(weft_session *s);

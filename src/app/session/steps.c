@@ -140,7 +140,9 @@ static weft_status run_steps(weft_session *s, weft_ending *ending)
 {
     if (s->now->continues && s->row.step && s->row.step == s->r.steps)
         WEFT_TRY(finish_step(s));
-    for (int64_t step = s->r.steps + 1; step <= s->job.steps; step++) {
+    if (weft_session__is_late_for_replay(s)) *ending = WEFT_ENDING_MEMBERSHIP;
+    for (int64_t step = s->r.steps + 1;
+         step <= s->job.steps && *ending == WEFT_ENDING_DONE; step++) {
         weft_metrics_row row = {.step = step, .eval_loss = NAN};
         WEFT_TRY(run_checked(s, &row));
         weft_failpoint("update.end");

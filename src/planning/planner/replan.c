@@ -142,6 +142,11 @@ static int size_of(int axis)
     return axis > 1 ? axis : 1;
 }
 
+static int width_of(const weft_strategy *y)
+{
+    return size_of(y->tp) * size_of(y->cp) * size_of(y->ep);
+}
+
 /* Groups of tp and cp stay inside a host. */
 static int count_units(const weft_replan_request *q, int width)
 {
@@ -149,6 +154,26 @@ static int count_units(const weft_replan_request *q, int width)
     if (q->n_host < 1) return q->n_rank / width;
     for (int k = 0; k < q->n_host; k++) n += q->host_ranks[k] / width;
     return n;
+}
+
+/* tp, cp and ep decide bits, so they stay; where sums may follow the plan, those that the job names
+ * are taken wherever there are ranks for them, and given up where there are too few. */
+static void fit_width(replan_search *s)
+{
+    weft_strategy *y = &s->base;
+    bool           fixed =
+        weft_compile_reduction(&s->r->job.training->spec) == WEFT_REDUCTION_FIXED;
+    if (!fixed) {
+        y->tp = s->was.tp;
+        y->cp = s->was.cp;
+        y->ep = s->was.ep;
+    } else if (count_units(s->q, width_of(y)) < 1) {
+        y->tp = y->cp = y->ep = 0;
+        y->n_mesh_order = y->n_tp_exclude = 0;
+        y->sp                             = false;
+    }
+    s->width  = width_of(y);
+    s->n_unit = count_units(s->q, s->width);
 }
 
 static int most_lanes(const replan_search *s, int dp)
@@ -198,12 +223,11 @@ void weft_replan__weigh_move(const weft_replanner *r, const weft_replan_request 
                              const weft_strategy *a, const weft_strategy *b,
                              weft_replan__move *out)
 {
-    int width = size_of(a->tp) * size_of(a->cp) * size_of(a->ep);
-    int old = width * size_of(a->dp), new = width *size_of(b->dp);
+    int  old = width_of(a) * size_of(a->dp), new = width_of(b) * size_of(b->dp);
     int  shards[2] = {a->dp / weft_strategy_shard_copies(a),
                       b->dp / weft_strategy_shard_copies(b)};
-    bool alike =
-        a->pp == b->pp && a->zero == b->zero && (!a->zero || shards[0] == shards[1]);
+    bool alike     = a->pp == b->pp && a->zero == b->zero && width_of(a) == width_of(b) &&
+                 (!a->zero || shards[0] == shards[1]);
     int lacks = 0;
     for (int k = 0; k < new * b->pp; k++)
         lacks += !alike || k >= old * a->pp || k / old != k / new;
@@ -342,7 +366,8 @@ static void take_replicas(replan_search *s)
 
 weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strategy *b)
 {
-    if (a->pp != b->pp ||
+    if (a->pp != b->pp || size_of(a->tp) != size_of(b->tp) ||
+        size_of(a->cp) != size_of(b->cp) || size_of(a->ep) != size_of(b->ep) ||
         (a->zero != b->zero && size_of(a->dp) > 1 && size_of(b->dp) > 1))
         return WEFT_REPLAN_SHAPE;
     return size_of(a->dp) == size_of(b->dp) ? WEFT_REPLAN_SAME : WEFT_REPLAN_REPLICAS;
@@ -421,8 +446,7 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
         out->from_cache = true;
         return WEFT_OK;
     }
-    s.width  = size_of(s.was.tp) * size_of(s.was.cp) * size_of(s.was.ep);
-    s.n_unit = count_units(q, s.width);
+    fit_width(&s);
     WEFT_TRY(check_request(&s));
     WEFT_TRY(weft_arena_create(&s.arena));
     weft_status st = find_plan(&s);

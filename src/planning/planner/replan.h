@@ -8,7 +8,9 @@
  *     weft_replanner_destroy(r);
  *
  * (1) micro_batch, lanes, recompute and reduction are the training's, tp, cp and ep those of the
- *     running plan: they decide bits, or what the training graph is.  dp, pp and the stage of ZeRO
+ *     running plan: they decide bits.  Under reduction: fixed, where sums follow the plan, tp, cp
+ *     and ep are 1 where there are too few ranks for them, and what the job names where there are
+ *     enough again.  dp, pp and the stage of ZeRO
  *     may change; dp is at most the number of lanes and need not divide the batch (its lanes are
  *     then shared out as evenly as can be).
  * (2) Ranks that help nothing stay idle: answer.n_rank of the plan may be less than there are.
@@ -69,7 +71,8 @@ typedef struct weft_replan_answer {
 weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **out);
 void        weft_replanner_destroy(weft_replanner *r); /* accepts NULL */
 
-/* WEFT_ERR_ARG: fewer ranks than a replica of the running plan has with pp=1.  Whatever was priced
+/* WEFT_ERR_ARG: under reduction: invariant, fewer ranks than a replica of the running plan has with
+ * pp=1.  Whatever was priced
  * fits; where nothing is, or nothing fits by the estimate, the number of replicas alone changes,
  * and whether that fits is not known here. */
 weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *q,

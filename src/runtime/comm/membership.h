@@ -43,6 +43,7 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_READY,     /* it has its state: steps follow */
     WEFT_MEMBERSHIP_COMMITTED, /* a step is done */
     WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
+    WEFT_MEMBERSHIP_SCALE, /* `step` ranks from the next step on: all ranks leave now */
     /* `step` ranks have to end updates that were broken off, before there are more or fewer */
     WEFT_MEMBERSHIP_ENDS,
     WEFT_MEMBERSHIP_PREPARED, /* it has done what it can before it is in a membership */

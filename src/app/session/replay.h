@@ -1,0 +1,32 @@
+/* The views of a recorded run, taken again at the same steps (weft run --replay incidents.jsonl):
+ * where tp, cp or ep changes on the way, bits are those of a run with the same views.
+ *
+ *     WEFT_TRY(weft_replay_parse(path, text, n, arena, &r));
+ *     const weft_replay_view *v = weft_replay_find(&r, step);     begins with that step; NULL: none
+ *
+ * A line of incidents.jsonl whose job went on has next_epoch, next_step and ranks.  Steps that were
+ * run again count as they were run last: a view hides those before it from its first step on. */
+#ifndef WEFT_SESSION_REPLAY_H
+#define WEFT_SESSION_REPLAY_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+
+typedef struct weft_replay_view {
+    int64_t  first_step;
+    int      n_rank;
+    uint32_t epoch; /* in the recorded run */
+} weft_replay_view;
+
+typedef struct weft_replay {
+    int               n;
+    weft_replay_view *view; /* first steps rise */
+} weft_replay;
+
+/* WEFT_ERR_ARG: "file:line: what, remedy". */
+weft_status weft_replay_parse(const char *file, const char *text, size_t n, weft_arena *a,
+                              weft_replay *out);
+const weft_replay_view *weft_replay_find(const weft_replay *r, int64_t step);
+
+#endif

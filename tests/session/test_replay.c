@@ -1,0 +1,88 @@
+/* The views of a recorded run, read from its incidents. */
+#include "session/replay.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static weft_status parse_text(weft_arena *a, const char *text, weft_replay *r)
+{
+    return weft_replay_parse("incidents.jsonl", text, strlen(text), a, r);
+}
+
+static void views_by_their_first_step(void **state)
+{
+    weft_arena *a = *state;
+    weft_replay r;
+    assert_int_equal(
+        parse_text(a,
+                   "{\"epoch\": 1, \"next_epoch\": 2, \"next_step\": 7, \"ranks\": 2}\n"
+                   "{\"cause\": \"disk\", \"decided\": \"continue\"}\n"
+                   "{\"epoch\": 2, \"next_epoch\": 4, \"next_step\": 18, \"ranks\": 3}",
+                   &r),
+        WEFT_OK);
+    assert_int_equal(r.n, 2);
+    assert_null(weft_replay_find(&r, 8));
+    assert_int_equal(weft_replay_find(&r, 7)->n_rank, 2);
+    assert_int_equal(weft_replay_find(&r, 18)->epoch, 4);
+}
+
+/* Back to a checkpoint: steps count as they were run last. */
+static void steps_that_were_run_again(void **state)
+{
+    weft_arena *a = *state;
+    weft_replay r;
+    assert_int_equal(parse_text(a,
+                                "{\"next_epoch\": 2, \"next_step\": 7, \"ranks\": 2}\n"
+                                "{\"next_epoch\": 3, \"next_step\": 12, \"ranks\": 3}\n"
+                                "{\"next_epoch\": 4, \"next_step\": 9, \"ranks\": 4}\n",
+                                &r),
+                     WEFT_OK);
+    assert_int_equal(r.n, 2);
+    assert_int_equal(weft_replay_find(&r, 7)->epoch, 2);
+    assert_int_equal(weft_replay_find(&r, 9)->n_rank, 4);
+    assert_null(weft_replay_find(&r, 12));
+}
+
+static void bad_lines(void **state)
+{
+    weft_arena *a = *state;
+    weft_replay r;
+    assert_int_equal(parse_text(a, "{}\n{\"next_epoch\": 2, \"next_step\": 7}\n", &r),
+                     WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "incidents.jsonl:2: the view of epoch 2"));
+    assert_int_equal(parse_text(a, "[1]", &r), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "incidents.jsonl:1: not a line"));
+    assert_int_not_equal(parse_text(a, "{\"next_epoch\": ", &r), WEFT_OK);
+    assert_int_equal(parse_text(a, "", &r), WEFT_OK);
+    assert_int_equal(r.n, 0);
+}
+
+static int open_arena(void **state)
+{
+    weft_arena *a = NULL;
+    if (weft_arena_create(&a) != WEFT_OK) return -1;
+    *state = a;
+    return 0;
+}
+
+static int close_arena(void **state)
+{
+    weft_arena_destroy(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(views_by_their_first_step, open_arena,
+                                        close_arena),
+        cmocka_unit_test_setup_teardown(steps_that_were_run_again, open_arena,
+                                        close_arena),
+        cmocka_unit_test_setup_teardown(bad_lines, open_arena, close_arena),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
