@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """How long a resize pauses a job: weft scale 2, 4, 3, 1, 2 on this machine's CPUs.
 
-    bench/real/scale.py WEFT [--sizes tiny,large] [--rounds N] [--csv FILE] [KEY=VALUE ...]
+    bench/real/scale.py WEFT [--beside WEFT] [--sizes tiny,medium,large] [--rounds N] [--csv FILE] [KEY=VALUE ...]
 
     tiny     tiny256 (3.8 MB of weights), batch 8, seq 16
+    medium   gpt2 with two layers (54M parameters), batch 2, seq 16, to 1 and 2 of two ranks
     large    gpt2 124M, batch 4, seq 64: 1.5 GB of state a rank under dp, so 4 ranks take 12 GB
+
+--beside: another build, in turns with the first.
 
 The pause is from the request to the next committed step, less one undisturbed step of the ranks after it (the median
 of the steps in between).  Phases are those of incidents.jsonl: leave (the step under way ends), connect, build (plan
@@ -22,10 +25,14 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SIZES = {
     "tiny": dict(model="tiny256", seq=16, batch=8, micro_batch=1, lanes=4),
+    "medium": dict(model="config", seq=16, batch=2, micro_batch=1, lanes=2),
     "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4),
 }
 PHASES = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
-TARGETS = (2, 4, 3, 1, 2)
+TARGETS = {"tiny": (2, 4, 3, 1, 2), "medium": (1, 2, 1, 2), "large": (2, 4, 3, 1, 2)}
+RANKS = {"tiny": 4, "medium": 2, "large": 4}
+CONFIG = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_layer=2, n_embd=768, n_head=12, vocab_size=50257,
+              n_positions=1024, n_ctx=1024)
 
 
 def make_tokens(path):
@@ -50,7 +57,13 @@ def await_steps(p, output, n):
     return [r["step_ms"] for r in rows(output)[begin:]]
 
 
-def run(o, size, folder):
+def make_config(folder):
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(CONFIG, f)
+
+
+def run(o, weft, size, folder):
     """(target, pause in ms, phases) of each resize."""
     output = os.path.join(folder, "out")
     tokens = os.path.join(folder, "tokens.bin")
@@ -58,15 +71,18 @@ def run(o, size, folder):
     make_tokens(tokens)
     keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant",
                 recover="on", output=output, threads=1, **{"checkpoint.every": 10000000})
+    if keys["model"] == "config":
+        keys["model"] = os.path.join(folder, "model")
+        make_config(keys["model"])
     if not o.keys:
-        keys.update(plan="off", dp=4)
-    p = subprocess.Popen([o.weft, "run", "--nproc-per-node", "1:4", "-q", *("%s=%s" % x for x in keys.items()), *o.keys],
+        keys.update(plan="off", dp=RANKS[size])
+    p = subprocess.Popen([weft, "run", "--nproc-per-node", "1:%d" % RANKS[size], "-q", *("%s=%s" % x for x in keys.items()), *o.keys],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found = []
     try:
         await_steps(p, output, 2)
-        for n in TARGETS:
-            got = subprocess.run([o.weft, "scale", str(n), output], capture_output=True, text=True)
+        for n in TARGETS[size]:
+            got = subprocess.run([weft, "scale", str(n), output], capture_output=True, text=True)
             if got.returncode:
                 sys.exit("scale %d: %s" % (n, got.stderr))
             step_ms = statistics.median(await_steps(p, output, 4))
@@ -79,28 +95,35 @@ def run(o, size, folder):
     return found
 
 
+def summarize(size, build, n, of):
+    """One line: a resize to n ranks, in all rounds."""
+    pause = [x[1] for x in of]
+    phases = ["%.1f" % statistics.median(x[3].get(p, 0) for x in of) for p in PHASES]
+    return "%s,%d,%d,%d,%.1f,%.1f,%.1f,%s" % (size, build, n, len(of), statistics.median(pause), max(pause),
+                                             statistics.median(x[2] for x in of), ",".join(phases))
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("weft")
+    a.add_argument("--beside")
     a.add_argument("--sizes", default="tiny,large")
     a.add_argument("--rounds", type=int, default=5)
     a.add_argument("--csv")
     a.add_argument("keys", nargs="*")
     o = a.parse_args()
-    o.weft = os.path.abspath(o.weft)
-    lines = ["size,to,n,pause_ms_median,pause_ms_max,step_ms," + ",".join(p + "_ms" for p in PHASES)]
+    builds = [os.path.abspath(w) for w in (o.weft, o.beside) if w]
+    lines = ["size,build,to,n,pause_ms_median,pause_ms_max,step_ms," + ",".join(p + "_ms" for p in PHASES)]
     for size in o.sizes.split(","):
-        all_found = []
+        found = [[] for _ in builds]
         for _ in range(o.rounds):
-            with tempfile.TemporaryDirectory(prefix="weft-scale-") as folder:
-                all_found.append(run(o, size, folder))
-        for k, n in enumerate(TARGETS):
-            of = [f[k] for f in all_found]
-            pause = [x[1] for x in of]
-            phases = ["%.1f" % statistics.median(x[3].get(p, 0) for x in of) for p in PHASES]
-            lines.append("%s,%d,%d,%.1f,%.1f,%.1f,%s" % (size, n, len(of), statistics.median(pause), max(pause),
-                                                        statistics.median(x[2] for x in of), ",".join(phases)))
-            print(lines[-1], flush=True)
+            for of, weft in zip(found, builds):
+                with tempfile.TemporaryDirectory(prefix="weft-scale-") as folder:
+                    of.append(run(o, weft, size, folder))
+        for build in range(len(builds)):
+            for k, n in enumerate(TARGETS[size]):
+                lines.append(summarize(size, build, n, [f[k] for f in found[build]]))
+                print(lines[-1], flush=True)
     if o.csv:
         with open(o.csv, "w") as f:
             f.write("\n".join(lines) + "\n")
