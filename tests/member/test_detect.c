@@ -183,6 +183,25 @@ static void all_stopped_is_no_failure(void **state)
     }
 }
 
+/* The agent runs, so the host is not stopped. */
+static void the_only_rank_stopped(void **state)
+{
+    static const weft_detect_on_stop list[] = {
+        WEFT_DETECT_STOP_TIMEOUT, WEFT_DETECT_STOP_REPLACE, WEFT_DETECT_STOP_WAIT};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        scene x;
+        open_scene(&x, 1, list[i]);
+        for (int k = 1; k < N; k++) x.s[k].there = false;
+        pass(&x, 1);
+        x.s[0].stopped = true;
+        assert_int_equal(pass(&x, 0.8), 0);
+        assert_int_equal(look_after(&x, 60), 0); /* the agent was stopped, too */
+        assert_int_equal(pass(&x, 1), list[i] != WEFT_DETECT_STOP_WAIT);
+        weft_detect_destroy(x.d);
+    }
+}
+
 static void an_instruction_that_hangs(void **state)
 {
     scene x;
@@ -221,6 +240,7 @@ int main(void)
         cmocka_unit_test(a_stalled_observer_marks_no_rank),
         cmocka_unit_test(a_rank_stopped_alone),
         cmocka_unit_test(all_stopped_is_no_failure),
+        cmocka_unit_test(the_only_rank_stopped),
         cmocka_unit_test(an_instruction_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

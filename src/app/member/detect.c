@@ -123,14 +123,15 @@ static void note_sample(slot_watch *w, const weft_detect_sample *s, double now_s
 
 /* ---- who is lost ---- */
 
-static bool are_all_stopped(const weft_detect *d, const weft_detect_sample *s)
+/* How many; 0: not all that are there. */
+static int count_all_stopped(const weft_detect *d, const weft_detect_sample *s)
 {
     int n = 0;
     for (int k = 0; k < d->n; k++) {
-        if (s[k].there && !s[k].stopped) return false;
+        if (s[k].there && !s[k].stopped) return 0;
         n += s[k].there;
     }
-    return n > 0;
+    return n;
 }
 
 static bool has_live_peer(const weft_detect *d, const weft_detect_sample *s, int slot,
@@ -143,13 +144,14 @@ static bool has_live_peer(const weft_detect *d, const weft_detect_sample *s, int
     return d->n == 1;
 }
 
-static bool is_stopped(const weft_detect *d, const slot_watch *w, double now_s,
+/* The only rank of a host: the agent may be about to be stopped as well. */
+static bool is_stopped(const weft_detect *d, const slot_watch *w, bool only, double now_s,
                        weft_detect_found *f)
 {
-    f->cause   = WEFT_DETECT_STOPPED;
-    f->seconds = now_s - w->stopped_s;
-    f->limit_s =
-        d->o.on_stop == WEFT_DETECT_STOP_REPLACE ? SETTLE_S : d->o.failure_timeout_s;
+    bool at_once = d->o.on_stop == WEFT_DETECT_STOP_REPLACE && !only;
+    f->cause     = WEFT_DETECT_STOPPED;
+    f->seconds   = now_s - w->stopped_s;
+    f->limit_s   = at_once ? SETTLE_S : d->o.failure_timeout_s;
     return d->o.on_stop != WEFT_DETECT_STOP_WAIT && f->seconds >= f->limit_s;
 }
 
@@ -181,7 +183,7 @@ static bool is_lost(const weft_detect *d, int k, const weft_detect_sample *all,
     const slot_watch         *w = &d->slot[k];
     f->slot                     = k;
     if (!s->there) return false;
-    if (s->stopped) return is_stopped(d, w, now_s, f);
+    if (s->stopped) return is_stopped(d, w, count_all_stopped(d, all) == 1, now_s, f);
     if (!s->running || s->on_disk) return false;
     if (is_hanging(w, s, now_s, load, f)) return true;
     return is_silent(d, w, s, now_s, load, f) && has_live_peer(d, all, k, now_s);
@@ -197,7 +199,7 @@ int weft_detect_look(weft_detect *d, double now_s, double load,
     d->looked_s = now_s;
     for (int k = 0; k < d->n; k++)
         note_sample(&d->slot[k], &sample[k], now_s, passed_s, stall_s);
-    if (are_all_stopped(d, sample)) {
+    if (count_all_stopped(d, sample) > 1) {
         for (int k = 0; k < d->n; k++)
             if (sample[k].there) d->slot[k].stopped_s = now_s;
         return 0;

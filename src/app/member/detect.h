@@ -8,7 +8,8 @@
  *     weft_detect_destroy(d);
  *
  * (1) stopped (SIGSTOP) alone for failure_timeout_s; at once or never, as on_stop says.  All ranks
- *     stopped together are no failure.
+ *     stopped together are no failure; the only one that there is is lost after failure_timeout_s,
+ *     as the agent still runs.
  * (2) silent: no sign of progress and no core used for failure_timeout_s x load, while a peer shows
  *     progress.
  * (3) hang: one instruction runs longer than max(1 s, 8 x the longest that it took x load), and it
