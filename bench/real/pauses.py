@@ -8,8 +8,11 @@
 
 Faults are drawn (--seed): 60 % kill and SIGBUS, 30 % SIGSTOP with --on-stop replace, 10 % a second kill while the first one is recovered
 from.  The pause is from the fault (not from its notice) to the next committed step, less one undisturbed step (the median of those before
-the first fault).  Phases are those of incidents.jsonl.  torchrun runs a PyTorch program of as many parameters (supervise.py) that saves
-its state every 20 steps; its figure is kill to next step, as it has no undisturbed step to take off that matters.  Rounds of both alternate."""
+the first fault).  Phases are those of incidents.jsonl.  torchrun runs two workers of a PyTorch program of as many parameters (supervise.py) that saves
+its state after each step; its figure is kill to next step, as it has no undisturbed step to take off that matters.  Rounds of both alternate.
+
+    python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy       the newest, which trains on CPUs too
+    bench/real/pauses.py build/weft --python /tmp/torch/bin/python --torchrun /tmp/torch/bin/torchrun --csv FILE"""
 import argparse
 import json
 import os
@@ -28,6 +31,7 @@ from scale import make_tokens, rows
 
 SIZES = {"tiny": dict(model="tiny256", seq=16, batch=16, micro_batch=1, lanes=16), "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4)}
 WIDTH = {"tiny": 300, "large": 11136}  # of the PyTorch program: 0.09 and 124 million parameters
+WORKERS = 2  # of torchrun
 PHASES = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
 
 
@@ -113,9 +117,11 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--csv")
     o = a.parse_args()
-    draw, lines = random.Random(o.seed), ["case,way,what,n,median_ms,p99_ms,max_ms"]
+    draw, compared, lines = random.Random(o.seed), set(), ["case,way,what,n,median_ms,p99_ms,max_ms"]
     for case in o.cases.split(","):
         size, n = case.split(":")
+        compares = o.python and size not in compared  # torchrun's figure is of a size
+        compared.add(size)
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             found, step_ms = run_case(os.path.abspath(o.weft), size, int(n), o.faults, draw, folder)
         print("%s: step %.1f ms, pause median %.0f ms, 99 %% %.0f ms" % (case, step_ms, percentile([f[1] for f in found], 0.5),
@@ -124,9 +130,9 @@ def main():
         values += [("pause " + k, [f[1] for f in found if f[0] == k]) for k in sorted({f[0] for f in found})]
         values += [(ph, [f[2]["ms"][ph] for f in found if ph in f[2]["ms"]]) for ph in PHASES] + [("undisturbed step", [step_ms])]
         lines += ["%s,weft,%s,%d,%.1f,%.1f,%.1f" % (case, what, len(x), percentile(x, 0.5), percentile(x, 0.99), max(x)) for what, x in values if x]
-        if o.python:
-            words = [o.torchrun, "--standalone", "--nproc-per-node", n, "--max-restarts", "100", "--monitor-interval", "0.1"]
-            got = [1e3 * x[1] for x in supervise.kill_one(words, int(n), o.kills, [str(WIDTH[size]), "20"])]
+        if compares:
+            words = [o.torchrun, "--standalone", "--nproc-per-node", str(WORKERS), "--max-restarts", "100", "--monitor-interval", "0.1"]
+            got = [1e3 * x[1] for x in supervise.kill_one(words, WORKERS, o.kills, [str(WIDTH[size]), "1"])]
             lines.append("%s,torchrun,kill to next step,%d,%.1f,%.1f,%.1f" % (case, len(got), percentile(got, 0.5), percentile(got, 0.99), max(got)))
             print("%s: torchrun, kill to next step: median %.0f ms" % (case, percentile(got, 0.5)), flush=True)
     if o.csv:

@@ -60,14 +60,16 @@ def read_times(folder):
     return [(int(w[0]), w[1], int(w[2]), float(w[3])) for w in words if len(w) == 4]
 
 
-def wait_for(folder, holds, limit_s=300):
+def wait_for(folder, job, holds, limit_s=600):
     end = time.time() + limit_s
-    while time.time() < end:
+    while time.time() < end and job.poll() is None:
         found = holds(read_times(folder))
         if found:
             return found
         time.sleep(0.01)
-    raise SystemExit("no progress within %d s" % limit_s)
+    with open(os.path.join(folder, "log"), errors="replace") as f:
+        text = f.read()
+    raise SystemExit("no progress within %d s; the job's end: %r\n%s" % (limit_s, job.poll(), text[-2000:]))
 
 
 def steps_after(n_rank, since):
@@ -85,20 +87,20 @@ def kill_one(words, n_rank, kills, more=()):
     """Seconds to the start of the last new process and to the next step, for each kill; more: width of the model, steps
     from one checkpoint to the next"""
     out = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # no program waits for a disk
         program = os.path.join(folder, "program.py")
         open(program, "w").write(PROGRAM)
-        job = subprocess.Popen(words + [program, folder, "1000000", *more], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+        with open(os.path.join(folder, "log"), "wb") as log:
+            job = subprocess.Popen(words + [program, folder, "1000000", *more], stdout=log, stderr=log)
         try:
             since = 0
             for _ in range(kills):
-                wait_for(folder, steps_after(n_rank, since))
+                wait_for(folder, job, steps_after(n_rank, since))
                 time.sleep(0.3)
                 last = [x for x in read_times(folder) if x[0] == n_rank - 1][-1]
                 since = time.time()
                 os.kill(last[2], signal.SIGKILL)
-                stepped = wait_for(folder, steps_after(n_rank, since + 1e-3))
+                stepped = wait_for(folder, job, steps_after(n_rank, since + 1e-3))
                 started = max(x[3] for x in read_times(folder) if x[1] == "start")
                 out.append((started - since, stepped - since))
         finally:

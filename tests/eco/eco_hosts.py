@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -327,6 +328,60 @@ def drained(scratch, ref):
     check(back and all(a == b for a, b in back), "a drained host: its state was saved: %r\n%s" % (back, job.text))
 
 
+def listening_ports(pids):
+    """Of TCP, on any address, of these processes."""
+    inodes, found = set(), set()
+    for pid in pids:
+        for fd in os.listdir("/proc/%d/fd" % pid):
+            try:
+                inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink("/proc/%d/fd/%s" % (pid, fd))))
+            except OSError:
+                pass
+    with open("/proc/net/tcp") as f:
+        for line in f.read().splitlines()[1:]:
+            x = line.split()
+            if x[3] == "0A" and x[9] in inodes:
+                found.add(int(x[1].split(":")[1], 16))
+    return sorted(found)
+
+
+def pauses_of_kills(job, n):
+    """Milliseconds of the next n kills of rank 1."""
+    before = len(incidents(job.output))
+    for k in range(n):
+        job.await_step(job.steps() + 12)  # a third loss within ten steps would be the end
+        job.kill(1)
+        limit = time.monotonic() + LIMIT_S
+        while len(incidents(job.output)) < before + k + 1 and time.monotonic() < limit:
+            time.sleep(0.01)
+    return [i["ms"]["total"] for i in incidents(job.output)[before:]]
+
+
+def idle_connections(scratch, ref):
+    """1,000 to every port of every process of the job delay no view change by 100 ms."""
+    job = Job(scratch, "idle", "dp2", steps=100000)
+    plain = pauses_of_kills(job, 3)
+    pids = [a.p.pid for a in job.agents] + [pid for a in job.agents for pid in a.ranks().values()]
+    ports = listening_ports(pids)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    idle = []
+    for port in ports:
+        for _ in range(1000):
+            s = socket.socket()
+            s.setblocking(False)
+            s.connect_ex(("127.0.0.1", port))
+            idle.append(s)
+    loaded = pauses_of_kills(job, 3)
+    for s in idle:
+        s.close()
+    for a in job.agents:
+        a.p.send_signal(signal.SIGTERM)
+    job.end()
+    print("%d ports, %d connections: pauses %r ms, %r ms before" % (len(ports), len(idle), loaded, plain))
+    check(len(ports) >= 2 and len(plain) == len(loaded) == 3, "idle connections: ports %r, pauses %r and %r: %s" % (ports, plain, loaded, job.text))
+    check(min(loaded or [1e9]) <= max(plain or [0]) + 100, "idle connections: pauses %r ms, %r ms before" % (loaded, plain))
+
+
 def bad_input(scratch, ref):
     for words_, text in ((["--nnodes", "4:2"], "--nnodes 4:2: MIN is from 1 to MAX"),
                          (["--nnodes", "1:2", "--rdzv", "127.0.0.1:1", "recover=off"], "--nnodes MIN:MAX needs a job with recover=on")):
@@ -342,7 +397,7 @@ def bad_input(scratch, ref):
 
 CASES = [rank_killed, standby_survives, lost_before_the_first_step, come_and_go, drained, interrupted, bad_input]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, host_leaves, all_told, leader_lost, copies_survive]
+    CASES += [undisturbed, host_lost, host_joins, host_leaves, all_told, leader_lost, copies_survive, idle_connections]
 
 
 def main():
