@@ -421,22 +421,24 @@ def run_all(scratch):
     if not sys.argv[1:]:
         lost_too_often(scratch)
         cordoned(scratch)
-        not_allowed(scratch)
+        if not SANITIZED:
+            not_allowed(scratch)
         pp2 = run_plain(scratch, "pp2")
         crashed(scratch, pp2)
         crashed_copies(scratch, draw)
         crashed_standby(scratch, pp2, draw)
         all_lost(scratch, pp2)
         two_at_once(scratch, pp2)  # all plans have the same bits
-        agent_killed(scratch)
-        signalled(scratch)
+        if not SANITIZED:  # less of the same: a signal comes in a recovery, ranks outlive no agent in eco_failpoints.py
+            agent_killed(scratch)
+            signalled(scratch)
         signalled_in_recovery(scratch, draw)
         many_views(scratch)
     until = time.monotonic() + SECONDS
     names = sys.argv[1:] or list(PLANS)
     draw.shuffle(names)
     reference, found, by_plan, k = {}, [], {}, 0
-    while time.monotonic() < until or k < 2:
+    while time.monotonic() < until or k < (1 if SANITIZED else 2):
         name = names[k % len(names)]
         if name not in reference:
             reference[name] = run_plain(scratch, name)

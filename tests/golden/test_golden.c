@@ -25,6 +25,7 @@
 
 #include "base/text.h"
 #include "support/files.h"
+#include "support/test.h"
 
 static bool matches(const char *want, const char *got)
 {
@@ -105,6 +106,15 @@ static void check(const char *file, const char *args, weft_text *want)
     if (want->s) want->s[0] = 0;
 }
 
+/* Sanitized: of what all ranks of a job refuse every second, as many processes start for it. */
+static bool is_left_out(const char *command)
+{
+    static int n_refused;
+    if (!WEFT_TEST_SANITIZED || TEST_LONG || !strstr(command, "; sh $T/once $?"))
+        return false;
+    return n_refused++ % 2;
+}
+
 static void run_file(const char *file)
 {
     size_t    n;
@@ -115,7 +125,7 @@ static void run_file(const char *file)
             bool  twice   = l[1] == l[0];
             char *command = twice && WEFT_TEST_SANITIZED ? NULL : l + 2 + twice;
             if (args) check(file, args, &want);
-            args = l[0] == '$' ? command : NULL;
+            args = l[0] == '$' && command && !is_left_out(command) ? command : NULL;
             if (l[0] == '%' && command) prepare(command);
         } else if (args && strchr("|!?", l[0])) {
             weft_text_add(&want, "%s\n", l);
