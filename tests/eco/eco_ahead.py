@@ -10,7 +10,7 @@ from eco_scale import scale
 from eco_views import BASE, Job, bits, children, incidents
 
 OPEN = {k: v for k, v in BASE.items() if k != "plan"}  # the planner says how ranks share the work
-STEPS = 60
+STEPS, WAIT_STEPS = 60, 90
 START = ",".join("ahead.start:flip:nth=%d" % k for k in (1, 2, 3))  # however little is left of the job
 MACHINES = "4 x (1 x a100-80g)"  # that the job is planned for, wherever it runs
 
@@ -124,7 +124,7 @@ def cordoned(scratch, reference):
     if len(found) == 3:
         same((found[1]["rank"], found[1]["noticed"]), (1, "other bits"), "cordon: who")
         check("rank 1 computed other numbers" in found[1]["what"], "cordon: %r" % found[1])
-        same([r["level"] for r in found[1]["rejected"]], ["retry", "replace", "wait", "checkpoint", "stop"],
+        same([r["level"] for r in found[1]["rejected"]], ["retry", "replace", "replace_host", "wait", "checkpoint", "stop"],
              "cordon: rejected")
         same(found[2]["what"], "from 3 to 2 ranks", "cordon: what follows")
     check("its slot is cordoned" in job.text, "cordon: " + job.text[-1500:])
@@ -152,6 +152,36 @@ def cordoned_host(scratch, reference):
     same([(i["decided"], i["noticed"]) for i in found], [("cordon", "other bits")], "cordoned host: incidents")
 
 
+def waiting_host(scratch, reference):
+    """A host that the job has no place for waits; it takes that of one that is lost, in the next view."""
+    job = Hosts(scratch, "waits", "dp2", nnodes="1:2", steps=WAIT_STEPS)
+    job.await_text(job.agents[0], "2 hosts")
+    waits = job.join()
+    check(job.await_text(waits, "as many as it may: this one waits"), "waiting host: " + waits.name)
+    job.await_step(job.steps() + 3)
+    job.agents[1].kill_all()
+    compare("waiting host", job, reference, [0, -9, 0])
+    found = {i["cause"]: i for i in incidents(job.output)}
+    if check("host" in found and "join" in found, "waiting host: %r" % found):
+        same(found["host"]["decided"], "replace_host", "waiting host: decided")
+        rejected = {r["level"]: r["why"] for r in found["host"]["rejected"]}
+        same((rejected.get("replace"), rejected.get("shrink"), rejected.get("wait")),
+             ("the memory of its host is gone", "it costs more", "the others can go on meanwhile"),
+             "waiting host: rejected")
+    check("back to step" not in job.text, "waiting host: a replica holds the state: " + job.text)
+
+
+def unlike_hosts(scratch, reference):
+    """Two ranks on one host, one on the other; one of them is killed."""
+    job = Hosts(scratch, "unlike", "dp2", n_agent=0, dp=3)
+    for node, job.n in ((0, 2), (1, 1)):
+        job.join(node)
+    job.await_step(4)
+    job.kill(2)
+    compare("unlike hosts", job, reference, [0, 0])
+    check("2 hosts" in job.agents[0].text and "3 ranks" in job.agents[0].text, "unlike hosts: " + job.text)
+
+
 def main():
     with Scratch("ahead") as scratch:
         reference = reference_of(scratch, STEPS)
@@ -161,7 +191,10 @@ def main():
         short = reference_of(scratch, BASE["steps"])
         cordoned(scratch, short)
         kept(scratch, short)
-        cordoned_host(scratch, run_reference(scratch, 24))
+        of_hosts = run_reference(scratch, 24)
+        cordoned_host(scratch, of_hosts)
+        unlike_hosts(scratch, of_hosts)
+        waiting_host(scratch, run_reference(scratch, WAIT_STEPS))
     end()
 
 

@@ -80,6 +80,30 @@ static void a_rank_with_other_bits_goes_where_it_may(void **state)
     weft_launch_levels_fini(&v);
 }
 
+static weft_level choose_host(int n_host, int n_joined, int min_host)
+{
+    weft_launch_levels v = {0};
+    weft_level_choice  c;
+    assert_ok(weft_launch_levels_init(&v, "on", 1, 0));
+    weft_launch_levels_choose_host(
+        &v,
+        &(weft_launch_host_loss){
+            .n_host = n_host, .n_lost = 1, .n_joined = n_joined, .min_host = min_host},
+        1000, &c);
+    assert_int_equal(c.n_rejected, WEFT_N_LEVEL - 1);
+    weft_launch_levels_fini(&v);
+    return c.level;
+}
+
+static void a_lost_host_is_replaced_or_missed(void **state)
+{
+    (void)state;
+    assert_int_equal(choose_host(4, 1, 2), WEFT_LEVEL_HOST);
+    assert_int_equal(choose_host(4, 0, 2), WEFT_LEVEL_SHRINK);
+    assert_int_equal(choose_host(4, 0, 4), WEFT_LEVEL_WAIT); /* too few are left */
+    assert_int_equal(choose_host(4, 1, 4), WEFT_LEVEL_HOST);
+}
+
 static void rejected_levels_are_printed(void **state)
 {
     (void)state;
@@ -108,6 +132,7 @@ int main(void)
         cmocka_unit_test(fewer_ranks_are_taken_where_they_are_as_fast),
         cmocka_unit_test(predicted_steps_count_until_they_are_measured),
         cmocka_unit_test(a_rank_with_other_bits_goes_where_it_may),
+        cmocka_unit_test(a_lost_host_is_replaced_or_missed),
         cmocka_unit_test(rejected_levels_are_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

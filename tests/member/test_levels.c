@@ -9,6 +9,7 @@ static weft_level_case make_case(void)
     weft_level_case c = {.best_step_s = 1, .horizon_s = 100, .allowed = WEFT_LEVEL_ALL};
     c.option[WEFT_LEVEL_RETRY].why_not   = "its process is gone";
     c.option[WEFT_LEVEL_REPLACE].pause_s = 0.5;
+    c.option[WEFT_LEVEL_HOST].why_not    = "its host is there";
     c.option[WEFT_LEVEL_SHRINK] = (weft_level_option){.pause_s = 0.2, .step_s = 1.25};
     c.option[WEFT_LEVEL_WAIT].pause_s = 40;
     c.option[WEFT_LEVEL_CHECKPOINT]   = (weft_level_option){.pause_s = 1, .repeat_s = 30};

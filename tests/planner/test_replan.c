@@ -196,10 +196,17 @@ static void hosts_may_be_unequal(void **state)
         &a));
     assert_int_equal(a.n_rank, 4); /* a pair on the first, a pair on the second */
     weft_replan_answer_fini(&a);
+    /* a pair across hosts, where no host has room for one */
+    assert_ok(weft_replanner_decide(
+        r,
+        &(weft_replan_request){.was = was, .n_rank = 2, .n_host = 2, .host_ranks = ones},
+        &a));
+    assert_int_equal(a.n_rank, 2);
+    weft_replan_answer_fini(&a);
     assert_int_equal(weft_replanner_decide(
                          r,
                          &(weft_replan_request){
-                             .was = was, .n_rank = 2, .n_host = 2, .host_ranks = ones},
+                             .was = was, .n_rank = 1, .n_host = 1, .host_ranks = ones},
                          &a),
                      WEFT_ERR_ARG);
     weft_plan_destroy(was);

@@ -150,7 +150,7 @@ static bool has_bf16(const weft_device_kind *d)
 
 /* Where it is not given: bf16 on GPUs that all have it, as weft plan takes it.  Those with fp16
  * alone are simulated in fp32: programs of ours have no fp16. */
-static const char *usual_dtype(const weft_cluster *c)
+const char *weft_cli_usual_dtype(const weft_cluster *c)
 {
     bool cpus = true;
     for (int i = 0; i < c->n_node; i++)
@@ -165,7 +165,7 @@ static weft_status open_cluster(job *j, options *o)
 {
     if (!o->cluster) return WEFT_OK;
     WEFT_TRY(weft_cluster_load(o->cluster, NULL, &j->cluster));
-    if (!o->spec.dtype) o->spec.dtype = usual_dtype(j->cluster);
+    if (!o->spec.dtype) o->spec.dtype = weft_cli_usual_dtype(j->cluster);
     return WEFT_OK;
 }
 

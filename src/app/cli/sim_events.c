@@ -7,10 +7,15 @@
 #include "base/io.h"
 #include "goodput/goodput.h"
 #include "planner/planner.h"
+#include "planner/replan.h"
 
 enum {
-    MAX_INCIDENT = 65536
+    MAX_INCIDENT = 65536,
+    SEVERAL      = 3 /* hosts: two of them miss the same one */
 };
+
+/* Of --failure-timeout, where a second agent has not heard of a host either (member/hosts.h). */
+static const double SUSPECT = 0.8;
 
 weft_cli_sim_events weft_cli_events_default(void)
 {
@@ -32,7 +37,7 @@ void weft_cli_events_options(weft_cli_sim_events *e, weft_cli_option *row)
         {"step", 0, WEFT_CLI_REAL, &e->step_s, "S",
          "an undisturbed step of all hosts, as measured, instead of the planner's"},
         {"failure-timeout", 0, WEFT_CLI_REAL, &e->failure_timeout_s, "S",
-         "until a host that is lost without notice is missed (10)"},
+         "until a host that is silent is missed (10; 0.8 of it by 3 hosts or more)"},
         {"pause", 0, WEFT_CLI_REAL, &e->pause_s, "S", "of a change of the view (0.7)"},
         {"join", 0, WEFT_CLI_REAL, &e->join_s, "S",
          "a host prepares so long while the others train (5)"},
@@ -112,16 +117,66 @@ static weft_status count_hosts(const weft_cluster *c, int *n_host, int *per_host
     return WEFT_OK;
 }
 
-/* A job that does not fit n hosts has no step there. */
-static weft_status fill_steps(weft_planner_workspace *w, int per_host, host_steps *h)
+/* A job whose hosts come and go keeps its bits, where nobody says otherwise. */
+static weft_reduction find_reduction(const weft_cli_spec *spec)
 {
+    return spec->spec.reduction == WEFT_REDUCTION_AUTO ? WEFT_REDUCTION_INVARIANT
+                                                       : spec->spec.reduction;
+}
+
+static const char *find_dtype(const weft_cli_spec *spec, const weft_cluster *c)
+{
+    return spec->dtype ? spec->dtype : weft_cli_usual_dtype(c);
+}
+
+/* The plan that the job starts with, on all hosts. */
+static weft_status plan_start(const weft_cli_spec *spec, const weft_cluster *c,
+                              int n_rank, weft_plan **out)
+{
+    weft_planner_answer *a = NULL;
+    weft_planner_request q = {.cluster   = c,
+                              .spec      = spec->spec,
+                              .world     = n_rank,
+                              .keep_bits = true,
+                              .fast      = true,
+                              .with_plan = true};
+    q.spec.reduction       = find_reduction(spec);
+    if (!spec->micro_batch) q.spec.micro_batch = 0;
+    if (!spec->lanes) q.spec.lanes = 0;
+    weft_search_open(&q.constraints);
+    weft_status st = weft_planner_plan(&q, &a);
+    if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG) { /* some of them stay idle */
+        q.world = 0;
+        st      = weft_planner_plan(&q, &a);
+    }
+    WEFT_TRY(st);
+    *out    = a->plan;
+    a->plan = NULL;
+    weft_planner_destroy(a);
+    return WEFT_OK;
+}
+
+/* Fewer hosts go on as a running job does (planner/replan.h): micro_batch, lanes, tp, cp and ep
+ * stay.  A job that does not fit n hosts has no step there. */
+static weft_status fill_steps(weft_replanner *r, const weft_plan *start, int per_host,
+                              host_steps *h)
+{
+    int        *ranks = malloc(sizeof *ranks * (size_t)h->n_host);
+    weft_status st    = WEFT_OK;
+    if (!ranks) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d hosts", h->n_host);
+    for (int n = 0; n < h->n_host; n++) ranks[n] = per_host;
     for (int n = h->n_host; n >= 1; n--) {
-        weft_status st = weft_planner_step_time(w, n * per_host, &h->step_s[n]);
-        if (st == WEFT_ERR_NOFIT) return WEFT_OK; /* nor does it fit fewer */
-        WEFT_TRY(st);
+        weft_replan_answer  a = {0};
+        weft_replan_request q = {
+            .was = start, .n_rank = n * per_host, .n_host = n, .host_ranks = ranks};
+        st           = weft_replanner_decide(r, &q, &a);
+        h->step_s[n] = st == WEFT_OK ? a.step_s : 0;
+        weft_replan_answer_fini(&a);
+        if (st != WEFT_OK || h->step_s[n] <= 0) break; /* nor does it fit fewer */
         h->least = n;
     }
-    return WEFT_OK;
+    free(ranks);
+    return st == WEFT_ERR_ARG || st == WEFT_ERR_NOFIT ? WEFT_OK : st;
 }
 
 /* More hosts are faster in proportion: there is no plan to price. */
@@ -138,23 +193,32 @@ static weft_status take_step(double step_s, int most, host_steps *h)
 static weft_status plan_steps(const weft_cli_spec *spec, const weft_cluster *c, int most,
                               host_steps *h)
 {
-    weft_planner_workspace *w        = NULL;
-    weft_planner_request    q        = {.cluster = c, .spec = spec->spec, .fast = true};
-    weft_status             st       = WEFT_OK;
-    int                     per_host = 0;
+    weft_training     t        = {0};
+    weft_plan        *start    = NULL;
+    weft_replanner   *r        = NULL;
+    weft_compile_spec of       = spec->spec;
+    weft_status       st       = WEFT_OK;
+    int               per_host = 0;
     WEFT_TRY(count_hosts(c, &h->n_host, &per_host));
     if (h->n_host > most) h->n_host = most;
-    if (!spec->micro_batch) q.spec.micro_batch = 0;
-    if (!spec->lanes) q.spec.lanes = 0;
-    weft_search_open(&q.constraints);
     h->step_s = calloc((size_t)h->n_host + 1, sizeof *h->step_s);
     if (!h->step_s) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d hosts", h->n_host);
-    WEFT_GO(weft_planner_workspace_create(&q, &w));
-    WEFT_GO(fill_steps(w, per_host, h));
+    WEFT_GO(plan_start(spec, c, h->n_host * per_host, &start));
+    of.micro_batch = start->of.micro_batch;
+    of.lanes       = start->of.lanes;
+    of.recompute   = (weft_strategy_recompute)start->strategy.recompute;
+    of.dtype       = find_dtype(spec, c);
+    of.reduction   = find_reduction(spec);
+    if (weft_cluster_is_cuda(c)) weft_compile_for_cuda(&of);
+    WEFT_GO(weft_compile_training(&of, &t));
+    WEFT_GO(weft_replanner_create(&(weft_replan_job){.training = &t, .cluster = c}, &r));
+    WEFT_GO(fill_steps(r, start, per_host, h));
     if (!h->least)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_NOFIT, "the job does not fit %d hosts", h->n_host));
 out:
-    weft_planner_workspace_destroy(w);
+    weft_replanner_destroy(r);
+    weft_plan_destroy(start);
+    weft_training_fini(&t);
     return st;
 }
 
@@ -223,6 +287,7 @@ static weft_status simulate(const weft_cli_sim_events *e, const weft_cli_spec *s
                               .copies       = (int)e->copies};
     WEFT_GO(weft_io_read_as(e->file, WEFT_IO_PIPES | WEFT_IO_LARGE, &text, &n));
     WEFT_GO(weft_goodput_parse(e->file, text, n, &trace));
+    if (trace.most >= SEVERAL) s.detect_s *= SUSPECT;
     if (e->incidents) WEFT_GO(read_pause(e->incidents, &s.pause_s));
     WEFT_GO(e->step_s > 0 ? take_step(e->step_s, trace.most, &h)
                           : plan_steps(spec, c, trace.most, &h));

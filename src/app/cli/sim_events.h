@@ -3,6 +3,7 @@
 #define WEFT_CLI_SIM_EVENTS_H
 
 #include "cli/spec.h"
+#include "cluster/cluster.h"
 
 typedef struct weft_cli_sim_events {
     const char *file;      /* the trace; NULL: none */
@@ -17,6 +18,8 @@ enum {
 };
 
 weft_cli_sim_events weft_cli_events_default(void);
+/* sim.c: of a job on these devices that does not say it. */
+const char *weft_cli_usual_dtype(const weft_cluster *c);
 /* Writes WEFT_CLI_N_EVENTS rows that read into e. */
 void weft_cli_events_options(weft_cli_sim_events *e, weft_cli_option *row);
 /* spec: resolved; cluster: of equal hosts. */

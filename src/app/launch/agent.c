@@ -40,6 +40,7 @@ void weft_launch__publish(weft_launch__run *l, const weft_incident *i,
 static const char *name_decision(const weft_launch__agent *a, const weft_incident *i)
 {
     if (!strcmp(i->cause, "replan")) return "replan";
+    if (i->rank < 0 && i->choice.n_rejected) return weft_level_name(i->choice.level);
     if (i->rank < 0) return "resize";
     if (i->choice.level != WEFT_LEVEL_REPLACE) return weft_level_name(i->choice.level);
     bool back = !a->done && a->outcome.step <= i->step; /* as ranks found out */
@@ -66,9 +67,10 @@ static void note_pauses(weft_launch__agent *a)
     for (int k = 0; k < a->n_incident; k++) {
         const weft_incident *i     = &a->incident[k];
         bool                 back  = i->rank >= 0 && a->outcome.step <= i->step;
-        weft_level           level = i->rank < 0 ? WEFT_LEVEL_SHRINK
-                                     : back      ? WEFT_LEVEL_CHECKPOINT
-                                                 : WEFT_LEVEL_REPLACE;
+        weft_level           level = i->rank < 0 && i->choice.n_rejected ? i->choice.level
+                                     : i->rank < 0 ? WEFT_LEVEL_SHRINK
+                                     : back        ? WEFT_LEVEL_CHECKPOINT
+                                                   : WEFT_LEVEL_REPLACE;
         weft_level_note_pause(&a->levels.history, level,
                               a->outcome.committed_s - i->noticed_s);
     }
@@ -519,12 +521,14 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
 }
 
 void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
-                             const char *what)
+                             const char *what, const weft_launch_host_loss *loss)
 {
-    weft_incident i = weft_launch__make_incident(l->agent, -1, cause, what, "agents");
-    i.step          = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    weft_launch__agent *a = l->agent;
+    weft_incident       i = weft_launch__make_incident(a, -1, cause, what, "agents");
+    i.step                = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
     snprintf(i.host, sizeof i.host, "%s", host);
-    weft_launch__add_incident(l->agent, &i);
+    if (loss) weft_launch_levels_choose_host(&a->levels, loss, i.noticed_s, &i.choice);
+    weft_launch__add_incident(a, &i);
 }
 
 void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "launch/hosts_priv.h"
+#include "launch/level.h"
 
 enum {
     MAX_NAMED     = 8,  /* hosts of a view, in its log line */
@@ -237,12 +238,27 @@ static void hear_event(weft_launch__run *l, const weft_control_event *e)
     }
 }
 
+/* Has the newest view that this host knows of, without being in it, all hosts that there may be? */
+static bool is_job_full(const weft_launch__run *l)
+{
+    const weft_member_view *v = weft_hosts_view(l->hosts->agreement);
+    return v->epoch && v->n_host >= l->o->n_node && l->hosts->contact;
+}
+
 /* An agent that joins looks for one that is in the job. */
 static void find_contact(weft_launch__run *l, double now_s)
 {
     weft_launch__hosts *h       = l->hosts;
     double              limit_s = l->o->timeout_s > 0 ? l->o->timeout_s : 60;
     if (h->found || h->store || h->entered || h->over) return;
+    if (is_job_full(l)) { /* it is in the place of a host that is lost, later */
+        if (!h->waits)
+            weft_launch__say(l, -1, "info",
+                             "the job has %d hosts, as many as it may: this one waits",
+                             l->o->n_node);
+        h->waits   = true;
+        h->begun_s = now_s;
+    }
     if (now_s - h->begun_s > limit_s) {
         char text[sizeof h->why];
         snprintf(text, sizeof text, "%s", h->why);
@@ -408,10 +424,23 @@ static void log_view(const weft_launch__run *l, const weft_member_view *v)
     weft_text_fini(&t);
 }
 
-/* The first host of a view reports which hosts came, were lost and left. */
+/* Hosts of a that are not in b. */
+static int count_missing(const weft_member_view *a, const weft_member_view *b)
+{
+    int n = 0;
+    for (int i = 0; i < a->n_host; i++) n += weft_member_view_find(b, a->host[i].id) < 0;
+    return n;
+}
+
+/* The first host of a view reports which hosts came, were lost and left; what was decided about
+ * lost ones follows from the view. */
 static void note_hosts(weft_launch__run *l, const weft_member_view *v)
 {
-    const weft_member_view *was = l->hosts->was;
+    const weft_member_view *was  = l->hosts->was;
+    weft_launch_host_loss   loss = {.n_host   = was->n_host,
+                                    .n_lost   = count_missing(was, v),
+                                    .n_joined = count_missing(v, was),
+                                    .min_host = l->o->min_node};
     char                    what[160];
     for (int i = 0; i < was->n_host; i++) {
         const weft_member_host *x = &was->host[i];
@@ -419,13 +448,14 @@ static void note_hosts(weft_launch__run *l, const weft_member_view *v)
         bool leaves = !is_loss(v->reason);
         snprintf(what, sizeof what, "host %s (%s) %s", x->name, x->control,
                  leaves ? "left" : "was lost");
-        weft_launch__agent_note(l, x->name, leaves ? "drain" : "host", what);
+        weft_launch__agent_note(l, x->name, leaves ? "drain" : "host", what,
+                                leaves ? NULL : &loss);
     }
     for (int i = 0; was->epoch && i < v->n_host; i++) {
         const weft_member_host *x = &v->host[i];
         if (weft_member_view_find(was, x->id) >= 0) continue;
         snprintf(what, sizeof what, "host %s (%s) joined", x->name, x->control);
-        weft_launch__agent_note(l, x->name, "join", what);
+        weft_launch__agent_note(l, x->name, "join", what, NULL);
     }
 }
 

@@ -39,6 +39,7 @@ struct weft_launch__hosts {
     double    contact_s, begun_s, tick_s;
     bool      found, entered; /* the job began here; this host was in a view once */
     bool      started;        /* ranks were, once */
+    bool      waits;          /* for a place in the job, as the log says */
     uint32_t  stop_epoch;  /* ranks are to stop in it, and STOPPED is not told; 0: none */
     uint32_t  ready_epoch; /* in which READY was told */
     uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */

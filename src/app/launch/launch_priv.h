@@ -182,9 +182,10 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n);
  * memory with it. */
 void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
                               bool drains);
-/* An incident of a host. */
+/* An incident of a host; loss: how it was lost, NULL: it was not. */
+struct weft_launch_host_loss;
 void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
-                             const char *what);
+                             const char *what, const struct weft_launch_host_loss *loss);
 bool weft_launch__agent_is_stopped(const weft_launch__run *l); /* no rank is in it */
 bool weft_launch__agent_is_ready(const weft_launch__run *l, uint32_t epoch);
 bool weft_launch__agent_is_over(const weft_launch__run *l); /* done, ended or to end */

@@ -79,6 +79,7 @@ void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *lo
         c.option[WEFT_LEVEL_WAIT].why_not    = "nothing is waited for";
         c.option[WEFT_LEVEL_REPLACE].why_not = "another process has the same hardware";
     }
+    c.option[WEFT_LEVEL_HOST].why_not = "its host is there";
     /* ranks find out which state is left, and go back where one part has no holder */
     c.option[WEFT_LEVEL_CHECKPOINT].why_not = "only where no rank holds the state";
     if (loss->too_often)
@@ -87,6 +88,33 @@ void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *lo
     if (loss->is_stopping)
         c.option[WEFT_LEVEL_SHRINK].why_not = "the job is about to stop";
     if (n > 1) c.option[WEFT_LEVEL_SHRINK].step_s = find_step(v, n - 1, n);
+    weft_level_choose(&c, out);
+}
+
+void weft_launch_levels_choose_host(weft_launch_levels          *v,
+                                    const weft_launch_host_loss *loss, double now_s,
+                                    weft_level_choice *out)
+{
+    int             left = loss->n_host - loss->n_lost;
+    bool            less = left + loss->n_joined < loss->min_host;
+    weft_level_case c    = {.best_step_s = 1, .allowed = WEFT_LEVEL_ALL};
+    v->history.n_failure++;
+    c.horizon_s = weft_level_horizon(&v->history, now_s - v->begun_s, loss->n_host,
+                                     0 /* not known */);
+    for (int l = 0; l < WEFT_N_LEVEL; l++)
+        c.option[l].pause_s = weft_level_pause(&v->history, (weft_level)l);
+    c.option[WEFT_LEVEL_RETRY].why_not      = "its host is gone";
+    c.option[WEFT_LEVEL_REPLACE].why_not    = "the memory of its host is gone";
+    c.option[WEFT_LEVEL_CHECKPOINT].why_not = "only where no rank holds the state";
+    if (less) {
+        c.option[WEFT_LEVEL_HOST].why_not   = "too few hosts wait";
+        c.option[WEFT_LEVEL_SHRINK].why_not = "fewer than MIN hosts are left";
+    } else if (!loss->n_joined) {
+        c.option[WEFT_LEVEL_HOST].why_not = "no host waits";
+    }
+    /* until a host is there: it is not known when */
+    if (!less) c.option[WEFT_LEVEL_WAIT].why_not = "the others can go on meanwhile";
+    if (left > 0) c.option[WEFT_LEVEL_SHRINK].step_s = (double)loss->n_host / left;
     weft_level_choose(&c, out);
 }
 

@@ -45,6 +45,17 @@ typedef struct weft_launch_loss {
 void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *loss,
                                weft_level_choice *out);
 
+/* Hosts that are lost: what the agents have agreed on, as the same case. */
+typedef struct weft_launch_host_loss {
+    int n_host, n_lost; /* in the view before, and of these */
+    int n_joined;       /* that waited and are in the next one */
+    int min_host;
+} weft_launch_host_loss;
+
+void weft_launch_levels_choose_host(weft_launch_levels          *v,
+                                    const weft_launch_host_loss *loss, double now_s,
+                                    weft_level_choice *out);
+
 /* ", "rejected": [..]", for incidents.jsonl. */
 void weft_launch_levels_print(const weft_level_choice *c, weft_text *t);
 

@@ -9,9 +9,13 @@ static const struct {
      * for small states; larger ones are learnt after the first pause. */
     double pause_s;
 } levels[WEFT_N_LEVEL] = {
-    [WEFT_LEVEL_RETRY] = {"retry", 0},           [WEFT_LEVEL_REPLACE] = {"replace", 0.2},
-    [WEFT_LEVEL_SHRINK] = {"shrink", 0.3},       [WEFT_LEVEL_WAIT] = {"wait", 10},
-    [WEFT_LEVEL_CHECKPOINT] = {"checkpoint", 1}, [WEFT_LEVEL_STOP] = {"stop", 1},
+    [WEFT_LEVEL_RETRY]      = {"retry", 0},
+    [WEFT_LEVEL_REPLACE]    = {"replace", 0.2},
+    [WEFT_LEVEL_HOST]       = {"replace_host", 0.5},
+    [WEFT_LEVEL_SHRINK]     = {"shrink", 0.3},
+    [WEFT_LEVEL_WAIT]       = {"wait", 10},
+    [WEFT_LEVEL_CHECKPOINT] = {"checkpoint", 1},
+    [WEFT_LEVEL_STOP]       = {"stop", 1},
 };
 
 static const double DEVICE_MTBF_S = 8000 * 3600.0; /* notes/fault_tolerance.md */
@@ -40,8 +44,8 @@ weft_status weft_levels_parse(const char *text, unsigned *allowed)
         int    l = find_level(p, n);
         if (l < 0)
             return WEFT_FAIL(WEFT_ERR_ARG,
-                             "recover: '%.*s' is none of: retry, replace, shrink, wait, "
-                             "checkpoint, stop",
+                             "recover: '%.*s' is none of: retry, replace, replace_host, "
+                             "shrink, wait, checkpoint, stop",
                              (int)(n < 40 ? n : 40), p);
         found |= 1u << l;
         if (!p[n]) break;

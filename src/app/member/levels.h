@@ -21,6 +21,7 @@
 typedef enum weft_level {
     WEFT_LEVEL_RETRY,   /* the same ranks run the step again */
     WEFT_LEVEL_REPLACE, /* another process in the slot, with the memory that is there */
+    WEFT_LEVEL_HOST,    /* a host that waits takes the place of one that is lost */
     WEFT_LEVEL_SHRINK,  /* fewer ranks, with another plan */
     WEFT_LEVEL_WAIT,    /* until what is lost is back */
     WEFT_LEVEL_CHECKPOINT, /* all go back to the newest checkpoint */

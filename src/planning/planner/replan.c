@@ -147,13 +147,13 @@ static int width_of(const weft_strategy *y)
     return size_of(y->tp) * size_of(y->cp) * size_of(y->ep);
 }
 
-/* Groups of tp and cp stay inside a host. */
+/* Groups of tp and cp stay inside a host; where no host has ranks for one, the running plan has
+ * them across hosts. */
 static int count_units(const weft_replan_request *q, int width)
 {
     int n = 0;
-    if (q->n_host < 1) return q->n_rank / width;
     for (int k = 0; k < q->n_host; k++) n += q->host_ranks[k] / width;
-    return n;
+    return n ? n : q->n_rank / width;
 }
 
 /* tp, cp and ep decide bits, so they stay; where sums may follow the plan, those that the job names

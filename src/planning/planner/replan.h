@@ -41,7 +41,7 @@ typedef struct weft_replan_request {
     const weft_plan *was; /* NULL: one rank without a plan */
     int              n_rank;
     /* Where they are on several hosts: ranks of each, n_rank together; groups of tp and cp stay
-     * inside a host.  n_host 0: one. */
+     * inside a host where one has ranks enough.  n_host 0: one. */
     int        n_host;
     const int *host_ranks;
     double     horizon_s; /* for how long the plan is expected to run; 0: an hour */
