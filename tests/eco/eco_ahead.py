@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from eco import Scratch, check, end, same
+from eco import WEFT, Scratch, check, end, same
 from eco_hosts import Job as Hosts, compare, run_reference
 from eco_scale import scale
 from eco_views import BASE, Job, bits, children, incidents
@@ -15,8 +15,8 @@ START = ",".join("ahead.start:flip:nth=%d" % k for k in (1, 2, 3))  # however li
 MACHINES = "4 x (1 x a100-80g)"  # that the job is planned for, wherever it runs
 
 
-def reference_of(scratch, steps):
-    job = Job(1, dict(BASE, steps=steps), scratch.path("ref%d" % steps))
+def reference_of(scratch, steps, **keys):
+    job = Job(1, dict(BASE, steps=steps, **keys), scratch.path("ref%d" % steps))
     result, text = job.end()
     check(result is not None, "undisturbed: " + text[-2000:])
     return (result or {}).get("weights_xxh64"), bits(job.output)
@@ -113,6 +113,25 @@ def better_later(scratch, reference):
               "later: %r" % replans)
 
 
+def less_work(scratch):
+    """A rank that stays slow gets less of the batch, after a step; the bits stay."""
+    keys = dict(steps=1000, batch=8, lanes=8, seq=8, cluster="2 x (1 x a100-80g)")
+    job = Job(2, dict(OPEN, recover="on", **keys), scratch.path("slow"),
+              env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK="1"))
+    limit = time.monotonic() + 60
+    while job.p.poll() is None and time.monotonic() < limit and not [i for i in incidents(job.output) if i["cause"] == "replan"]:
+        time.sleep(0.02)
+    job.await_step(job.steps() + 3)
+    job.p.send_signal(signal.SIGTERM)
+    job.end()
+    found = [i for i in incidents(job.output) if i["cause"] == "replan"]
+    if check(len(found) == 1 and found[0]["what"].startswith("rank 1 is slow ("), "slow: %r: %s" % (found, job.text[-1500:])):
+        with open(os.path.join(job.output, "status.json")) as f:
+            check("batch_split=" in f.read(), "slow: weft status has the split")
+    done = bits(job.output)
+    same(done, reference_of(scratch, len(done), **{k: keys[k] for k in ("batch", "lanes", "seq")})[1], "slow: losses")
+
+
 def cordoned(scratch, reference):
     """A bit is another one once: the step is run again, the slot is left out, and the numbers are right."""
     job = Job("1:3", dict(BASE, dp=3, recover="on"), scratch.path("cordon"),
@@ -188,6 +207,7 @@ def main():
         made_ahead(scratch, reference)
         without_helper(scratch, reference)
         better_later(scratch, reference)
+        less_work(scratch)
         short = reference_of(scratch, BASE["steps"])
         cordoned(scratch, short)
         kept(scratch, short)

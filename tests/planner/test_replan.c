@@ -314,6 +314,39 @@ static void a_pause_has_to_pay(void **state)
     close_job(&j);
 }
 
+/* Lanes go from slow replicas to the others, and none has nothing. */
+static void slow_ranks_get_less_work(void **state)
+{
+    static const struct {
+        const char *was, *then;
+        double      slow[4], ratio;
+    } rows[] = {
+        {"dp=2", "batch_split=5,3", {1, 1.5}, 5.0 / 6},
+        {"dp=2", NULL, {1, 1.1}, 1}, /* 5, 3 would take 5 */
+        {"dp=4", "batch_split=3,2x2,1", {1, 1, 1, 2}, 3.0 / 4},
+        {"dp=4 zero=1", "batch_split=3,2x2,1", {1, 1, 1, 2}, 3.0 / 4},
+        {"dp=2 pp=2", NULL, {1, 2, 1, 1}, 1},
+        {"pp=2", NULL, {1, 2}, 1},
+    };
+    (void)state;
+    planned_job j;
+    open_job("tiny256", 8, 8, 1, NULL, &j);
+    for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+        weft_plan *was = make_plan(&j, rows[i].was), *p = NULL;
+        weft_text  t = {0};
+        double     ratio;
+        assert_ok(weft_replanner_rebalance(&j.training, was, rows[i].slow, &p, &ratio));
+        assert_true(ratio > rows[i].ratio - 1e-9 && ratio < rows[i].ratio + 1e-9);
+        assert_true(!p == !rows[i].then);
+        if (p) weft_strategy_print(&p->strategy, &t);
+        if (p && !strstr(t.s, rows[i].then)) fail_msg("%s: %s", rows[i].was, t.s);
+        weft_text_fini(&t);
+        weft_plan_destroy(p);
+        weft_plan_destroy(was);
+    }
+    close_job(&j);
+}
+
 static int draw(uint32_t *state, int n)
 {
     *state = *state * 1664525u + 1013904223u;
@@ -416,6 +449,7 @@ int main(void)
         cmocka_unit_test(answers_are_kept),
         cmocka_unit_test(as_good_as_a_search_from_nothing),
         cmocka_unit_test(a_pause_has_to_pay),
+        cmocka_unit_test(slow_ranks_get_less_work),
         cmocka_unit_test(fewer_replicas_are_an_answer),
         cmocka_unit_test(tp_may_change_where_sums_follow_the_plan),
     };

@@ -111,6 +111,7 @@ void weft_session__stop_ahead(weft_session *s)
     weft_session__ahead *a = &s->ahead;
     reap(a);
     if (a->has_answers) close(a->answers);
+    weft_text_fini(&a->better);
     *a = (weft_session__ahead){0};
 }
 
@@ -236,11 +237,23 @@ static bool find_answer(const weft_session *s, const weft_plan *was, char **text
     return found;
 }
 
+bool weft_session__keep_better(weft_session *s, const weft_plan *p)
+{
+    weft_session__ahead *a = &s->ahead;
+    a->better.n            = 0;
+    a->asked               = weft_plan_print(p, &a->better) == WEFT_OK;
+    return a->asked;
+}
+
 bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan)
 {
     weft_ahead_answer a;
     char             *text;
     double            t0 = weft_clock_s();
+    if (s->ahead.better.n && was && weft_plan_world(was) == s->now->n_rank) {
+        weft_text_put(plan, s->ahead.better.s, s->ahead.better.n);
+        return weft_text_status(plan) == WEFT_OK;
+    }
     if (weft_failpoint_flips("ahead.find")) return false;
     if (!find_answer(s, was, &text, &a)) return false;
     weft_text_put(plan, a.plan, a.plan_bytes);
@@ -282,6 +295,7 @@ static void ask_for_better(weft_session *s)
     const weft_membership_source *m = s->o->member;
     weft_ahead_answer             a;
     char                         *text, what[160];
+    if (s->now->plan && s->now->plan->share) return; /* it is made for a slow rank */
     if (!find_answer(s, s->now->plan, &text, &a)) return;
     bool worth = a.changes && a.was_step_s > WORTH * a.step_s;
     if (weft_failpoint_flips("ahead.worth") || worth) {

@@ -180,11 +180,12 @@ typedef struct weft_session__replans {
 
 /* Plans that are made ahead (plans_ahead.c). */
 typedef struct weft_session__ahead {
-    pid_t    pid; /* of the helper; 0: none runs */
-    int      answers;
-    bool     has_answers; /* in the file */
-    bool     asked;       /* the next view takes the plan for the ranks that there are */
-    uint64_t was;         /* hash of the plan that they follow */
+    pid_t     pid; /* of the helper; 0: none runs */
+    int       answers;
+    bool      has_answers; /* in the file */
+    bool      asked;       /* the next view takes the plan for the ranks that there are */
+    uint64_t  was;         /* hash of the plan that they follow */
+    weft_text better; /* the plan that was asked for, where it is not among the answers */
 } weft_session__ahead;
 
 /* What status.json says that stays for a generation. */
@@ -268,15 +269,16 @@ typedef struct weft_session {
     weft_metrics_row      row; /* of the last step; step 0: there is none in this run */
     weft_metrics_row      running;   /* of the step that runs, so far */
     double                running_s; /* when it began */
-    float              *load; /* of each layer with experts, for the row; NULL: not yet */
-    bool                row_written;    /* by this rank */
-    bool                over;           /* there is no further membership */
-    bool                released;       /* the others go on without this rank */
-    bool                exported;       /* the final weights are written, by this rank */
-    int64_t             snapshot_every; /* interval in steps; 0: not chosen */
-    weft_session__trial trial;          /* the newest one */
-    weft_ending ending;    /* after it: done (where none is left), stop, membership */
-    weft_session_result r; /* with the step it has got to */
+    int64_t slow_due;       /* step after which a slow rank gets less work; 0: none */
+    float  *load;           /* of each layer with experts, for the row; NULL: not yet */
+    bool    row_written;    /* by this rank */
+    bool    over;           /* there is no further membership */
+    bool    released;       /* the others go on without this rank */
+    bool    exported;       /* the final weights are written, by this rank */
+    int64_t snapshot_every; /* interval in steps; 0: not chosen */
+    weft_session__trial trial; /* the newest one */
+    weft_ending ending;        /* after it: done (where none is left), stop, membership */
+    weft_session_result r;     /* with the step it has got to */
 } weft_session;
 
 /* session.c: a session without generations, and its end. */
@@ -541,6 +543,11 @@ void weft_session__step_ahead(weft_session *s);
 void weft_session__stop_ahead(weft_session *s);
 /* The plan after `was` for the ranks that there are now, as text; false: none was made. */
 bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan);
+/* The next view of the same ranks takes it. */
+bool weft_session__keep_better(weft_session *s, const weft_plan *p);
+/* rebalance.c: a rank was named as slow; after each step: one that stays so gets less work. */
+void weft_session__note_slow(weft_session *s);
+void weft_session__rebalance(weft_session *s);
 /* Was this view asked for because of a better plan? */
 bool weft_session__is_better_wanted(const weft_session *s);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */

@@ -100,6 +100,7 @@ void weft_session__name_slow(weft_session *s)
             "rank %d is busy at least %.3g ms of a step, ranks with the same work "
             "%.3g ms",
             rank, 1e3 * (double)x->low_s, 1e3 * (double)x->other_s);
+        weft_session__note_slow(s);
     }
 }
 
@@ -127,6 +128,9 @@ weft_status weft_session__open_status(weft_session *s)
     if (st == WEFT_OK) print_members(all, n, &s->status.members);
     if (st == WEFT_OK) st = begin_slow(s, all, n);
     if (s->now->plan) weft_strategy_print(&s->now->plan->strategy, &plan);
+    for (int r = 0; s->now->plan && s->now->plan->share && r < s->now->plan->strategy.dp;
+         r++)
+        weft_text_add(&plan, "%s%d", r ? "," : " batch_split=", s->now->plan->share[r]);
     snprintf(s->status.plan, sizeof s->status.plan, "%s", plan.s ? plan.s : "dp=1");
     s->status.n_rank      = n;
     s->status.writes      = weft_session__writes(s);

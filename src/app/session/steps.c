@@ -125,6 +125,7 @@ static weft_status finish_step(weft_session *s)
     if (!s->row_written) say_step(s, row);
     s->row_written = true;
     weft_session__name_slow(s);
+    weft_session__rebalance(s);
     weft_session__step_ahead(s);
     weft_failpoint("row.noted");
     weft_session__write_status(s, false);

@@ -82,6 +82,11 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
  * Seconds of CPU time, for plans that are made ahead; nothing is kept. */
 weft_status weft_replanner_search(weft_replanner *r, const weft_replan_request *q,
                                   weft_replan_answer *out);
+/* Data-parallel ranks that take slow[r] times as long as others for the same work: their lanes
+ * shared out so that the last one ends as soon as can be.  *out NULL: as they are, or the plan has
+ * more than replicas; *ratio: of a step to one now, as far as it is computing. */
+weft_status weft_replanner_rebalance(const weft_training *t, const weft_plan *was,
+                                     const double *slow, weft_plan **out, double *ratio);
 void        weft_replan_answer_fini(weft_replan_answer *a); /* a zeroed one is fine */
 
 #endif
