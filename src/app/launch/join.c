@@ -187,7 +187,8 @@ static void tell_step(weft_launch_member *m, int64_t step)
 static void send_wish(weft_launch_member *m, weft_line_kind kind, int n_rank)
 {
     weft_line_send(
-        m->line, &(weft_line_message){.kind = kind, .epoch = m->epoch, .world = n_rank});
+        m->line,
+        &(weft_line_message){.kind = (int32_t)kind, .epoch = m->epoch, .world = n_rank});
 }
 
 static void tell_agent(void *arg, weft_membership_news news, int64_t step,

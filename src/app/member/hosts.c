@@ -137,6 +137,10 @@ static void carry_peers(weft_hosts *h, const weft_member_view *next)
         hosts_peer *p   = &carried[k];
         *p              = (hosts_peer){.heard_s = h->now_s};
         if (old < 0) continue;
+        if (h->self < 0) { /* members send a candidate no keep-alive messages */
+            p->gone = p->lost = h->peer[old].gone;
+            continue;
+        }
         *p          = h->peer[old];
         p->cut      = false;
         p->lost     = old != h->self && (p->gone || silent_too_long(h, p));
