@@ -3,7 +3,7 @@
 Ranks are killed, stopped and crash on any host, also at failpoints of the recovery; agents are killed and stopped; cables are cut
 (the interface, the port, or silently), flap, lose frames or become slow; hosts join, are killed while they join, leave and are drained.
 With a majority of agents the first host goes on where there are two, any two where there are three; with the views in a folder
-(file:) or in etcd any host does.  Who is cut off or was stopped ends by itself and says why."""
+(file:) any host does.  Who is cut off or was stopped ends by itself and says why."""
 import os
 import re
 import signal
@@ -105,8 +105,8 @@ class Block:
         c, draw = self.c, self.draw
         plan = draw.choice(list(PLANS))
         n_host, n_rank, of_plan, self.replicated = PLANS[plan]
-        self.elastic = draw.random() < 0.8
         self.register = draw.choice(c.registers)
+        self.elastic = draw.random() < 0.8 or self.register != "majority"
         relay = draw.randrange(n_host) if draw.random() < 0.3 else None
         c.n_run += 1
         c.plan, c.ranks, c.n_host, c.register, c.begin = plan, n_host * n_rank, n_host, self.register, time.monotonic()
@@ -173,17 +173,18 @@ class Block:
         except ProcessLookupError:
             pass
 
-    def pick_host(self, survives=True):
-        """A member whose loss the others survive; None: there is none."""
+    def pick_host(self, survives=True, ends=False):
+        """A member whose loss the others survive; None: there is none.  ends: it is gone, and not only cut off: of two hosts that do not
+        see each other the first goes on, with every register."""
         self.job.sort_members()
         members = self.job.members
-        alone = 1 if self.register == "majority" and len(members) == 2 else 0
+        alone = 1 if len(members) == 2 and not (ends and self.register != "majority") else 0
         if survives and len(members) < 2:
             return None
         return self.draw.choice(members[alone:] if survives else members)
 
     def hit_agent(self):
-        k = self.pick_host()
+        k = self.pick_host(ends=True)
         if k is None:
             return
         a = self.job.agents[k]
@@ -232,7 +233,7 @@ class Block:
         if self.relay not in hosts or len(hosts) < 2:
             return self.flap_cable()
         k = self.job.members[hosts.index(self.relay)]
-        if self.register == "majority" and len(hosts) == 2 and k == self.job.members[0]:
+        if len(hosts) == 2 and k == self.job.members[0]:
             return self.flap_cable()  # the other one would end, and this one may be the slower one to see it
         self.faults.append("lossy")
         self.wires.lose(self.relay, self.draw.uniform(0.02, 0.4))
