@@ -167,7 +167,7 @@ set(half test_mover eco_campaign eco_views eco_failpoints test_cuda_fail test_ov
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
     eco_resume random_plans test_ckpt_crash)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
-    test_net_check eco_detect eco_events test_launch test_io test_io_replace hosts_slurm)
+    test_net_check eco_detect eco_events test_launch test_io test_io_replace hosts_slurm hosts_slurm_agents)
 if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
     list(REMOVE_ITEM half test_overlap)
@@ -215,7 +215,7 @@ foreach(name ${on_time})
     endif()
 endforeach()
 # Two clusters of it count their jobs alike, and so choose the same port.
-set_tests_properties(hosts_slurm PROPERTIES RESOURCE_LOCK slurm)
+set_tests_properties(hosts_slurm hosts_slurm_agents PROPERTIES RESOURCE_LOCK slurm)
 # What another process of the machine can make fail by taking the cores for a while: tools/test.sh runs it once more.
 foreach(name ${on_time} ${waiting} ${half} test_measure test_compile test_agree test_signals)
     if(name IN_LIST all_tests)

@@ -319,6 +319,12 @@ def drained(scratch, ref):
     job.await_step(job.steps() + 4)
     with open(job.agents[0].name + ".log") as f:
         hosts = re.findall(r"2 hosts \((.*?)\)", f.read())[-1].split(", ")
+    p = subprocess.run([WEFT, "status", job.output, "--json"], capture_output=True, text=True)
+    now = json.loads(p.stdout) if p.returncode == 0 else {}
+    check([a["host"] + " " + a["address"] for a in now.get("agents", [])] == hosts and now.get("copies") == 1 and now.get("epoch", 0) >= 2,
+          "weft status: %r of %r" % (p, hosts))
+    p = subprocess.run([WEFT, "status", job.output], capture_output=True, text=True)
+    check("agent       %s at %s, 1 rank" % tuple(hosts[1].split()) in p.stdout and "copies      1: some" in p.stdout, "weft status: %r" % p)
     bad = subprocess.run([WEFT, "drain", "nowhere", job.output], capture_output=True, text=True)
     check(bad.returncode == 2 and "the job has no host nowhere" in bad.stderr, "drain of an unknown host: %r" % bad)
     p = subprocess.run([WEFT, "drain", hosts[1].split()[1], job.output], capture_output=True, text=True)
@@ -382,6 +388,35 @@ def idle_connections(scratch, ref):
     check(min(loaded or [1e9]) <= max(plain or [0]) + 100, "idle connections: pauses %r ms, %r ms before" % (loaded, plain))
 
 
+def scaled(scratch, ref):
+    """weft scale over hosts: a rank less on the second one, again all, then the second host leaves; what cannot be is refused."""
+    def scale(n, code, text):
+        p = subprocess.run([WEFT, "scale", str(n), job.output], capture_output=True, text=True)
+        check(p.returncode == code and text in p.stdout + p.stderr, "weft scale %d: %r" % (n, p))
+
+    job = Job(scratch, "scale", "dp4", "1:2", steps=90)
+    check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 3)
+    scale(4, 2, "the job has 4 ranks")
+    scale(5, 2, "5 ranks: the job may have up to 4 on 2 hosts")
+    scale(3, 0, "3 ranks from step")
+    job.await_step(job.steps() + 3)
+    scale(4, 0, "4 ranks from step")
+    job.await_step(job.steps() + 3)
+    scale(2, 0, "2 ranks from step")
+    scale(3, 2, "3 ranks: the job has 1 host with up to 2; start weft run on another one, which joins")
+    scale(1, 0, "1 rank from step")
+    compare("weft scale over hosts", job, ref(90), [0, 0])
+    check("back to step" not in job.text, "weft scale over hosts: " + job.text)
+    causes = [i["cause"] for i in incidents(job.output)]
+    same(causes.count("scale"), 4, "weft scale over hosts: incidents %r" % causes)
+    job = Job(scratch, "scale-min", "dp2", "2:2", steps=100000)
+    job.await_step(3)
+    scale(1, 2, "1 rank would be on 1 host: the job needs at least 2")
+    job.agents[0].p.send_signal(signal.SIGINT)
+    job.end()
+
+
 def bad_input(scratch, ref):
     for words_, text in ((["--nnodes", "4:2"], "--nnodes 4:2: MIN is from 1 to MAX"),
                          (["--nnodes", "1:2", "--rdzv", "127.0.0.1:1", "recover=off"], "--nnodes MIN:MAX needs a job with recover=on")):
@@ -395,7 +430,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 0.5 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, standby_survives, lost_before_the_first_step, come_and_go, drained, interrupted, bad_input]
+CASES = [rank_killed, standby_survives, lost_before_the_first_step, come_and_go, drained, scaled, interrupted, bad_input]
 if LONG or CASE:
     CASES += [undisturbed, host_lost, host_joins, host_leaves, all_told, leader_lost, copies_survive, idle_connections]
 

@@ -77,11 +77,41 @@ static void nonsense(void **state)
                      WEFT_ERR_ARG);
 }
 
+/* Launchers that srun starts one a host: the same address on all of them. */
+static void one_launcher_a_host(void **state)
+{
+    char at[2][280], name[64];
+    int  node = 7;
+    (void)state;
+    assert_int_equal(DETECT("PATH", "/bin"), WEFT_OK);
+    assert_false(weft_launch_detect_hosts(at[0], sizeof at[0], &node));
+    assert_int_equal(node, -1);
+    (void)DETECT("SLURM_JOB_ID", "7", "SLURM_JOB_NODELIST", "localhost,b", "SLURM_PROCID",
+                 "3", "SLURM_NODEID", "1", "SLURMD_NODENAME", "n[1]");
+    assert_true(weft_launch_detect_hosts(at[0], sizeof at[0], &node));
+    assert_int_equal(node, 1);
+    assert_memory_equal(at[0], "localhost:", 10);
+    weft_launch_host_name(name, sizeof name);
+    assert_string_equal(name, "n[1]");
+    (void)DETECT("SLURM_JOB_ID", "7", "SLURM_JOB_NODELIST", "no.such.host.invalid",
+                 "SLURM_LAUNCH_NODE_IPADDR", "localhost");
+    assert_true(weft_launch_detect_hosts(at[1], sizeof at[1], &node));
+    assert_int_equal(node, -1); /* not of a step */
+    assert_string_equal(at[0], at[1]);
+    (void)DETECT("SLURM_JOB_ID", "8", "SLURM_JOB_NODELIST", "localhost");
+    assert_true(weft_launch_detect_hosts(at[1], sizeof at[1], &node));
+    assert_string_not_equal(at[0], at[1]);
+    (void)DETECT("WEFT_RDZV", "a:1", "SLURM_JOB_ID", "8", "SLURM_JOB_NODELIST", "b");
+    assert_true(weft_launch_detect_hosts(at[1], sizeof at[1], &node));
+    assert_string_equal(at[1], "a:1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_launcher),
         cmocka_unit_test(nonsense),
+        cmocka_unit_test(one_launcher_a_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

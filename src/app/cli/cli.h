@@ -89,6 +89,9 @@ bool weft_cli_job_is_running(const char *dir);
 /* The agent of the job that runs with this output folder. */
 weft_status weft_cli_find_agent(const char *dir, int64_t *pid);
 /* events.c: the last events of the job, as lines or as objects with commas between. */
+typedef struct weft_doc weft_doc;
+/* Of a job with recover: on, as views.jsonl has it; the caller's.  false: there is none. */
+bool weft_cli_find_last_view(const char *dir, weft_doc **out);
 void weft_cli_put_last_events(const char *dir, int most, bool json, weft_text *t);
 
 #endif

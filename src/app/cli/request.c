@@ -131,6 +131,32 @@ static int stop(void *arg)
     return caught;
 }
 
+/* The agent says which signal it was. */
+static void on_order(int sig, siginfo_t *info, void *context)
+{
+    (void)sig, (void)context;
+    on_signal(info->si_value.sival_int);
+}
+
+/* A rank of an agent listens to that alone: a batch system signals both, and what it means, the
+ * job's end or that of this host, is the agent's to find out. */
+static void catch_orders(void)
+{
+    struct sigaction a = {.sa_sigaction = on_order, .sa_flags = SA_RESTART | SA_SIGINFO};
+    sigset_t         mask; /* it starts with all of them blocked */
+    sigemptyset(&a.sa_mask);
+    sigaction(WEFT_LAUNCH_ORDER, &a, NULL);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGUSR1);
+    sigaddset(&mask, WEFT_LAUNCH_ORDER);
+    sigprocmask(SIG_UNBLOCK, &mask, NULL);
+}
+
 /* The first signal asks to stop; a second one of the kind ends the process at once. */
 static void catch_signals(void)
 {
@@ -139,13 +165,6 @@ static void catch_signals(void)
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGUSR1, &a, NULL);
-    if (!getenv("WEFT_LINE_FD")) return;
-    sigset_t mask; /* a rank of an agent starts with them blocked */
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGUSR1);
-    sigprocmask(SIG_UNBLOCK, &mask, NULL);
 }
 
 /* ---- results ---- */
@@ -244,7 +263,10 @@ int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
     o.member    = member;
     o.planner   = q->replay ? NULL : planner; /* plans are the recorded ones */
     o.timeout_s = q->timeout_s;
-    catch_signals();
+    if (getenv("WEFT_LINE_FD"))
+        catch_orders();
+    else
+        catch_signals();
     weft_status st = weft_session_run(job, &o, &r);
     if (st != WEFT_OK) {
         int code = weft_cli_fail(c, st);

@@ -55,7 +55,9 @@ const weft_cli_command weft_cli_run = {
         "fails ends\n"
         "the others, and all start again, at most --max-restarts times, to go on from "
         "their own\n"
-        "checkpoint; exit code 1 where they still fail.",
+        "checkpoint; exit code 1 where they still fail.  With --nnodes N or MIN:MAX the "
+        "agents of\n"
+        "all hosts do so together, also when a host is lost, joins or leaves.",
     .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",
     .run     = run,
 };
@@ -199,7 +201,8 @@ static int train_rank(const weft_launch_environment  *e,
     int code = st == WEFT_OK
                    ? weft_cli_train_job(c, q, job, weft_launch_member_source(member))
                    : weft_cli_fail(c, st);
-    if (member && code && code != WEFT_LAUNCH_PEER) weft_launch_member_fail(member);
+    if (member && code && code != WEFT_LAUNCH_PEER && code < 128) /* no signal's */
+        weft_launch_member_fail(member);
     if (!job && e->line_fd < 0) refuse_peers(e, join);
     weft_launch_member_destroy(member);
     weft_job_destroy(job);
@@ -272,7 +275,7 @@ static int print_plan(const run_options *o)
 }
 
 /* Where hosts meet, from --rdzv or --master-addr; "": not given. */
-static int find_rdzv(const run_options *o, char *at, size_t n)
+static int find_rdzv(run_options *o, char *at, size_t n)
 {
     const weft_cli_command *c = &weft_cli_run;
     *at                       = 0;
@@ -280,9 +283,14 @@ static int find_rdzv(const run_options *o, char *at, size_t n)
         snprintf(at, n, "%s", o->rdzv);
     else if (o->addr)
         snprintf(at, n, "%s:%lld", o->addr, (long long)o->port);
+    int node = -1;
+    if (o->n_node > 1 && !*at && weft_launch_detect_hosts(at, n, &node) && o->node < 0 &&
+        o->nodes.is_one && node < o->n_node)
+        o->node = node;
     if (o->n_node > 1 && !*at)
         return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet, "
-                                 "or file:DIR, or etcd://host:port,.../NAME");
+                                 "or file:DIR, or etcd://host:port,.../NAME (inside "
+                                 "srun Slurm's variables do)");
     if (*at && weft_launch_is_register(at)) {
         if (o->program || o->request.check || o->n_node < 2)
             return weft_cli_usage(c,
@@ -352,9 +360,6 @@ static int take_nodes(run_options *o)
     if (n->min < 1 || n->min > n->max)
         return weft_cli_usage(c, "--nnodes %lld:%lld: MIN is from 1 to MAX",
                               (long long)n->min, (long long)n->max);
-    if (o->program)
-        return weft_cli_usage(c,
-                              "--nnodes MIN:MAX: for jobs, not for a program behind --");
     if (o->n_rank < 0)
         return weft_cli_usage(c,
                               "--nnodes MIN:MAX needs --nproc-per-node: ranks that srun, "
@@ -407,7 +412,7 @@ static int refuse_span(const run_options *o)
                           o->nodes.is_one ? "--nproc-per-node" : "--nnodes");
 }
 
-static int start(const run_options *o)
+static int start(run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
     char                    at[280];
@@ -458,7 +463,7 @@ static int start(const run_options *o)
 }
 
 /* A program of another engine, as torchrun would run it. */
-static int supervise(const run_options *o)
+static int supervise(run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
     char                    at[280];
@@ -467,23 +472,31 @@ static int supervise(const run_options *o)
     if (code >= 0) return code;
     if (o->max_restarts > 1000)
         return weft_cli_usage(c, "--max-restarts: from 0 to 1000");
-    if (o->n_node > 1 && o->max_restarts)
-        return weft_cli_usage(c,
-                              "--max-restarts: for one host; ranks of several hosts are "
-                              "not started again together");
-    weft_launch_options l  = {.program      = o->program,
-                              .max_restarts = (int)o->max_restarts,
-                              .metrics      = o->metrics,
-                              .metrics_file = o->metrics_file,
-                              .on_incident  = o->on_incident,
-                              .log_json     = o->log != NULL,
-                              .log_dir      = o->log_dir,
-                              .grace_s      = o->grace_s,
-                              .stop_s       = o->grace_s,
-                              .n_node       = (int)o->n_node,
-                              .node         = o->node < 0 ? 0 : (int)o->node,
-                              .rdzv         = *at ? at : NULL};
-    weft_status         st = weft_launch_supervise((int)o->n_rank, &l, &code);
+    weft_comm_token token;
+    bool            agents = !o->nodes.is_one || (o->n_node > 1 && o->max_restarts);
+    weft_status     found  = agents ? weft_comm_token_find(&o->token, &token) : WEFT_OK;
+    if (agents) weft_comm_token_wipe(&token);
+    if (found != WEFT_OK) return weft_cli_fail(c, found);
+    weft_launch_options l = {.program           = o->program,
+                             .max_restarts      = (int)o->max_restarts,
+                             .metrics           = o->metrics,
+                             .metrics_file      = o->metrics_file,
+                             .on_incident       = o->on_incident,
+                             .log_json          = o->log != NULL,
+                             .log_dir           = o->log_dir,
+                             .grace_s           = o->grace_s,
+                             .stop_s            = o->grace_s,
+                             .n_node            = (int)o->n_node,
+                             .node              = o->node < 0 ? 0 : (int)o->node,
+                             .min_node          = (int)o->nodes.min,
+                             .timeout_s         = o->request.timeout_s,
+                             .failure_timeout_s = o->failure_timeout_s,
+                             .reader_file       = o->reader_file,
+                             .tls               = o->tls,
+                             .token             = o->token,
+                             .rdzv              = *at ? at : NULL};
+    if (!o->nodes.is_one && o->node < 0) l.node = -1;
+    weft_status st = weft_launch_supervise((int)o->n_rank, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 
@@ -571,7 +584,7 @@ static int check_program(const run_options *o, int n_word, char **argv)
 }
 
 /* Starts ranks, or is one of another launcher's. */
-static int run_ranks(const run_options *o)
+static int run_ranks(run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
     weft_launch_environment e;

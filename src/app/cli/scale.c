@@ -10,12 +10,19 @@ const weft_cli_command weft_cli_scale = {
     .name  = "scale",
     .usage = "N [DIR] [options]",
     .about =
-        "go on with N ranks: a job that weft run --nproc-per-node MIN:MAX has started",
+        "go on with N ranks: a job that weft run --nproc-per-node MIN:MAX, or --nnodes "
+        "MIN:MAX, has started",
     .more =
         "DIR is the output folder of the job (out).  The job finishes its step, moves "
         "its\n"
         "state to the new ranks and goes on; every loss and weight stays what it would\n"
-        "have been.  Returns when a step was committed with N ranks.",
+        "have been.  On several hosts N counts the ranks of all; those that came last "
+        "are "
+        "taken out\n"
+        "first, and a host without ranks leaves (weft drain names one).  Returns when a "
+        "step "
+        "was\n"
+        "committed with N ranks.",
     .example = "weft scale 4 out",
     .run     = run,
 };

@@ -185,6 +185,32 @@ static void print_member(const weft_doc *d, const weft_node *m, weft_text *t)
                   (long long)pid, host, 1e-6 * (double)bytes);
 }
 
+static void print_agent(const weft_doc *d, const weft_node *m, weft_text *t)
+{
+    int64_t     ranks = 0;
+    const char *host = "", *address = "";
+    if (m->kind != WEFT_NODE_MAP || weft_doc_get_int(d, m, "ranks", &ranks) != WEFT_OK ||
+        weft_doc_get_string(d, m, "host", &host) != WEFT_OK ||
+        weft_doc_get_string(d, m, "address", &address) != WEFT_OK)
+        return;
+    weft_text_add(t, "agent       %s at %s, %lld rank%s\n", host, address,
+                  (long long)ranks, ranks == 1 ? "" : "s");
+}
+
+/* Of each part of the state, in the memory of so many. */
+static void print_copies(const weft_doc *d, weft_text *t)
+{
+    int64_t n = 0;
+    if (!weft_node_get(weft_doc_root(d), "copies") ||
+        weft_doc_get_int(d, weft_doc_root(d), "copies", &n) != WEFT_OK)
+        return;
+    if (n < 2)
+        weft_text_add(t,
+                      "copies      1: some of the state has no other copy in memory\n");
+    else
+        weft_text_add(t, "copies      %lld of each part of the state\n", (long long)n);
+}
+
 static void print_slow(const weft_node *slow, weft_text *t)
 {
     if (!slow || slow->kind != WEFT_NODE_LIST || !slow->u.list.n) return;
@@ -193,6 +219,27 @@ static void print_slow(const weft_node *slow, weft_text *t)
         if (slow->u.list.node[i]->kind == WEFT_NODE_INT)
             weft_text_add(t, " %lld", (long long)slow->u.list.node[i]->u.i);
     weft_text_add(t, ": busy for longer than ranks with the same work\n");
+}
+
+/* The agents of the newest view that has committed a step; text: for people. */
+static void put_agents(const char *dir, bool text, weft_text *t)
+{
+    weft_doc *d = NULL;
+    if (!weft_cli_find_last_view(dir, &d)) return;
+    const weft_node *root = weft_doc_root(d), *list = weft_node_get(root, "agents");
+    int64_t          epoch = 0;
+    (void)weft_doc_get_int(d, root, "epoch", &epoch);
+    if (!text) {
+        weft_text_add(t, ", \"epoch\": %lld", (long long)epoch);
+        if (list) weft_text_add(t, ", \"agents\": "), weft_node_print_json(list, t);
+    } else if (!list) {
+        weft_text_add(t, "view        %lld\n", (long long)epoch);
+    } else if (list->kind == WEFT_NODE_LIST) {
+        weft_text_add(t, "view        %lld: %d host%s\n", (long long)epoch,
+                      list->u.list.n, list->u.list.n == 1 ? "" : "s");
+        for (int i = 0; i < list->u.list.n; i++) print_agent(d, list->u.list.node[i], t);
+    }
+    weft_doc_destroy(d);
 }
 
 static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
@@ -209,6 +256,7 @@ static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
         weft_text_add(t, "checkpoint  none\n");
     weft_text_add(t, "plan        %s, %lld rank%s\n", j->plan, (long long)j->ranks,
                   j->ranks == 1 ? "" : "s");
+    print_copies(d, t);
     for (int i = 0; m && m->kind == WEFT_NODE_LIST && i < m->u.list.n; i++)
         print_member(d, m->u.list.node[i], t);
     print_slow(weft_node_get(weft_doc_root(d), "slow_ranks"), t);
@@ -278,12 +326,14 @@ static weft_status describe_job(const char *dir, bool json, weft_text *t)
     find_checkpoint(dir, &j);
     if (json) {
         print_json(d, &j, t);
-        t->n--; /* its end: the last events come before it */
+        t->n--; /* its end: agents and the last events come before it */
+        put_agents(dir, false, t);
         weft_text_add(t, ", \"events\": [");
         weft_cli_put_last_events(dir, N_EVENT, true, t);
         weft_text_add(t, "]}");
     } else {
         print_lines(d, &j, t);
+        put_agents(dir, true, t);
         weft_cli_put_last_events(dir, N_EVENT, false, t);
     }
     st = weft_text_status(t);

@@ -78,10 +78,13 @@ static void drain_socket(int fd)
         if (recv(fd, sink, sizeof sink, MSG_DONTWAIT) <= 0) return;
 }
 
-static void close_socket(weft_control__peer *p)
+/* A process that was forked and has not called exec yet holds the socket, too: closing it would
+ * leave it in the list of epoll, with this peer. */
+static void close_socket(weft_control *c, weft_control__peer *p)
 {
     weft_comm_tls_end_fini(&p->channel);
     if (p->fd >= 0) drain_socket(p->fd);
+    if (p->fd >= 0) (void)epoll_ctl(c->epoll, EPOLL_CTL_DEL, p->fd, NULL);
     if (p->fd >= 0) close(p->fd);
     p->fd    = -1;
     p->stage = WEFT_CONTROL__OVER;
@@ -95,7 +98,7 @@ void weft_control__fail_peer(weft_control *c, weft_control__peer *p, const char 
     if (!p->silent) snprintf(p->text, sizeof p->text, "%s", why);
     if (unproven && !p->silent) report_refusal(c, p);
     if (unproven) p->silent = true;
-    close_socket(p);
+    close_socket(c, p);
 }
 
 static void fail_channel(weft_control *c, weft_control__peer *p)
@@ -114,7 +117,7 @@ static void refuse_peer(weft_control *c, weft_control__peer *p, const char *why)
     p->deadline_s = c->now_s + WEFT_CONTROL__LIMIT_S;
     if (weft_control__frame_put(&p->out, WEFT_CONTROL__REFUSAL, why, strlen(why)) !=
         WEFT_OK) {
-        close_socket(p);
+        close_socket(c, p);
         return;
     }
     p->stage = WEFT_CONTROL__FLUSHING;
@@ -137,7 +140,7 @@ void weft_control__write_peer(weft_control *c, weft_control__peer *p)
         weft_control__buffer_drop(&p->out, sent);
     }
     if (p->stage == WEFT_CONTROL__FLUSHING && !p->out.n)
-        close_socket(p);
+        close_socket(c, p);
     else if (!weft_control__watch_peer(c, p, false))
         weft_control__fail_peer(c, p, strerror(errno));
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "launch/agent_priv.h"
+#include "launch/environment.h"
 #include "launch/oom.h"
 #include "member/hosts.h"
 
@@ -88,10 +89,12 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
     const weft_launch__agent *a = l->agent;
     weft_text                 t = {0};
     if (l->first) return; /* the first host's to write */
-    weft_text_add(
-        &t, "{\"time\": %.3f, \"epoch\": %u, \"ranks\": %d, \"first_step\": %lld}\n",
-        weft_clock_wall_s(), weft_member_epoch(a->member), count_ranks(l),
-        (long long)first_step);
+    weft_text_add(&t,
+                  "{\"time\": %.3f, \"epoch\": %u, \"ranks\": %d, \"first_step\": %lld",
+                  weft_clock_wall_s(), weft_member_epoch(a->member), count_ranks(l),
+                  (long long)first_step);
+    weft_launch__hosts_print(l, &t);
+    weft_text_add(&t, "}\n");
     if (*a->folder) weft_incident_append(a->folder, "views.jsonl", &t);
     weft_text_fini(&t);
 }
@@ -139,6 +142,7 @@ const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
 
 int weft_launch__agent_count(const weft_launch__run *l)
 {
+    if (l->restart) return weft_launch__restart_count(l);
     return l->agent && l->agent->member ? weft_member_count(l->agent->member) : l->n;
 }
 
@@ -297,9 +301,9 @@ void weft_launch__agent_hear(weft_launch__run *l, int r)
 
 static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
 {
+    if (l->stopped_by && weft_launch__is_ended_by_request(how)) return WEFT_MEMBER_DONE;
     if (l->agent->failed[r]) return WEFT_MEMBER_FAILED;
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return WEFT_MEMBER_DONE;
-    if (l->stopped_by && weft_launch__is_ended_by_request(how)) return WEFT_MEMBER_DONE;
     return weft_incident_is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
@@ -517,12 +521,20 @@ weft_status weft_launch__agent_act(weft_launch__run *l)
 
 void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
 {
+    if (l->restart) {
+        weft_launch__restart_enter(l, epoch, n);
+        return;
+    }
     weft_member_enter(l->agent->member, epoch, n);
 }
 
 void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
                              const char *what, const weft_launch_host_loss *loss)
 {
+    if (l->restart) {
+        weft_launch__restart_note(l, host, cause, what);
+        return;
+    }
     weft_launch__agent *a = l->agent;
     weft_incident       i = weft_launch__make_incident(a, -1, cause, what, "agents");
     i.step                = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
@@ -534,6 +546,10 @@ void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *
 void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
                               bool drains)
 {
+    if (l->restart) {
+        weft_launch__restart_leave(l, epoch, at_once);
+        return;
+    }
     weft_line_message m = {.kind  = at_once ? WEFT_LINE_OVER : WEFT_LINE_LEAVE,
                            .epoch = epoch,
                            .local = drains,
@@ -545,22 +561,26 @@ void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
 
 bool weft_launch__agent_is_stopped(const weft_launch__run *l)
 {
+    if (l->restart) return l->n_running == 0;
     return !l->agent || weft_member_is_stopped(l->agent->member);
 }
 
 bool weft_launch__agent_is_ready(const weft_launch__run *l, uint32_t epoch)
 {
+    if (l->restart) return weft_launch__restart_is_ready(l, epoch);
     return l->agent && weft_member_epoch(l->agent->member) == epoch &&
            weft_member_is_ready(l->agent->member);
 }
 
 bool weft_launch__agent_is_over(const weft_launch__run *l)
 {
+    if (l->restart) return l->stopped_by || weft_launch__restart_is_over(l);
     return l->stopped_by || !l->agent || l->agent->over || l->agent->done;
 }
 
 void weft_launch__agent_end(weft_launch__run *l)
 {
+    if (l->restart) weft_launch__restart_end(l);
     if (!l->agent) return;
     l->agent->over = true;
     for (int r = 0; r < l->n; r++) weft_launch__kill_slot(l, r);
@@ -638,6 +658,7 @@ void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j)
 
 bool weft_launch__agent_is_done(const weft_launch__run *l)
 {
+    if (l->restart) return weft_launch__restart_is_done(l) && !l->stopped_by;
     return l->agent && l->agent->done && !l->stopped_by;
 }
 

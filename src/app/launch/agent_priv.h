@@ -21,15 +21,16 @@ struct weft_launch__agent {
     bool           over;      /* the job was ended, why: */
     char           why[200];
     char           stop_why[200]; /* all are to save and stop; "": they are not */
-    bool          *failed; /* of each slot: its process reported an error of its own */
-    bool          *begun;  /* of each slot: it had a process before */
-    uint64_t      *word;   /* of each slot: its progress, when it was last looked at */
-    int    scale_to;       /* ranks that were asked for and are not there yet; 0: none */
-    int    scale_from;     /* ranks before; 0: the view is not decided yet */
-    bool   leaves_itself;  /* for scale_to: ranks leave by themselves, nobody prepares */
-    double asked_s;        /* when that was */
-    double prepare_s; /* new ranks prepare for it, until then at most; 0: they do not */
-    bool   reported_end; /* by a rank, in incidents.jsonl */
+    bool          *failed;  /* of each slot: its process reported an error of its own */
+    bool          *begun;   /* of each slot: it had a process before */
+    uint64_t      *word;    /* of each slot: its progress, when it was last looked at */
+    int      scale_to;      /* ranks that were asked for and are not there yet; 0: none */
+    int      scale_from;    /* ranks before; 0: the view is not decided yet */
+    bool     leaves_itself; /* for scale_to: ranks leave by themselves, nobody prepares */
+    uint32_t scale_epoch;   /* in which that was asked for */
+    double   asked_s;       /* when that was */
+    double   prepare_s; /* new ranks prepare for it, until then at most; 0: they do not */
+    bool     reported_end; /* by a rank, in incidents.jsonl */
     /* scale_to is for a slot that is cordoned, why; NULL: it is not */
     const char *cordon;
     int64_t     n_oom; /* processes that the kernel has killed for want of memory */

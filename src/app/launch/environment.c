@@ -147,14 +147,23 @@ static bool mpirun_host(const char *uri, char *out, size_t n)
 }
 
 /* The same on all hosts of the job. */
-static int draw_port(const dialect *d)
+static int draw_port(const char *const *name, int n)
 {
     uint32_t h = 0;
-    for (int i = 0; i < 2; i++) {
-        const char *s = d->key[i] ? getenv(d->key[i]) : NULL;
+    for (int i = 0; i < n; i++) {
+        const char *s = name[i] ? getenv(name[i]) : NULL;
         if (s) h = weft_hash_crc32c(h, s, strlen(s));
     }
     return FIRST_PORT + (int)(h % N_PORT);
+}
+
+/* The first node of a list, by its name, else where srun runs. */
+static bool slurm_host(const char *list, char *out, size_t n)
+{
+    const char *ip = getenv("SLURM_LAUNCH_NODE_IPADDR");
+    if (list && first_host(list, out, n)) return true;
+    if (ip) snprintf(out, n, "%s", ip);
+    return ip != NULL;
 }
 
 static void find_rdzv(const dialect *d, weft_launch_environment *p)
@@ -162,18 +171,14 @@ static void find_rdzv(const dialect *d, weft_launch_environment *p)
     const char *own = getenv("WEFT_RDZV"), *addr = getenv("MASTER_ADDR"),
                *port = getenv("MASTER_PORT");
     char host[256];
-    int  drawn = draw_port(d);
+    int  drawn = draw_port(d->key, 2);
     if (own) {
         snprintf(p->rdzv, sizeof p->rdzv, "%s", own);
     } else if (addr) {
         snprintf(p->rdzv, sizeof p->rdzv, "%s:%d", addr, port ? atoi(port) + 1 : drawn);
     } else if (!strcmp(d->by, "slurm")) {
-        const char *list = getenv("SLURM_STEP_NODELIST"),
-                   *ip   = getenv("SLURM_LAUNCH_NODE_IPADDR");
-        if (list && first_host(list, host, sizeof host))
+        if (slurm_host(getenv("SLURM_STEP_NODELIST"), host, sizeof host))
             snprintf(p->rdzv, sizeof p->rdzv, "%s:%d", host, drawn);
-        else if (ip)
-            snprintf(p->rdzv, sizeof p->rdzv, "%s:%d", ip, drawn);
     } else if (!strcmp(d->by, "openmpi")) {
         const char *uri = getenv("OMPI_MCA_orte_hnp_uri");
         if (uri && mpirun_host(uri, host, sizeof host))
@@ -201,6 +206,33 @@ static weft_status read_dialect(const dialect *d, weft_launch_environment *p)
     make_key(d, p);
     if (p->local_world != p->world) find_rdzv(d, p);
     return WEFT_OK;
+}
+
+bool weft_launch_detect_hosts(char *rdzv, size_t n, int *node)
+{
+    static const char *const key[] = {"SLURM_JOB_ID", "SLURM_CLUSTER_NAME"};
+    const char *own = getenv("WEFT_RDZV"), *list = getenv("SLURM_JOB_NODELIST"),
+               *id = getenv("SLURM_NODEID");
+    char host[256];
+    *node = -1;
+    if (!own && (!getenv(key[0]) || !list || !slurm_host(list, host, sizeof host)))
+        return false;
+    if (own)
+        snprintf(rdzv, n, "%s", own);
+    else
+        snprintf(rdzv, n, "%s:%d", host, draw_port(key, 2));
+    if (!own && id && getenv("SLURM_PROCID")) *node = atoi(id);
+    return true;
+}
+
+void weft_launch_host_name(char *out, size_t n)
+{
+    const char *name = getenv("SLURMD_NODENAME");
+    memset(out, 0, n);
+    if (name && *name)
+        snprintf(out, n, "%s", name);
+    else
+        gethostname(out, n - 1);
 }
 
 weft_status weft_launch_detect(weft_launch_environment *out)

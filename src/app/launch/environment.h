@@ -2,6 +2,9 @@
 #ifndef WEFT_LAUNCH_ENVIRONMENT_H
 #define WEFT_LAUNCH_ENVIRONMENT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "base/status.h"
 
 typedef struct weft_launch_environment {
@@ -22,5 +25,12 @@ typedef struct weft_launch_environment {
  * SLURM_*, OMPI_*, PMI_*, else one process.
  * WEFT_ERR_ARG: half of the variables, or numbers that do not fit, named. */
 weft_status weft_launch_detect(weft_launch_environment *out);
+
+/* Where launchers meet that were started one a host: WEFT_RDZV; under Slurm the first node of the
+ * job, with a port drawn from its number.  *node: which of them this is, or -1.  false: neither. */
+bool weft_launch_detect_hosts(char *rdzv, size_t n, int *node);
+
+/* As operators know this host: under Slurm its NodeName. */
+void weft_launch_host_name(char *out, size_t n);
 
 #endif

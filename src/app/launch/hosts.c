@@ -20,14 +20,13 @@
 
 #include "base/clock.h"
 #include "launch/hosts_priv.h"
-#include "launch/level.h"
 
 enum {
-    MAX_NAMED     = 8,  /* hosts of a view, in its log line */
     FRAME_WHO     = 16, /* the number of the agent, once a connection */
     FRAME_MESSAGE = 17, /* the same, and bytes of the agreement */
     FRAME_USE     = 18, /* the same, and host_use */
     FRAME_KEY     = 19, /* the same, and host_key */
+    FRAME_SCALE   = 21, /* the same: the job is to have so many ranks */
     FRAME_ASK     = 20, /* the same, and the epoch whose key is asked for */
 };
 
@@ -115,7 +114,8 @@ static int count_own(const weft_launch__run *l)
 {
     const weft_launch__hosts *h = l->hosts;
     bool less = h->use_epoch && h->use_epoch == weft_hosts_view(h->agreement)->epoch;
-    return less ? h->n_use : l->n;
+    int  n    = h->n_scaled ? h->n_scaled : l->n;
+    return less && h->n_use < n ? h->n_use : n;
 }
 
 /* Ranks beyond those of use are left out; a host that has no other leaves. */
@@ -170,6 +170,19 @@ static void give_key(weft_launch__hosts *h, uint64_t to, const void *bytes)
         send_key(h, to);
 }
 
+/* Hosts are filled in the order of the view; one without a rank is told to leave by who asks. */
+static void take_scale(weft_launch__run *l, const host_use *want)
+{
+    weft_launch__hosts     *h  = l->hosts;
+    const weft_member_view *v  = weft_hosts_view(h->agreement);
+    int                     me = weft_member_view_find(v, h->self.id);
+    if (want->epoch != v->epoch || me < 0 || want->n_rank <= me * l->n) return;
+    int n = want->n_rank - me * l->n, was = weft_launch__agent_count(l);
+    h->n_scaled = n < l->n ? n : l->n;
+    if (h->n_scaled != was)
+        weft_launch__hosts_want(l, h->n_scaled < was ? "a rank leaves" : "a rank joins");
+}
+
 static void hear_frame(weft_launch__run *l, const weft_control_event *e)
 {
     weft_launch__hosts *h    = l->hosts;
@@ -189,9 +202,10 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
         take_key(l, id, (const uint8_t *)e->data + sizeof id);
     if (e->frame == FRAME_ASK && e->bytes == sizeof id + sizeof(uint32_t))
         give_key(h, id, (const uint8_t *)e->data + sizeof id);
-    if (e->frame != FRAME_USE || e->bytes != sizeof id + sizeof use) return;
+    if (e->bytes != sizeof id + sizeof use) return;
     memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
-    take_use(l, &use);
+    if (e->frame == FRAME_USE) take_use(l, &use);
+    if (e->frame == FRAME_SCALE) take_scale(l, &use);
 }
 
 static void hear_closed(weft_launch__run *l, const weft_control_event *e)
@@ -282,6 +296,10 @@ static void find_contact(weft_launch__run *l, double now_s)
 static void find_steps(const weft_launch__run *l, int64_t *arrived, int64_t *passed)
 {
     *arrived = *passed = -1;
+    if (l->restart) {
+        *arrived = *passed = weft_launch__restart_steps(l);
+        return;
+    }
     for (int r = 0; r < weft_launch__agent_count(l); r++) {
         weft_comm_shm_slot *slot = weft_comm_shm_slot_of(l->shm, r);
         int64_t a = atomic_load(&slot->arrived), p = atomic_load(&slot->passed);
@@ -312,6 +330,10 @@ static void tell_progress(weft_launch__run *l)
         tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_READY, .epoch = epoch});
     }
     find_steps(l, &arrived, &passed);
+    if (l->restart) { /* its steps are not seen: once in each view */
+        passed = weft_launch__restart_has_run(l) ? epoch : 0;
+        if (h->step < 0) h->step = 0;
+    }
     if (passed <= h->step) return;
     h->step = passed;
     tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_STEP, .passed = passed});
@@ -323,13 +345,17 @@ void weft_launch__hosts_want(weft_launch__run *l, const char *why)
                        .kind = WEFT_HOSTS_CHANGE, .n_rank = count_own(l), .text = why});
 }
 
-void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
+static void send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use)
 {
-    weft_launch__hosts *h   = l->hosts;
-    host_use            use = {epoch, n};
     for (int k = 0; k < h->n_link; k++)
         if (h->link[k].open && h->link[k].id)
-            send_frame(h, h->link[k].peer, FRAME_USE, &use, sizeof use);
+            send_frame(h, h->link[k].peer, kind, use, sizeof *use);
+}
+
+void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
+{
+    host_use use = {epoch, n};
+    send_all(l->hosts, FRAME_USE, &use);
     take_use(l, &use);
 }
 
@@ -358,21 +384,6 @@ void weft_launch__hosts_done(weft_launch__run *l)
 
 /* ---- views ---- */
 
-/* A host that joins or leaves waits until the step under way is done; ranks of hosts that are not
- * told why hear it from the others. */
-static bool leaves(const char *why)
-{
-    size_t n = strlen(why);
-    return n > 7 && !strcmp(why + n - 7, " leaves");
-}
-
-static bool is_loss(const char *why)
-{
-    size_t n     = strlen(why);
-    bool   joins = n > 6 && !strcmp(why + n - 6, " joins");
-    return n && !joins && !leaves(why) && strcmp(why, WEFT_HOSTS_ASKED) != 0;
-}
-
 static int most_ranks(const weft_launch__run *l, const weft_member_view *v, int *local)
 {
     int most = 0, host = 0, n_host = l->o->n_node;
@@ -400,6 +411,16 @@ void weft_launch__hosts_fill_view(weft_launch__run *l, weft_line_message *m)
     if (m->world > m->local) snprintf(m->text, sizeof m->text, "%s", v->host[0].data);
 }
 
+const weft_member_view *weft_launch__hosts_view(const weft_launch__run *l)
+{
+    return weft_hosts_view(l->hosts->agreement);
+}
+
+int weft_launch__hosts_position(const weft_launch__run *l)
+{
+    return weft_member_view_find(weft_launch__hosts_view(l), l->hosts->self.id);
+}
+
 int weft_launch__hosts_world(const weft_launch__run *l)
 {
     if (l->hosts->saves) return weft_launch__agent_count(l);
@@ -409,54 +430,6 @@ int weft_launch__hosts_world(const weft_launch__run *l)
 bool weft_launch__hosts_saves(const weft_launch__run *l)
 {
     return l->hosts && l->hosts->saves;
-}
-
-static void log_view(const weft_launch__run *l, const weft_member_view *v)
-{
-    weft_text t = {0};
-    for (int i = 0; i < v->n_host && i < MAX_NAMED; i++)
-        weft_text_add(&t, "%s%s %s", i ? ", " : "", v->host[i].name, v->host[i].control);
-    weft_launch__say(l, -1, "info", "view %u: %d host%s (%s%s), %d rank%s%s%s", v->epoch,
-                     v->n_host, v->n_host == 1 ? "" : "s", t.s ? t.s : "",
-                     v->n_host > MAX_NAMED ? ", .." : "", weft_member_view_ranks(v),
-                     weft_member_view_ranks(v) == 1 ? "" : "s", *v->reason ? ": " : "",
-                     v->reason);
-    weft_text_fini(&t);
-}
-
-/* Hosts of a that are not in b. */
-static int count_missing(const weft_member_view *a, const weft_member_view *b)
-{
-    int n = 0;
-    for (int i = 0; i < a->n_host; i++) n += weft_member_view_find(b, a->host[i].id) < 0;
-    return n;
-}
-
-/* The first host of a view reports which hosts came, were lost and left; what was decided about
- * lost ones follows from the view. */
-static void note_hosts(weft_launch__run *l, const weft_member_view *v)
-{
-    const weft_member_view *was  = l->hosts->was;
-    weft_launch_host_loss   loss = {.n_host   = was->n_host,
-                                    .n_lost   = count_missing(was, v),
-                                    .n_joined = count_missing(v, was),
-                                    .min_host = l->o->min_node};
-    char                    what[160];
-    for (int i = 0; i < was->n_host; i++) {
-        const weft_member_host *x = &was->host[i];
-        if (weft_member_view_find(v, x->id) >= 0) continue;
-        bool leaves = !is_loss(v->reason);
-        snprintf(what, sizeof what, "host %s (%s) %s", x->name, x->control,
-                 leaves ? "left" : "was lost");
-        weft_launch__agent_note(l, x->name, leaves ? "drain" : "host", what,
-                                leaves ? NULL : &loss);
-    }
-    for (int i = 0; was->epoch && i < v->n_host; i++) {
-        const weft_member_host *x = &v->host[i];
-        if (weft_member_view_find(was, x->id) >= 0) continue;
-        snprintf(what, sizeof what, "host %s (%s) joined", x->name, x->control);
-        weft_launch__agent_note(l, x->name, "join", what, NULL);
-    }
 }
 
 /* The first host draws the key of the view, the others ask it. */
@@ -502,8 +475,8 @@ static void enter_view(weft_launch__run *l)
     if (me < 0) return;
     l->first = 0;
     for (int i = 0; i < me; i++) l->first += v->host[i].n_rank;
-    log_view(l, v);
-    if (me == 0 && h->started) note_hosts(l, v);
+    weft_launch__log_view(l, v);
+    if (me == 0 && h->started) weft_launch__note_hosts(l, h->was, v);
     weft_member_view_copy(h->was, v);
     h->enters = weft_hosts_is_enough(h->agreement);
     h->key_s  = 0;
@@ -553,6 +526,36 @@ bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
     return true;
 }
 
+/* ---- weft scale ---- */
+
+void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size)
+{
+    weft_launch__hosts     *h    = l->hosts;
+    const weft_member_view *v    = weft_hosts_view(h->agreement);
+    int                     keep = (n + l->n - 1) / l->n; /* hosts */
+    host_use                want = {v->epoch, n};
+    if (n > l->n * l->o->n_node)
+        snprintf(why, size, "%d ranks: the job may have up to %d on %d hosts", n,
+                 l->n * l->o->n_node, l->o->n_node);
+    else if (n < 1 || keep < l->o->min_node)
+        snprintf(why, size, "%d rank%s would be on %d host%s: the job needs at least %d",
+                 n, n == 1 ? "" : "s", keep, keep == 1 ? "" : "s", l->o->min_node);
+    else if (keep > v->n_host)
+        snprintf(
+            why, size,
+            "%d ranks: the job has %d host%s with up to %d; start weft run on another "
+            "one, which joins",
+            n, v->n_host, v->n_host == 1 ? "" : "s", l->n * v->n_host);
+    else if (h->drained)
+        snprintf(why, size, "a host is about to leave");
+    if (*why) return;
+    send_all(h, FRAME_SCALE, &want); /* before the messages that stop ranks */
+    for (int k = v->n_host - 1; k >= keep; k--)
+        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = v->host[k].id});
+    take_scale(l, &want);
+    weft_launch__hosts_act(l);
+}
+
 /* A view without the host is decided. */
 static void answer_drain(weft_launch__run *l)
 {
@@ -578,6 +581,7 @@ static void end_here(weft_launch__run *l, bool left, const char *why)
     h->over = true;
     h->left = left;
     if (left) answer_drain(l);
+    if (left) weft_launch__control_answer(l, true, "this host has left the job");
     snprintf(h->why, sizeof h->why, "%s", why);
     weft_launch__agent_end(l);
 }
@@ -606,7 +610,8 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
     case WEFT_HOSTS_STOP_RANKS:
         h->enters     = false;
         h->stop_epoch = x->epoch;
-        weft_launch__agent_leave(l, x->epoch, is_loss(x->why), leaves(x->why));
+        weft_launch__agent_leave(l, x->epoch, weft_launch__reason_is_loss(x->why),
+                                 weft_launch__reason_leaves(x->why));
         break;
     case WEFT_HOSTS_VIEW:
         enter_view(l);

@@ -23,6 +23,7 @@
 #include "comm/rdzv.h"
 #include "control/control.h"
 #include "kernel/kernel.h"
+#include "launch/environment.h"
 #include "launch/hosts_priv.h"
 
 #define END_S 3 /* for the register to take the last view of a run */
@@ -34,13 +35,16 @@ bool weft_launch_is_register(const char *rdzv)
 }
 
 /* Which job it is: that of the same file and words. */
-static void name_job(const weft_launch_request *q, char *out, size_t n)
+static void name_job(const weft_launch_options *o, char *out, size_t n)
 {
-    weft_hash_state s;
+    const weft_launch_request *q = o->request;
+    weft_hash_state            s;
     weft_hash_init(&s, 1);
-    if (q->file) weft_hash_add(&s, q->file, strlen(q->file) + 1);
-    for (int i = 0; i < q->n_assign; i++)
+    if (q && q->file) weft_hash_add(&s, q->file, strlen(q->file) + 1);
+    for (int i = 0; q && i < q->n_assign; i++)
         weft_hash_add(&s, q->assign[i], strlen(q->assign[i]) + 1);
+    for (int i = 0; o->program && o->program[i]; i++)
+        weft_hash_add(&s, o->program[i], strlen(o->program[i]) + 1);
     snprintf(out, n, "%016llx", (unsigned long long)weft_hash_value(&s));
 }
 
@@ -51,7 +55,7 @@ static weft_status open_register(weft_launch__run *l)
     char                  job[32] = "";
     weft_register_options o       = {.job = l->o->output};
     if (!weft_launch_is_register(l->o->rdzv)) return WEFT_OK;
-    if (l->o->request) name_job(l->o->request, job, sizeof job);
+    if (l->o->request) name_job(l->o, job, sizeof job);
     if (!o.job || !*o.job || strlen(o.job) > 255) o.job = job;
     return weft_register_open(l->o->rdzv, &o, &l->hosts->store);
 }
@@ -112,7 +116,7 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     snprintf(o.self.host, sizeof o.self.host, "%s", h->self.name);
     snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
     snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
-    if (l->o->request) name_job(l->o->request, o.self.job, sizeof o.self.job);
+    if (l->o->request || l->o->program) name_job(l->o, o.self.job, sizeof o.self.job);
     WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
     o.listen = l->o->rdzv;
     if (!own && l->o->node <= 0) st = weft_control_open(&o, &h->control);
@@ -164,12 +168,16 @@ weft_status weft_launch__hosts_open(weft_launch__run *l)
     h->was                = calloc(1, sizeof *h->was);
     if (!h->was) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     h->begun_s = weft_clock_s();
-    gethostname(h->self.name, sizeof h->self.name - 1);
+    weft_launch_host_name(h->self.name, sizeof h->self.name);
     h->self.n_rank = l->n;
     WEFT_TRY(weft_comm_random(&h->self.id, sizeof h->self.id));
     h->self.id |= 1;
     WEFT_TRY(open_register(l));
     WEFT_TRY(listen_for_ranks(l));
+    if (l->o->program) { /* its rank 0 listens there itself */
+        close(h->rdzv_fd);
+        h->rdzv_fd = -1;
+    }
     WEFT_TRY(open_control(l, h->self.data));
     WEFT_TRY(open_epoll(h));
     return start_agreement(l);

@@ -44,6 +44,7 @@ struct weft_launch__hosts {
     uint32_t  ready_epoch; /* in which READY was told */
     uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */
     int       n_use;
+    int       n_scaled;   /* ranks of this host, by weft scale; 0: all */
     int64_t   step;       /* the last one that was told */
     double    drain_s;    /* when this host was told to leave; 0: it was not */
     double    done_s;     /* when its ranks had done their work; 0: they have not */

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "launch/environment.h"
 #include "launch/level.h"
 
 const char *weft_incident_find_cause(int signal, bool oom)
@@ -43,7 +44,7 @@ void weft_incident_begin(weft_incident *i, const char *cause, const char *what,
     i->noticed_s = weft_clock_s();
     snprintf(i->cause, sizeof i->cause, "%s", cause);
     snprintf(i->what, sizeof i->what, "%s", what);
-    gethostname(i->host, sizeof i->host - 1);
+    weft_launch_host_name(i->host, sizeof i->host);
 }
 
 void weft_incident_append(const char *folder, const char *file, const weft_text *lines)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "launch/environment.h"
 #include "launch/launch_priv.h"
 
 enum {
@@ -86,6 +87,7 @@ static void set_signals(const weft_launch__run *l)
         sigaddset(&mask, SIGTERM);
         sigaddset(&mask, SIGINT);
         sigaddset(&mask, SIGUSR1);
+        sigaddset(&mask, WEFT_LAUNCH_ORDER);
     }
     sigprocmask(SIG_SETMASK, &mask, NULL);
 }
@@ -179,6 +181,15 @@ static int passed_on(int sig)
     return sig == SIGHUP || sig == SIGUSR1 ? SIGTERM : sig;
 }
 
+static void pass_signal(const weft_launch__run *l, pid_t pid, int sig)
+{
+    if (l->agent)
+        (void)sigqueue(pid, WEFT_LAUNCH_ORDER,
+                       (union sigval){.sival_int = passed_on(sig)});
+    else
+        (void)kill(pid, passed_on(sig));
+}
+
 weft_status weft_launch__fork(weft_launch__run *l, int r, int wake, pid_t *pid,
                               int *to_out, int *to_err, int *to_line)
 {
@@ -204,7 +215,7 @@ weft_status weft_launch__start(weft_launch__run *l, int r)
         WEFT_TRY(weft_launch__fork(l, r, -1, &c->pid, &c->out, &c->err, &c->line));
     l->n_running++;
     if (l->stopped_by)
-        kill(c->pid, passed_on(l->stopped_by)); /* it came after the signal */
+        pass_signal(l, c->pid, l->stopped_by); /* it came after the signal */
     return WEFT_OK;
 }
 
@@ -214,8 +225,12 @@ static weft_status open_logs(weft_launch__run *l)
     if (mkdir(l->o->log_dir, 0777) && errno != EEXIST)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", l->o->log_dir, strerror(errno));
     for (int r = 0; r < l->n; r++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, l->first + r);
+        char path[4096], host[64];
+        weft_launch_host_name(host, sizeof host);
+        if (l->o->node < 0) /* which ranks these are views say */
+            snprintf(path, sizeof path, "%s/%s-%d.log", l->o->log_dir, host, r);
+        else
+            snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, l->first + r);
         /* not to wait for a pipe's reader, with signals blocked */
         int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;
         int fd  = open(path, how | (l->o->restart ? O_APPEND : O_TRUNC), 0666);
@@ -375,6 +390,7 @@ static void note_end(weft_launch__run *l, int r, int how)
     /* it has saved: a signal to another host, or to a rank, has ended the job */
     if (!l->stopped_by && !l->o->program && weft_launch__is_ended_by_request(how))
         weft_launch__save_all(l, c->code - 128);
+    if (weft_launch__restart_lost(l, r, pid, how)) return;
     if (weft_launch__agent_lost(l, r, pid, how)) return;
     if (c->code)
         note_failure(l, r, how);
@@ -410,7 +426,8 @@ void weft_launch__save_all(weft_launch__run *l, int sig)
 {
     if (!l->stopped_by) {
         weft_launch__agent_stop(l);
-        signal_all(l, passed_on(sig));
+        for (int r = 0; r < l->n; r++)
+            if (l->c[r].pid) pass_signal(l, l->c[r].pid, sig);
         l->moved_s = l->signal_s = weft_clock_s();
     } else if (sig == SIGUSR1) {
         return;
@@ -612,6 +629,7 @@ static weft_status attend(weft_launch__run *l)
         st = weft_launch__agent_act(l);
         weft_launch__hosts_serve(l);
         if (st == WEFT_OK) st = weft_launch__agent_act(l);
+        if (st == WEFT_OK) st = weft_launch__restart_act(l);
         end_ranks(l);
         weft_launch__export_tick(l);
         if (all_left_are_lost(l)) break;
@@ -651,6 +669,7 @@ static void fini(weft_launch__run *l)
     weft_launch__recorder_close(l);
     weft_launch__watch_close(l);
     weft_launch__agent_close(l);
+    weft_launch__restart_close(l);
     weft_launch__hosts_close(l);
     free(l->c);
     weft_comm_shm_destroy(l->shm);
@@ -665,7 +684,9 @@ static void block_signals(weft_launch__run *l)
     static const int list[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP};
     sigemptyset(&l->mask);
     for (size_t k = 0; k < WEFT_COUNT(list); k++) sigaddset(&l->mask, list[k]);
-    sigprocmask(SIG_BLOCK, &l->mask, &l->old_mask);
+    sigset_t blocked = l->mask; /* a new rank may get an order before it can take it */
+    sigaddset(&blocked, WEFT_LAUNCH_ORDER);
+    sigprocmask(SIG_BLOCK, &blocked, &l->old_mask);
 }
 
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
@@ -687,12 +708,13 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     if (!o->program) WEFT_GO(weft_launch__recorder_open(&l));
     if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);
-    if (o->on_rank_exit == WEFT_LAUNCH_REPLACE && o->n_node > 1)
+    if (o->on_rank_exit == WEFT_LAUNCH_RESTART) WEFT_GO(weft_launch__restart_open(&l));
+    if (l.restart || (o->on_rank_exit == WEFT_LAUNCH_REPLACE && o->n_node > 1))
         WEFT_GO(weft_launch__hosts_open(&l));
     if (o->on_rank_exit == WEFT_LAUNCH_REPLACE) WEFT_GO(weft_launch__agent_open(&l));
     if (l.agent)
         WEFT_GO(weft_launch__watch_open(&l));
-    else
+    else if (!l.restart)
         for (int r = 0; r < n; r++) WEFT_GO(weft_launch__start(&l, r));
     weft_launch__control_open(&l);
     WEFT_GO(attend(&l));

@@ -31,6 +31,8 @@
 #ifndef WEFT_LAUNCH_LAUNCH_H
 #define WEFT_LAUNCH_LAUNCH_H
 
+#include <signal.h>
+
 #include "base/status.h"
 #include "comm/token.h"
 #include "control/control.h"
@@ -43,6 +45,8 @@ typedef enum weft_launch_policy {
     /* One host: another process takes its place, all ranks get the next membership; a rank whose
      * error is its own ends all (weft_launch_member_fail). */
     WEFT_LAUNCH_REPLACE,
+    /* Of a program, with rdzv: agents of all hosts start all ranks anew (restart.c). */
+    WEFT_LAUNCH_RESTART,
 } weft_launch_policy;
 
 /* How a rank ended. */
@@ -121,6 +125,10 @@ enum {
 
 /* Is it a register (file:DIR, etcd://.., etcds://..), not host:port? */
 bool weft_launch_is_register(const char *rdzv);
+
+/* The signal by which an agent passes signals on to its ranks, which ignore those of others; its
+ * value is the signal's number.  Unlike those it is queued, so one is not lost behind another. */
+#define WEFT_LAUNCH_ORDER SIGRTMIN
 
 /* Gives this process the share of rank r of n of the cores that process `of` may use (0: this one),
  * where each rank can have one, else all of them; how many. */

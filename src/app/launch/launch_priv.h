@@ -13,6 +13,7 @@
 #include "launch/exporter.h"
 #include "launch/launch.h"
 #include "launch/line.h"
+#include "member/view.h"
 
 typedef struct weft_launch__agent    weft_launch__agent;
 typedef struct weft_launch__hosts    weft_launch__hosts;
@@ -20,6 +21,7 @@ typedef struct weft_launch__watch    weft_launch__watch;
 typedef struct weft_launch__export   weft_launch__export;
 typedef struct weft_launch__recorder weft_launch__recorder;
 typedef struct weft_launch__remote   weft_launch__remote;
+typedef struct weft_launch__restart  weft_launch__restart;
 
 typedef struct weft_launch__child {
     pid_t     pid;        /* 0: ended */
@@ -59,8 +61,10 @@ typedef struct weft_launch__run {
     weft_launch__spare         spare;
     weft_launch__agent        *agent; /* NULL: a rank that ends is not replaced */
     weft_launch__hosts        *hosts; /* agents of several hosts; NULL: there is one */
-    weft_launch__watch        *watch; /* of the agent; NULL as well */
-    weft_launch__export *export;      /* metrics; NULL: not asked for */
+    /* instead of agent: ranks of a program on several hosts */
+    weft_launch__restart *restart;
+    weft_launch__watch   *watch; /* of the agent; NULL as well */
+    weft_launch__export *export; /* metrics; NULL: not asked for */
     weft_launch__recorder *recorder;
     weft_comm_shm         *shm;
     int                    request; /* descriptor of what ranks are to do, or -1 */
@@ -193,6 +197,30 @@ void weft_launch__agent_end(weft_launch__run *l); /* this host goes, others may 
 /* Why the job was ended; NULL: it was not, by the agent. */
 const char *weft_launch__agent_reason(const weft_launch__run *l);
 
+/* ---- restart.c: what agent.c does, for ranks of another engine's program ---- */
+
+weft_status weft_launch__restart_open(weft_launch__run *l);
+void        weft_launch__restart_close(weft_launch__run *l);
+/* Starts and kills what is due. */
+weft_status weft_launch__restart_act(weft_launch__run *l);
+/* A rank has ended.  false: there are none of these. */
+bool weft_launch__restart_lost(weft_launch__run *l, int r, int pid, int how);
+void weft_launch__restart_enter(weft_launch__run *l, uint32_t epoch, int n);
+void weft_launch__restart_leave(weft_launch__run *l, uint32_t epoch, bool is_loss);
+void weft_launch__restart_note(const weft_launch__run *l, const char *host,
+                               const char *cause, const char *what);
+/* Restarts that the next view has to count: of earlier views, and of this one's failure. */
+int64_t weft_launch__restart_steps(const weft_launch__run *l);
+bool    weft_launch__restart_is_ready(const weft_launch__run *l, uint32_t epoch);
+bool    weft_launch__restart_has_run(const weft_launch__run *l); /* for a while */
+bool    weft_launch__restart_is_over(const weft_launch__run *l);
+bool    weft_launch__restart_is_done(const weft_launch__run *l);
+void    weft_launch__restart_end(weft_launch__run *l);
+int     weft_launch__restart_count(const weft_launch__run *l);  /* ranks here */
+int     weft_launch__restart_number(const weft_launch__run *l); /* restarts so far */
+/* The exit code; code: the agreement's, or -1. */
+int weft_launch__restart_code(const weft_launch__run *l, int code);
+
 /* ---- hosts.c: nothing happens in any of these where there is one host ---- */
 
 weft_status weft_launch__hosts_open(weft_launch__run *l);
@@ -213,12 +241,17 @@ bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
 /* May the job go on without this host?  cordon: it leaves, and ends with that line. */
 bool weft_launch__hosts_may_leave(const weft_launch__run *l);
 void weft_launch__hosts_cordon(weft_launch__run *l, const char *why);
+/* The job is to have n ranks; why: "", or that it cannot be. */
+void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size);
 /* Of the ranks of an epoch, n are of use. */
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n);
 /* Ranks of all hosts, of this one, and where they meet. */
 void weft_launch__hosts_fill_view(weft_launch__run *l, weft_line_message *m);
 int  weft_launch__hosts_world(const weft_launch__run *l);
-int  weft_launch__hosts_rdzv_fd(const weft_launch__run *l);
+/* The newest view; me: this host's position. */
+const weft_member_view *weft_launch__hosts_view(const weft_launch__run *l);
+int                     weft_launch__hosts_position(const weft_launch__run *l);
+int                     weft_launch__hosts_rdzv_fd(const weft_launch__run *l);
 /* false: this host's ranks are to save and end. */
 bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig);
 bool weft_launch__hosts_is_out(const weft_launch__run *l); /* it goes, others may go on */
@@ -227,6 +260,20 @@ bool weft_launch__hosts_saves(const weft_launch__run *l); /* its ranks save befo
 void weft_launch__hosts_note_end(weft_launch__run *l, int code);
 /* The exit code, where the agreement has ended this host, with a line; -1: it has not. */
 int weft_launch__hosts_code(const weft_launch__run *l);
+
+/* ---- hosts_log.c ---- */
+
+/* Of the next view: a host goes; a rank or host was lost.  Without a loss ranks finish the step
+ * under way; those of hosts that are not told why hear it from the others. */
+bool weft_launch__reason_leaves(const char *why);
+bool weft_launch__reason_is_loss(const char *why);
+void weft_launch__log_view(const weft_launch__run *l, const weft_member_view *v);
+/* The first host of a view reports which hosts came, were lost and left; what was decided about
+ * lost ones follows from the view. */
+void weft_launch__note_hosts(weft_launch__run *l, const weft_member_view *was,
+                             const weft_member_view *v);
+/* Agents of the view, as keys of a JSON object. */
+void weft_launch__hosts_print(const weft_launch__run *l, weft_text *t);
 
 /* ---- control.c: as those ---- */
 

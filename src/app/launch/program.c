@@ -27,40 +27,81 @@ static void add_number(variable_list *list, const char *name, int x)
     add_text(list, name, s);
 }
 
-weft_status weft_launch_program_variables(const weft_launch_options *o, int n, int r,
-                                          weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE])
+/* Where a rank is. */
+typedef struct program_rank {
+    int         rank, world, local, n_local, group, n_group, restart, max_restarts;
+    const char *master; /* host:port */
+} program_rank;
+
+static weft_status fill_variables(const program_rank  *p,
+                                  weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE])
 {
-    variable_list list   = {.of = v};
-    const char   *colon  = o->rdzv ? strrchr(o->rdzv, ':') : NULL;
-    int           n_node = o->n_node > 1 ? o->n_node : 1, rank = o->node * n + r;
+    variable_list list  = {.of = v};
+    const char   *colon = p->master ? strrchr(p->master, ':') : NULL;
     char          host[64];
     memset(v, 0, sizeof *v * WEFT_LAUNCH_N_VARIABLE);
-    if (!colon || (size_t)(colon - o->rdzv) >= sizeof host)
-        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' is not host:port", o->rdzv ? o->rdzv : "");
-    snprintf(host, sizeof host, "%.*s", (int)(colon - o->rdzv), o->rdzv);
-    add_number(&list, "RANK", rank);
-    add_number(&list, "WORLD_SIZE", n * n_node);
-    add_number(&list, "LOCAL_RANK", r);
-    add_number(&list, "LOCAL_WORLD_SIZE", n);
-    add_number(&list, "GROUP_RANK", o->node);
-    add_number(&list, "GROUP_WORLD_SIZE", n_node);
+    if (!colon || (size_t)(colon - p->master) >= sizeof host)
+        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' is not host:port",
+                         p->master ? p->master : "");
+    snprintf(host, sizeof host, "%.*s", (int)(colon - p->master), p->master);
+    add_number(&list, "RANK", p->rank);
+    add_number(&list, "WORLD_SIZE", p->world);
+    add_number(&list, "LOCAL_RANK", p->local);
+    add_number(&list, "LOCAL_WORLD_SIZE", p->n_local);
+    add_number(&list, "GROUP_RANK", p->group);
+    add_number(&list, "GROUP_WORLD_SIZE", p->n_group);
     add_text(&list, "ROLE_NAME", "default");
-    add_number(&list, "ROLE_RANK", rank);
-    add_number(&list, "ROLE_WORLD_SIZE", n * n_node);
+    add_number(&list, "ROLE_RANK", p->rank);
+    add_number(&list, "ROLE_WORLD_SIZE", p->world);
     add_text(&list, "MASTER_ADDR", host);
     add_text(&list, "MASTER_PORT", colon + 1);
-    add_number(&list, "TORCHELASTIC_RESTART_COUNT", o->restart);
-    add_number(&list, "TORCHELASTIC_MAX_RESTARTS", o->max_restarts);
+    add_number(&list, "TORCHELASTIC_RESTART_COUNT", p->restart);
+    add_number(&list, "TORCHELASTIC_MAX_RESTARTS", p->max_restarts);
     add_text(&list, "TORCHELASTIC_RUN_ID", "weft");
     /* rank 0 opens the store at MASTER_PORT: there is none of torchrun's agent */
     add_text(&list, "TORCHELASTIC_USE_AGENT_STORE", "False");
     return WEFT_OK;
 }
 
+weft_status weft_launch_program_variables(const weft_launch_options *o, int n, int r,
+                                          weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE])
+{
+    int n_node = o->n_node > 1 ? o->n_node : 1;
+    return fill_variables(&(program_rank){.rank         = o->node * n + r,
+                                          .world        = n * n_node,
+                                          .local        = r,
+                                          .n_local      = n,
+                                          .group        = o->node,
+                                          .n_group      = n_node,
+                                          .restart      = o->restart,
+                                          .max_restarts = o->max_restarts,
+                                          .master       = o->rdzv},
+                          v);
+}
+
+/* Of a view of several hosts. */
+static weft_status fill_from_view(const weft_launch__run *l, int r,
+                                  weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE])
+{
+    const weft_member_view *view = weft_launch__hosts_view(l);
+    return fill_variables(&(program_rank){.rank         = l->first + r,
+                                          .world        = weft_member_view_ranks(view),
+                                          .local        = r,
+                                          .n_local      = weft_launch__restart_count(l),
+                                          .group        = weft_launch__hosts_position(l),
+                                          .n_group      = view->n_host,
+                                          .restart      = weft_launch__restart_number(l),
+                                          .max_restarts = l->o->max_restarts,
+                                          .master       = view->host[0].data},
+                          v);
+}
+
 _Noreturn void weft_launch__be_program(const weft_launch__run *l, int r)
 {
     weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE];
-    if (weft_launch_program_variables(l->o, l->n, r, v) == WEFT_OK)
+    weft_status          st = l->restart ? fill_from_view(l, r, v)
+                                         : weft_launch_program_variables(l->o, l->n, r, v);
+    if (st == WEFT_OK)
         for (int k = 0; k < WEFT_LAUNCH_N_VARIABLE && *v[k].name; k++)
             setenv(v[k].name, v[k].value, 1);
     if (l->n > 1) setenv("OMP_NUM_THREADS", "1", 0);

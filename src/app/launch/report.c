@@ -61,6 +61,7 @@ int weft_launch__report(weft_launch__run *l)
 {
     int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
     int hosts = weft_launch__hosts_code(l);
+    if (l->restart) return weft_launch__restart_code(l, hosts);
     if (hosts >= 0) return hosts;
     if (weft_launch__agent_is_done(l)) return code;
     if (l->o->program) return find_code(l, code); /* what to say is supervise's */

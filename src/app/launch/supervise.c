@@ -92,6 +92,11 @@ weft_status weft_launch_supervise(int n, const weft_launch_options *o, int *code
     s.o.arg          = &s;
     if (s.o.grace_s <= 0) s.o.grace_s = GRACE_S;
     if (s.o.stop_s <= 0) s.o.stop_s = GRACE_S;
+    if (o->n_node > 1 && (o->min_node != o->n_node || o->max_restarts)) {
+        s.o.on_rank_exit = WEFT_LAUNCH_RESTART;
+        s.o.report       = NULL;
+        return weft_launch(n, o->program, &s.o, code);
+    }
     for (bool again = true; again; s.o.restart++) {
         s.failure = (weft_incident){0};
         s.n_oom   = weft_oom_count("");

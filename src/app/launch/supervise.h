@@ -15,8 +15,9 @@
 
 #include "launch/launch.h"
 
-/* o: program, max_restarts, log_dir, grace_s, stop_s (0: 30 s each), n_node and node, rdzv (NULL
- * on one host: a free port).  Several hosts: max_restarts 0, since nothing joins their restarts. */
+/* o: program, max_restarts, log_dir, grace_s, stop_s (0: 30 s each), n_node, min_node and node,
+ * rdzv (NULL on one host: a free port), token.  Several hosts with max_restarts, or another
+ * min_node than n_node: agents decide together (restart.c). */
 weft_status weft_launch_supervise(int n, const weft_launch_options *o, int *code);
 
 #endif

@@ -164,7 +164,8 @@ static void build_view(weft_hosts *h, weft_member_view *v)
     memcpy(v->reason, h->change.reason, sizeof v->reason);
     for (int k = 0; k < h->view->n_host; k++) {
         const hosts_peer *p = &h->peer[k];
-        if (!p->reported || p->lost || p->done || p->leaving || !p->n_rank) continue;
+        if (!p->reported || p->lost || p->done || !p->n_rank) continue;
+        if (p->leaving && !h->saving) continue; /* the job ends: all have to save */
         v->host[v->n_host]          = h->view->host[k];
         v->host[v->n_host++].n_rank = p->n_rank;
     }
@@ -174,9 +175,10 @@ static void build_view(weft_hosts *h, weft_member_view *v)
 
 static void propose_view(weft_hosts *h)
 {
-    static const char none[] = "no host has a rank left";
+    char none[200];
     build_view(h, h->scratch);
     if (!h->scratch->n_host) {
+        snprintf(none, sizeof none, "no host has a rank left (%.100s)", h->change.reason);
         weft_member__end_hosts(h, WEFT_HOSTS_ALONE, none);
         return;
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "comm/hosts.h"
 #include "session/session_priv.h"
 
 /* A tensor of a rank: which part of it, and its bytes; 0: it has none. */
@@ -121,6 +122,20 @@ static void say_fewer(weft_session *s, const char *what, const char *names, int 
             "the newest checkpoint (checkpoint.every is %lld)",
             names, what, *what == 'h' ? "is lost" : "crashes by its own fault",
             (long long)s->job.checkpoint.every);
+}
+
+/* In the generation that runs: the fewest hosts (on one host: ranks) that hold any part. */
+int weft_session__count_copies(const weft_session *s)
+{
+    const weft_generation *g     = s->now;
+    const weft_holders    *h     = g->holders;
+    const int32_t         *host  = g->comm ? weft_comm_hosts_of(g->comm) : NULL;
+    int                    least = 0;
+    for (int r = 0; h && r < h->n_rank; r++) {
+        int n = weft_holders_copies(h, r, host);
+        if (n && (!least || n < least)) least = n;
+    }
+    return least;
 }
 
 /* Asked for, or of use: with recover.  GPUs have snapshots besides. */

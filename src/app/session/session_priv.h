@@ -192,6 +192,7 @@ typedef struct weft_session__ahead {
 typedef struct weft_session__status {
     bool      writes; /* this rank does, and the folder is there */
     int       n_rank;
+    int       n_copy;  /* of each part of the state, at least */
     weft_text members; /* as JSON */
     char      plan[256];
     double    predicted_s; /* of a step; 0: nothing predicts it */
@@ -375,6 +376,7 @@ weft_status weft_session__compare_copies(weft_session *s);
 /* How many ranks, or hosts of several, hold each part of the state, and whose loss would cost the
  * steps since the newest checkpoint. */
 void weft_session__say_copies(weft_session *s);
+int  weft_session__count_copies(const weft_session *s);
 /* Before a generation is closed that has lost a rank, or that another one follows. */
 weft_status weft_session__keep_for_next(weft_session *s);
 /* All ranks have updated their state: those that are not in the next membership may end. */

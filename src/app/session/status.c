@@ -133,6 +133,7 @@ weft_status weft_session__open_status(weft_session *s)
         weft_text_add(&plan, "%s%d", r ? "," : " batch_split=", s->now->plan->share[r]);
     snprintf(s->status.plan, sizeof s->status.plan, "%s", plan.s ? plan.s : "dp=1");
     s->status.n_rank      = n;
+    s->status.n_copy      = weft_session__count_copies(s);
     s->status.writes      = weft_session__writes(s);
     s->status.predicted_s = s->now->predicted_s;
     weft_text_fini(&plan);
@@ -204,7 +205,10 @@ static void print_status(const weft_session *s, const char *state, const char *r
     put(t, "tokens_per_s", (double)(s->job.batch * s->job.seq) / step_s);
     print_saved(s, t);
     print_slow(s, t);
-    weft_text_add(t, ", \"ranks\": %d, \"plan\": ", s->status.n_rank);
+    weft_text_add(t, ", \"ranks\": %d", s->status.n_rank);
+    if (weft_session__has_agent(s))
+        weft_text_add(t, ", \"copies\": %d", s->status.n_copy);
+    weft_text_add(t, ", \"plan\": ");
     weft_text_put_quoted(t, s->status.plan);
     weft_text_add(t, ", \"members\": %s, \"reason\": ",
                   s->status.members.s ? s->status.members.s : "[]");
