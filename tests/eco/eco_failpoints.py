@@ -70,6 +70,7 @@ POINTS = {
     "move.settle": ("move", "lost", ANY, 1),
     "move.settled": ("move", "lost", ANY, 1),
     "restore.begin": ("move", "back", ANY, 1),
+    "restore.opened": ("move", "back", ANY, 1),
     "restore.filled": ("move", "back", ANY, 1),
     "resize.update": ("resize", "resize", (0, 1, 2), 1),
     "prepare.begin": ("joining", "resize", (2,), 1),

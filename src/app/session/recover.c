@@ -378,21 +378,37 @@ static void close_outputs(weft_session *s)
     s->out.events  = NULL;
 }
 
-/* To the newest checkpoint; where there is none, to the beginning. */
+static weft_status fill_from_newest(weft_session *s)
+{
+    weft_failpoint("restore.begin");
+    WEFT_TRY(weft_session__open_newest(s));
+    weft_failpoint("restore.opened");
+    WEFT_TRY(weft_session__fill_state(s));
+    weft_failpoint("restore.filled");
+    return WEFT_OK;
+}
+
+/* To the newest checkpoint; where there is none, to the beginning.  Where it fails the session is
+ * where it was: the next view begins with what ranks and slots say about that step. */
 static weft_status restore(weft_session *s)
 {
-    int64_t was = s->r.steps, first = s->r.first_step;
-    s->r.steps = s->r.first_step = 0;
-    s->row                       = (weft_metrics_row){.step = 0};
+    int64_t          was = s->r.steps, first = s->r.first_step, saved = s->out.saved_step;
+    weft_metrics_row row = s->row;
     if (strcmp(s->job.recover, "on") != 0 && !strstr(s->job.recover, "checkpoint"))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "no rank that is left holds all of the state after step %lld, "
                          "and recover: %s does not allow to go back to a checkpoint",
                          (long long)was, s->job.recover);
-    weft_failpoint("restore.begin");
-    WEFT_TRY(weft_session__open_newest(s));
-    WEFT_TRY(weft_session__fill_state(s));
-    weft_failpoint("restore.filled");
+    s->r.steps = s->r.first_step = 0;
+    s->row                       = (weft_metrics_row){.step = 0};
+    weft_status st               = fill_from_newest(s);
+    if (st != WEFT_OK) {
+        s->r.steps        = was;
+        s->r.first_step   = first;
+        s->out.saved_step = saved;
+        s->row            = row;
+        return st;
+    }
     close_outputs(s);
     s->r.steps      = s->r.first_step;
     s->r.first_step = first < s->r.steps ? first : s->r.steps;

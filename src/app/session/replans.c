@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/failpoint.h"
-#include "comm/hosts.h"
 #include "comm/membership.h"
 #include "comm/shm.h"
 #include "planner/replan.h"
@@ -126,10 +125,16 @@ static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_
     return st == WEFT_OK ? weft_text_status(t) : st;
 }
 
+/* Updates that were broken off, of ranks that can come back: the agent of the only host starts as
+ * many as there were.  Of several hosts one that is gone does not come back for it. */
+static bool can_end_updates(const weft_generation *g)
+{
+    return g->unfinished && g->max_rank == g->max_local;
+}
+
 /* The leader's plan: as it has it, or as the process before it has left it, for the ranks that
  * there are now.  Updates that were broken off can be ended with the plan that they are of alone:
- * that is the one that was left, whatever a survivor has made of it since.  Hosts that are gone do
- * not come back for it. */
+ * that is the one that was left, whatever a survivor has made of it since. */
 static weft_status find_plan(weft_session *s, weft_text *t)
 {
     weft_generation *g    = s->now;
@@ -138,7 +143,7 @@ static weft_status find_plan(weft_session *s, weft_text *t)
     int64_t          n    = 0;
     const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
     weft_status      st   = WEFT_OK;
-    bool             ends = g->unfinished && !weft_comm_hosts_of(g->comm);
+    bool             ends = can_end_updates(g);
     if ((ends || !s->kept.plan) && n)
         WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
     const weft_plan *was  = left ? left : s->kept.plan;
@@ -197,10 +202,10 @@ static weft_status check_ranks(weft_session *s)
     int              n = weft_plan_world(g->plan);
     if (n == g->comm->world) return WEFT_OK;
     if (g->comm->rank == g->leader && weft_session__has_agent(s))
-        s->o->member->tell(s->o->member->arg,
-                           g->unfinished ? WEFT_MEMBERSHIP_ENDS : WEFT_MEMBERSHIP_WANTS,
-                           n, NULL);
-    if (g->unfinished)
+        s->o->member->tell(
+            s->o->member->arg,
+            can_end_updates(g) ? WEFT_MEMBERSHIP_ENDS : WEFT_MEMBERSHIP_WANTS, n, NULL);
+    if (can_end_updates(g))
         return WEFT_FAIL(WEFT_ERR_PEER, "%d ranks end the updates of step %lld first", n,
                          (long long)g->step);
     return WEFT_FAIL(WEFT_ERR_PEER, "%d of %d ranks are of use", n, g->comm->world);
