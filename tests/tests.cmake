@@ -225,10 +225,14 @@ endforeach()
 
 # Sanitized, these are left to make asan (label long, which tools/test.sh leaves out): whole jobs, by code that other
 # sanitized tests run.  Plans and their text: test_cli_plan, test_golden, test_print.  Jobs under plans: test_plans, test_split,
-# eco_recorded.  The guard device: test_guard, test_kernel.  Kills during a save: test_ckpt_crash, eco_checkpoint.
+# eco_recorded.  The guard device: test_guard, test_kernel.  Kills during a save: test_ckpt_crash, eco_checkpoint.  Lost ranks
+# and hosts, views, registers: eco_views, eco_scale, eco_hosts, eco_rdzv, eco_restart, hosts_survive.
 if(WEFT_SANITIZE)
-    foreach(name eco_print_plan random_plans eco_same eco_experts eco_recorded_guard eco_kill)
-        set_tests_properties(${name} PROPERTIES LABELS long)
+    foreach(name eco_print_plan random_plans eco_same eco_experts eco_recorded_guard eco_kill eco_campaign eco_replay eco_ahead
+                 hosts_slurm hosts_slurm_agents hosts_register hosts_survive_standby)
+        if(TEST ${name})
+            set_tests_properties(${name} PROPERTIES LABELS long)
+        endif()
     endforeach()
 endif()
 
