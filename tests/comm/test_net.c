@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include "base/hash.h"
+#include "base/progress.h"
 #include "comm/net_priv.h"
 #include "comm/net_tcp.h"
 
@@ -491,9 +492,35 @@ static void the_late_get_all(void **state)
         }
 }
 
+/* Those that wait for the last one show that they are alive. */
+static weft_status wait_for_the_last(rank_state *r)
+{
+    static weft_progress_record record;
+    weft_comm_group            *g;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    weft_progress_share(&record);
+    uint64_t before = atomic_load(&record.beat);
+    if (r->rank == r->n - 1) usleep(700000);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    uint64_t beats = atomic_load(&record.beat) - before;
+    weft_progress_share(NULL);
+    if (r->rank == r->n - 1 || beats >= 3) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d beats in 0.7 s of waiting", (int)beats);
+}
+
+static void who_waits_is_alive(void **state)
+{
+    (void)state;
+    for (int over = TCP; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 3, 60, wait_for_the_last);
+        all_ok((transport)over, 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_waits_is_alive),
         cmocka_unit_test(the_killed_are_named),
         cmocka_unit_test(the_stopped_are_named),
         cmocka_unit_test(exits_and_leaves_are_noticed),

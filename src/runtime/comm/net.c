@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/progress.h"
 #include "comm/net_priv.h"
 #include "comm/net_tcp.h"
 
@@ -71,8 +72,10 @@ static void sleep_on(net_end *e, int bell, double until)
     if (p[1].revents) quiet(bell);
 }
 
+/* An agent sees that this rank waits, and is not stuck itself. */
 static void doze(net_end *e, double deadline)
 {
+    weft_progress_beat();
     if (e->asleep) { /* one sleeper is enough; it passes on what it learns */
         double          nap = weft_clock_s() + MAX_NAP_MS * 1e-3;
         struct timespec t   = at_time(nap < deadline ? nap : deadline);
