@@ -263,7 +263,7 @@ def etcd_leader(scratch, ref):
 
 CASES = [either_lost, taken_over, alone, second_job, doctor, wrong_token, folder_gone, etcd_leader]
 if SANITIZED and not LONG and not CASE:
-    CASES = [either_lost, alone, second_job, wrong_token]
+    CASES = [alone, second_job, wrong_token]
 if LONG or CASE:
     CASES += [woken]
 
