@@ -196,7 +196,7 @@ class Block:
             return
         self.faults.append("stop agent")
         a.p.send_signal(signal.SIGSTOP)
-        self.job.remove(k, 1)
+        self.job.remove(k, 0, 1)  # 0: its ranks had done all steps before it was called lost
         self.await_loss()
         a.p.send_signal(signal.SIGCONT)
 
