@@ -5,6 +5,7 @@ import signal
 import time
 
 from eco import check, end, same, SANITIZED, Scratch, WEFT
+from eco_detect import finish
 from eco_hosts import Job as Hosts, compare, run_reference
 from eco_scale import scale
 from eco_views import BASE, Job, bits, children, incidents
@@ -59,14 +60,6 @@ def let_helper_end(job, seen=None):
         time.sleep(0.005)
     for pid in reversed(pids):
         os.kill(pid, signal.SIGCONT)
-
-
-def finish(name, job, reference):
-    result, text = job.end()
-    if not check(result is not None, "%s: ended with %r: %s" % (name, job.p.returncode, text[-2000:])):
-        return []
-    same((result["weights_xxh64"], bits(job.output)), reference, name + ": weights and losses")
-    return incidents(job.output)
 
 
 def made_ahead(scratch, reference):

@@ -117,7 +117,7 @@ static weft_status count_hosts(const weft_cluster *c, int *n_host, int *per_host
     return WEFT_OK;
 }
 
-/* A job whose hosts come and go keeps its bits, where nobody says otherwise. */
+/* By default an elastic job keeps its bits (reduction: invariant). */
 static weft_reduction find_reduction(const weft_cli_spec *spec)
 {
     return spec->spec.reduction == WEFT_REDUCTION_AUTO ? WEFT_REDUCTION_INVARIANT

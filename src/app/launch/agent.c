@@ -128,7 +128,6 @@ static void take_report(weft_launch__run *l, int r, const weft_line_message *m)
     weft_launch__publish(l, &i, &o);
 }
 
-/* Why a process is gone that nobody has asked to end. */
 const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
                                          const weft_launch__child *c, int how)
 {

@@ -26,7 +26,7 @@ struct weft_launch__agent {
     uint64_t      *word;    /* of each slot: its progress, when it was last looked at */
     int      scale_to;      /* ranks that were asked for and are not there yet; 0: none */
     int      scale_from;    /* ranks before; 0: the view is not decided yet */
-    bool     leaves_itself; /* for scale_to: ranks leave by themselves, nobody prepares */
+    bool     leaves_itself; /* for scale_to: ranks leave without new ranks preparing */
     uint32_t scale_epoch;   /* in which that was asked for */
     double   asked_s;       /* when that was */
     double   prepare_s; /* new ranks prepare for it, until then at most; 0: they do not */
@@ -52,7 +52,7 @@ weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
 void          weft_launch__add_incident(weft_launch__agent *a, const weft_incident *i);
 void          weft_launch__publish(weft_launch__run *l, const weft_incident *i,
                                    const weft_incident_outcome *o);
-/* Why a process is gone that nobody has asked to end; how: of waitpid. */
+/* Why a process ended without a request; how: the status of waitpid. */
 const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
                                          const weft_launch__child *c, int how);
 

@@ -145,7 +145,7 @@ static void send_key(weft_launch__hosts *h, uint64_t to)
         connect_host(h, to); /* it asks once more */
 }
 
-/* From the first host of the newest view, and from nobody else. */
+/* Accepted only from the first host of the newest view. */
 static void take_key(weft_launch__run *l, uint64_t from, const void *bytes)
 {
     weft_launch__hosts     *h = l->hosts;
@@ -170,7 +170,8 @@ static void give_key(weft_launch__hosts *h, uint64_t to, const void *bytes)
         send_key(h, to);
 }
 
-/* Hosts are filled in the order of the view; one without a rank is told to leave by who asks. */
+/* Ranks are assigned to hosts in the order of the view; the requesting agent drains hosts without
+ * one. */
 static void take_scale(weft_launch__run *l, const host_use *want)
 {
     weft_launch__hosts     *h  = l->hosts;
@@ -660,7 +661,7 @@ bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig)
     else
         tell(h, (weft_hosts_event){.kind       = WEFT_HOSTS_SAVE_ALL,
                                    .interrupts = sig == SIGINT,
-                                   .text       = "a host was told to end the job"});
+                                   .text = "a host received a signal to stop the job"});
     weft_launch__hosts_act(l);
     return true;
 }

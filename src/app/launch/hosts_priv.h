@@ -41,12 +41,12 @@ struct weft_launch__hosts {
     bool      started;        /* ranks were, once */
     bool      waits;          /* for a place in the job, as the log says */
     uint32_t  stop_epoch;  /* ranks are to stop in it, and STOPPED is not told; 0: none */
-    uint32_t  ready_epoch; /* in which READY was told */
+    uint32_t  ready_epoch; /* in which READY was reported */
     uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */
     int       n_use;
     int       n_scaled;   /* ranks of this host, by weft scale; 0: all */
-    int64_t   step;       /* the last one that was told */
-    double    drain_s;    /* when this host was told to leave; 0: it was not */
+    int64_t   step;       /* the last one that was reported */
+    double    drain_s;    /* when this host was asked to leave; 0: it was not */
     double    done_s;     /* when its ranks had done their work; 0: they have not */
     uint64_t  drained;    /* the host that weft drain waits for; 0: none */
     bool      over, left; /* no further view; as it was asked to */
