@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""campaign.py WEFT [--block NAME,..] [--seed N] [--faults N] [--seconds S] [--out CSV]: real faults in running jobs.
+"""campaign.py WEFT [--block NAME,..] [--seed N] [--faults N] [--seconds S] [--only JOB] [--out CSV]: real faults in running jobs.
 
 A block draws jobs (2 to 8 processes, plans of data and pipeline parallelism and ZeRO) and faults from its seed, and runs them
 one after another until it has had N faults or S seconds are over.  After each job: losses and weights are those of a run that nothing
@@ -18,7 +18,10 @@ each recovery (WEFT_CHECK_COPIES); no process is left, nothing in /dev/shm, and 
   large      kills and stops with the state of gpt2 (124M parameters)
   hosts      two and three hosts: campaign_hosts.py (needs the right to make network namespaces)
 
---registers: where agents of several hosts keep views: majority (of themselves), file (a folder)."""
+--only JOB: that job of the seed alone, as the table numbers them (with the same --block and --registers): each job draws from the seed
+and its number.  Faults come at drawn moments of a running job, so that two runs of it are alike, not the same.
+--registers: where agents of several hosts keep views: majority (of themselves), file (a folder), etcd (three servers, which lose
+their leader)."""
 import argparse
 import datetime
 import json
@@ -59,7 +62,7 @@ class Campaign:
     def __init__(self, scratch, draw):
         self.scratch, self.draw = scratch, draw
         self.references, self.rows, self.found = {}, [], []
-        self.n_run = self.n_fault = 0
+        self.n_run = self.n_before = self.n_fault = 0
         self.n_host, self.register = 1, "memory"
         self.registers, self.failpoints = ["majority"], dict(itself=BY_ITSELF, recovery=IN_RECOVERY)
         self.keys = dict(views.BASE, lanes=8, **views.EVAL)
@@ -321,10 +324,14 @@ class Campaign:
         return path
 
     def open_register(self, kind, wires):
-        """What --rdzv is."""
+        """What --rdzv is, and an etcd that is the caller's, or None."""
         if kind == "file":
-            return "file:" + self.scratch.path("register-%d" % self.n_run)
-        return "%s:%d" % (wires.address(0), 20000 + self.n_run % 10000)
+            return "file:" + self.scratch.path("register-%d" % self.n_run), None
+        if kind == "etcd":
+            from etcd import Etcd
+            cluster = Etcd(self.scratch.path("etcd-%d" % self.n_run), range(22379, 22385), wires.switch_address(), wires.at_switch())
+            return cluster.where("campaign"), cluster
+        return "%s:%d" % (wires.address(0), 20000 + self.n_run % 10000), None
 
     def hosts(self):
         import campaign_hosts
@@ -388,7 +395,7 @@ def write_table(path, words, campaign):
     ms = [(i["cause"], i["ms"]) for i in campaign.found if "ms" in i]
     with open(path + ".new", "w") as f:
         f.write("# tools/campaign.py %s, %s, %d processors: %d jobs, %d faults, %d incidents, %s\n" % (
-            words, datetime.date.today(), os.cpu_count(), campaign.n_run, campaign.n_fault, len(campaign.found),
+            words, datetime.date.today(), os.cpu_count(), campaign.n_run - campaign.n_before, campaign.n_fault, len(campaign.found),
             "all as it should be" if not eco.failed else "%d checks FAILED" % len(eco.failed)))
         put_counts(f, "kind", count_by(campaign.rows, lambda r, fault: fault.split("@")[0]))
         put_counts(f, "when", count_by(campaign.rows, lambda r, fault: (fault.split("@") + ["training"])[1]))
@@ -416,10 +423,13 @@ def main():
     a.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     a.add_argument("--faults", type=int, default=100)
     a.add_argument("--seconds", type=float, default=1e9)
+    a.add_argument("--only", type=int, metavar="JOB")
     a.add_argument("--registers", default="majority")
     a.add_argument("--commit", default=find_commit(), help="what WEFT was built from, for the table")
     a.add_argument("--out")
     a = a.parse_args()
+    if a.only is not None and a.only < 1:
+        sys.exit("campaign.py: --only %d: jobs are counted from 1" % a.only)
     os.environ["WEFT"] = os.path.abspath(a.weft)
     global eco, views
     import eco
@@ -431,19 +441,23 @@ def main():
         campaign.registers = a.registers.split(",")
         words = "--block %s --seed %d --registers %s, commit %s" % (a.block, a.seed, a.registers, a.commit)
         until = time.monotonic() + a.seconds
+        campaign.n_run = campaign.n_before = a.only - 1 if a.only else 0
         while campaign.n_fault < a.faults and time.monotonic() < until and weights:
+            campaign.draw.seed("%d job %d" % (a.seed, campaign.n_run + 1))
             block = campaign.draw.choices(list(weights), list(weights.values()))[0]
             before = len(eco.failed)
             if getattr(campaign, block)() is False:
                 del weights[block]
-            if len(eco.failed) > before + 200 or campaign.n_run > 20 + 5 * campaign.n_fault:
+            if not a.only and (len(eco.failed) > before + 200 or campaign.n_run > 20 + 5 * campaign.n_fault):
                 eco.check(False, "nothing works")
                 break
             if len(eco.failed) == before:  # what was right is not kept
                 subprocess.run(["rm", "-rf", scratch.path("run-%d" % campaign.n_run)])
             if a.out:
                 write_table(a.out, words, campaign)
-        print("%d jobs, %d faults, %d incidents" % (campaign.n_run, campaign.n_fault, len(campaign.found)))
+            if a.only:
+                break
+        print("%d jobs, %d faults, %d incidents" % (campaign.n_run - campaign.n_before, campaign.n_fault, len(campaign.found)))
         eco.end()
 
 

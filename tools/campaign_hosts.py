@@ -3,7 +3,8 @@
 Ranks are killed, stopped and crash on any host, also at failpoints of the recovery; agents are killed and stopped; cables are cut
 (the interface, the port, or silently), flap, lose frames or become slow; hosts join, are killed while they join, leave and are drained.
 With a majority of agents the first host goes on where there are two, any two where there are three; with the views in a folder
-(file:) any host does.  Who is cut off or was stopped ends by itself and says why."""
+(file:) or in etcd, whose three servers lose their leader on the way, any host does.  Who is cut off or was stopped ends by itself
+and says why; from etcd it is cut off, too, so its cable is mended."""
 import os
 import re
 import signal
@@ -29,7 +30,8 @@ PLANS = {
     "dp2": (2, 1, dict(dp=2), True), "dp4": (2, 2, dict(dp=4), True), "dp8": (2, 4, dict(dp=8), True), "dp3": (3, 1, dict(dp=3), True),
     "dp6": (3, 2, dict(dp=6), True), "pp2": (2, 1, dict(pp=2), False), "dp2-pp2": (2, 2, dict(dp=2, pp=2), False),
     "zero1": (2, 2, dict(dp=4, zero=1), False), "zero3": (3, 1, dict(dp=3, zero=3), False),
-    "zero1-copies": (2, 2, dict(dp=4, zero=1, copies=2), True), "zero3-copies": (2, 2, dict(dp=4, zero=3, copies=2), True),
+    "zero1-copies": (2, 2, dict(dp=4, zero=1, copies=2), True), "zero1-copies6": (3, 2, dict(dp=6, zero=1, copies=2), True),
+    "zero2-copies": (2, 2, dict(dp=4, zero=2, copies=2), True), "zero3-copies": (2, 2, dict(dp=4, zero=3, copies=2), True),
 }
 
 
@@ -118,9 +120,14 @@ class Block:
             return False
         with wires:
             self.relay, self.wires = relay, wires
-            self.job = self.start(n_host, n_rank, of_plan)
-            self.disturb(n_host)
-            self.finish()
+            self.rdzv, self.etcd = c.open_register(self.register, wires)
+            try:
+                self.job = self.start(n_host, n_rank, of_plan)
+                self.disturb(n_host)
+                self.finish()
+            finally:
+                if self.etcd:
+                    self.etcd.close()
         return True
 
     def start(self, n_host, n_rank, of_plan):
@@ -138,7 +145,7 @@ class Block:
         options = ["--failure-timeout", "1"] + ["--on-stop", "replace"] * (draw.random() < 0.7)
         env["WEFT_TOKEN_FILE"] = c.token()
         job = Job(self.wires, c.scratch.path("run-%d" % c.n_run), n_rank, "1:%d" % n_host if self.elastic else str(n_host), keys, options,
-                  env, c.open_register(self.register, self.wires))
+                  env, self.rdzv)
         for k in range(n_first):
             job.add(k, None if self.elastic else k)
             if self.elastic and not k:
@@ -209,7 +216,7 @@ class Block:
         self.wires.cut(self.job.at[k], how)
         self.job.remove(k, 1)
         self.await_loss()
-        if self.draw.random() < 0.5:
+        if self.draw.random() < 0.5 or self.etcd:
             self.wires.mend(self.job.at[k])
 
     def await_loss(self):
@@ -264,6 +271,12 @@ class Block:
         if self.job.n_host() < len(self.job.members):
             self.job.remove(k, 1)
 
+    def lose_leader(self):
+        """Of etcd's servers: those that are left elect another one, and the last one that was lost is back by then."""
+        self.etcd.mend()
+        if self.etcd.await_leader() is not None and self.etcd.lose_leader():
+            self.faults.append("etcd leader")
+
     def join_host(self):
         free = [h for h in range(self.wires.n) if h not in [self.job.at[k] for k in self.job.members]]
         if not free or not self.elastic or (self.register == "majority" and 0 not in self.job.members):
@@ -303,6 +316,8 @@ class Block:
             kinds = [self.hit_rank] * 4 + [self.slow_link]
             if self.elastic:
                 kinds += [self.hit_agent, self.cut_cable] * 2 + [self.flap_cable, self.lose_frames, self.lose_frames, self.leave_host] + [self.join_host] * 3
+            if self.etcd:
+                kinds += [self.lose_leader] * 4
             draw.choice(kinds)()
             if draw.random() < 0.15:
                 time.sleep(draw.random() * 0.1)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """How long a resize pauses a job: weft scale 2, 4, 3, 1, 2 on this machine's CPUs.
 
-    bench/real/scale.py WEFT [--beside WEFT] [--sizes tiny,medium,large] [--rounds N] [--csv FILE] [KEY=VALUE ...]
+    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,large] [--rounds N] [--csv FILE] [KEY=VALUE ...]
 
     tiny     tiny256 (3.8 MB of weights), batch 8, seq 16
     medium   gpt2 with two layers (54M parameters), batch 2, seq 16, to 1 and 2 of two ranks
     large    gpt2 124M, batch 4, seq 64: 1.5 GB of state a rank under dp, so 4 ranks take 12 GB
 
 --beside: another build, in turns with the first.
+--hosts: a second host joins a job of one rank instead, twice, and leaves in between; both are agents on 127.0.0.1.  The pause is
+the longest time between two rows of metrics.jsonl while it joins, less one undisturbed step after it; ready is from the start of
+the second agent to its first step.
 
 The pause is from the request to the next committed step, less one undisturbed step of the ranks after it (the median
 of the steps in between).  Phases are those of incidents.jsonl: leave (the step under way ends), connect, build (plan
@@ -16,6 +19,7 @@ import argparse
 import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -29,6 +33,7 @@ SIZES = {
     "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4),
 }
 PHASES = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
+HOST_PHASES = ("connect", "build", "move", "step", "ready")
 TARGETS = {"tiny": (2, 4, 3, 1, 2), "medium": (1, 2, 1, 2), "large": (2, 4, 3, 1, 2)}
 RANKS = {"tiny": 4, "medium": 2, "large": 4}
 CONFIG = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_layer=2, n_embd=768, n_head=12, vocab_size=50257,
@@ -63,11 +68,8 @@ def make_config(folder):
         json.dump(CONFIG, f)
 
 
-def run(o, weft, size, folder):
-    """(target, pause in ms, phases) of each resize."""
-    output = os.path.join(folder, "out")
+def write_keys(o, size, folder, output, n):
     tokens = os.path.join(folder, "tokens.bin")
-    shutil.rmtree(output, ignore_errors=True)
     make_tokens(tokens)
     keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant",
                 recover="on", output=output, threads=1, **{"checkpoint.every": 10000000})
@@ -75,9 +77,16 @@ def run(o, weft, size, folder):
         keys["model"] = os.path.join(folder, "model")
         make_config(keys["model"])
     if not o.keys:
-        keys.update(plan="off", dp=RANKS[size])
-    p = subprocess.Popen([weft, "run", "--nproc-per-node", "1:%d" % RANKS[size], "-q", *("%s=%s" % x for x in keys.items()), *o.keys],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        keys.update(plan="off", dp=n)
+    return ["%s=%s" % x for x in keys.items()] + o.keys
+
+
+def run(o, weft, size, folder):
+    """(target, pause in ms, phases) of each resize."""
+    output = os.path.join(folder, "out")
+    shutil.rmtree(output, ignore_errors=True)
+    p = subprocess.Popen([weft, "run", "--nproc-per-node", "1:%d" % RANKS[size], "-q",
+                          *write_keys(o, size, folder, output, RANKS[size])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found = []
     try:
         await_steps(p, output, 2)
@@ -95,10 +104,75 @@ def run(o, weft, size, folder):
     return found
 
 
-def summarize(size, build, n, of):
+class Rows:
+    """Times at which rows of metrics.jsonl were seen."""
+    def __init__(self, output):
+        self.path, self.at, self.times = os.path.join(output, "metrics.jsonl"), 0, []
+
+    def poll(self):
+        try:
+            with open(self.path) as f:
+                f.seek(self.at)
+                text = f.read()
+        except OSError:
+            return
+        n = text.rfind("\n") + 1
+        self.at += len(text[:n].encode())
+        self.times += [time.monotonic()] * text[:n].count("\n")
+
+    def await_rows(self, p, n):
+        begin = len(self.times)
+        while p.poll() is None and len(self.times) < begin + n:
+            time.sleep(0.003)
+            self.poll()
+
+
+def read_incidents(output, cause):
+    try:
+        with open(os.path.join(output, "incidents.jsonl")) as f:
+            return [i for i in map(json.loads, f) if i["cause"] == cause]
+    except OSError:
+        return []
+
+
+def run_hosts(o, weft, size, folder):
+    """(2, pause in ms, step, phases) of each join; phases also have ready."""
+    output = os.path.join(folder, "out")
+    shutil.rmtree(output, ignore_errors=True)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        at = "127.0.0.1:%d" % s.getsockname()[1]
+    command = [weft, "run", "--nproc-per-node", "1", "--nnodes", "1:2", "--rdzv", at, "--insecure-network", "-q",
+               *write_keys(o, size, folder, output, 2)]
+    agents, found, seen = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)], [], Rows(output)
+    try:
+        for k in range(2):
+            seen.await_rows(agents[0], 4)
+            first, begin = len(seen.times), time.monotonic()
+            agents.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            while agents[0].poll() is None and len(read_incidents(output, "join")) <= k:
+                time.sleep(0.003)
+                seen.poll()
+            seen.poll()
+            last = len(seen.times)
+            seen.await_rows(agents[0], 4)
+            step_s = statistics.median(b - a for a, b in zip(seen.times[last:], seen.times[last + 1:]))
+            gap_s = max(b - a for a, b in zip(seen.times[first - 1:last + 1], seen.times[first:last + 2]))
+            ms = dict(read_incidents(output, "join")[-1]["ms"], ready=1e3 * (seen.times[last - 1] - begin))
+            found.append((2, max(0.0, 1e3 * (gap_s - step_s)), 1e3 * step_s, ms))
+            agents[1].terminate()
+            agents.pop().wait()
+    finally:
+        for p in agents:
+            p.kill()
+            p.wait()
+    return found
+
+
+def summarize(size, build, n, of, names):
     """One line: a resize to n ranks, in all rounds."""
     pause = [x[1] for x in of]
-    phases = ["%.1f" % statistics.median(x[3].get(p, 0) for x in of) for p in PHASES]
+    phases = ["%.1f" % statistics.median(x[3].get(p, 0) for x in of) for p in names]
     return "%s,%d,%d,%d,%.1f,%.1f,%.1f,%s" % (size, build, n, len(of), statistics.median(pause), max(pause),
                                              statistics.median(x[2] for x in of), ",".join(phases))
 
@@ -107,22 +181,24 @@ def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("weft")
     a.add_argument("--beside")
+    a.add_argument("--hosts", action="store_true")
     a.add_argument("--sizes", default="tiny,large")
     a.add_argument("--rounds", type=int, default=5)
     a.add_argument("--csv")
     a.add_argument("keys", nargs="*")
     o = a.parse_args()
     builds = [os.path.abspath(w) for w in (o.weft, o.beside) if w]
-    lines = ["size,build,to,n,pause_ms_median,pause_ms_max,step_ms," + ",".join(p + "_ms" for p in PHASES)]
+    names = HOST_PHASES if o.hosts else PHASES
+    lines = ["size,build,to,n,pause_ms_median,pause_ms_max,step_ms," + ",".join(p + "_ms" for p in names)]
     for size in o.sizes.split(","):
         found = [[] for _ in builds]
         for _ in range(o.rounds):
             for of, weft in zip(found, builds):
                 with tempfile.TemporaryDirectory(prefix="weft-scale-") as folder:
-                    of.append(run(o, weft, size, folder))
+                    of.append((run_hosts if o.hosts else run)(o, weft, size, folder))
         for build in range(len(builds)):
-            for k, n in enumerate(TARGETS[size]):
-                lines.append(summarize(size, build, n, [f[k] for f in found[build]]))
+            for k, n in enumerate((2, 2) if o.hosts else TARGETS[size]):
+                lines.append(summarize(size, build, n, [f[k] for f in found[build]], names))
                 print(lines[-1], flush=True)
     if o.csv:
         with open(o.csv, "w") as f:

@@ -39,6 +39,17 @@ static void actions_are_as_the_text_has_them(void **state)
     assert_int_equal(run_child("a:kill:rank=none", NULL, 1), 0);
 }
 
+/* `host`: the process and its parent, as when a host is lost with its agent and its ranks. */
+static void a_host_is_lost_with_its_agent(void **state)
+{
+    int   how;
+    pid_t agent = fork();
+    (void)state;
+    if (!agent) _exit(run_child("a:host", NULL, 1) ? 98 : 97);
+    waitpid(agent, &how, 0);
+    assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+}
+
 static void bad_text_is_refused(void **state)
 {
     (void)state;
@@ -93,6 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(actions_are_as_the_text_has_them),
+        cmocka_unit_test(a_host_is_lost_with_its_agent),
         cmocka_unit_test(bad_text_is_refused),
         cmocka_unit_test(entries_act_once_and_in_order),
         cmocka_unit_test(numbers_flip_at_their_own_places),

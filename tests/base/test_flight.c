@@ -59,7 +59,7 @@ static void calls_are_numbered_by_group(void **state)
     weft_flight_end(-1);
     weft_flight_share(ring, 3);
     assert_true(weft_flight_is_on());
-    weft_flight_begin_view(2, 4);
+    weft_flight_begin_view(2, 3, 4);
     for (int k = 0; k < 3; k++) weft_flight_end(begin_collective(1, 2, both));
     begin_collective(1, 2, other);
     begin_collective(7, 2, both);
@@ -76,7 +76,7 @@ static void calls_are_numbered_by_group(void **state)
     weft_flight_begin(&message);
     assert_int_equal(ring->entry[5].group, ring->entry[6].group); /* both ends of one */
     assert_int_equal(ring->entry[6].seq, 0);
-    weft_flight_begin_view(3, 4); /* counts begin anew */
+    weft_flight_begin_view(3, 3, 4); /* counts begin anew */
     begin_collective(1, 2, both);
     assert_int_equal(ring->entry[7].seq, 0);
     assert_int_equal(ring->entry[7].epoch, 3);

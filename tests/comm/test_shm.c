@@ -247,6 +247,91 @@ static void slabs_outlive_epochs(void **state)
     weft_comm_shm_destroy(kept);
 }
 
+/* One rank of three slots, which has the last one. */
+static weft_comm *join_last_slot(weft_comm_shm *kept, uint32_t epoch)
+{
+    static const int order[] = {2, 1, 0};
+    weft_comm_shm   *w;
+    weft_comm       *c;
+    assert_int_equal(weft_comm_shm_create(3, &w), WEFT_OK);
+    weft_comm_shm_set_epoch(w, epoch);
+    weft_comm_shm_set_slots(w, 1, order);
+    assert_int_equal(
+        weft_comm_shm_join_kept(weft_comm_shm_fd(w), weft_comm_shm_fd(kept), 0, 5, &c),
+        WEFT_OK);
+    for (int k = 0; k < 3; k++) assert_int_equal(weft_comm_shm_slot_at(c, k), order[k]);
+    weft_comm_shm_destroy(w);
+    return c;
+}
+
+static void ranks_have_the_slots_of_their_epoch(void **state)
+{
+    (void)state;
+    weft_comm_shm *kept;
+    void          *p;
+    int64_t        at = -1;
+    assert_int_equal(weft_comm_shm_create(3, &kept), WEFT_OK);
+    weft_comm *c = join_last_slot(kept, 1);
+    assert_int_equal(c->world, 1);
+    assert_int_equal(weft_comm_shm_own_slot(c), 2);
+    assert_int_equal(weft_comm_shm_slot_at(c, 3), -1);
+    assert_ptr_equal(weft_comm_shm_kept_slot(c), weft_comm_shm_kept_slot_of(c, 2));
+    assert_int_equal(weft_comm_shm_alloc(c, 4096, &p), WEFT_OK);
+    assert_int_equal(weft_comm_shm_find(c, p, &at), 2);
+    assert_ptr_equal(weft_comm_shm_reach(c, 2, at, 4096), p);
+    memset(p, 7, 4096);
+    weft_comm_drop(c);
+    c = join_last_slot(kept, 2);
+    assert_int_equal(weft_comm_shm_adopt(c, at, 4096, &p), WEFT_OK); /* it stays there */
+    assert_int_equal(*(char *)p, 7);
+    weft_comm_drop(c);
+    weft_comm_shm_destroy(kept);
+}
+
+/* Memory without pages, which are made and given back by ranges; a page that has other bytes, too,
+ * stays. */
+static void pages_come_and_go(void **state)
+{
+    enum {
+        BYTES = 16 << 20,
+        PAGE  = 4096,
+        FROM  = 100, /* within a page */
+        SOME  = 5 << 20
+    };
+    weft_comm_shm *kept;
+    void          *q;
+    char          *p, *next;
+    (void)state;
+    assert_int_equal(weft_comm_shm_create(1, &kept), WEFT_OK);
+    weft_comm *c = join_epoch(kept, 1);
+    assert_int_equal(weft_comm_shm_alloc(c, BYTES, &q), WEFT_OK);
+    memset(q, 1, BYTES);
+    weft_comm_shm_free(c, q);
+    assert_true(weft_comm_shm_count_free(c) == BYTES); /* they are used again */
+    int64_t before = weft_comm_shm_count_pages(c) - BYTES;
+    assert_int_equal(weft_comm_shm_reserve(c, BYTES / 2, &q), WEFT_OK);
+    p = q;
+    assert_true(weft_comm_shm_count_free(c) == BYTES / 2);
+    weft_comm_shm_give_back_free(c);
+    assert_true(weft_comm_shm_count_pages(c) == before);
+    for (int k = 0; k < BYTES / 2; k += PAGE) assert_int_equal(p[k], 0);
+    weft_comm_shm_give_back(c, p, BYTES / 2); /* what was read, if that made pages */
+    assert_int_equal(weft_comm_shm_make_pages(c, p + FROM, SOME), WEFT_OK);
+    assert_int_equal(weft_comm_shm_count_range(c, p, BYTES / 2), SOME + PAGE);
+    memset(p, 3, SOME + PAGE);
+    assert_int_equal(weft_comm_shm_alloc(c, PAGE, &q), WEFT_OK);
+    next  = q;
+    *next = 4;
+    weft_comm_shm_give_back(c, p + FROM, SOME); /* but for the pages at its ends */
+    assert_int_equal(weft_comm_shm_count_range(c, p, BYTES / 2), 2 * PAGE);
+    assert_true(p[0] == 3 && p[PAGE - 1] == 3 && p[SOME + FROM] == 3 && *next == 4);
+    assert_int_equal(p[PAGE], 0);
+    weft_comm_shm_give_back_from(c, 0, 0);
+    assert_int_equal(*next, 0);
+    weft_comm_drop(c);
+    weft_comm_shm_destroy(kept);
+}
+
 /* ---- more ranks than processors: who is awake works for all ---- */
 
 /* This process and the ranks to come share n of the processors; 0: all again. */
@@ -643,6 +728,8 @@ int main(void)
         cmocka_unit_test(the_launcher_may_report),
         cmocka_unit_test(a_new_process_takes_over),
         cmocka_unit_test(slabs_outlive_epochs),
+        cmocka_unit_test(ranks_have_the_slots_of_their_epoch),
+        cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(the_awake_work_for_all),
         cmocka_unit_test(who_dies_at_work_is_named),
         cmocka_unit_test(one_result_for_all),

@@ -186,6 +186,49 @@ static void copies_are_with_their_parameters(void **state)
     weft_training_fini(&t);
 }
 
+/* Under ZeRO 1 and 2 the ranks that gather a parameter compute each element of it once; with copies
+ * each copy does.  Under ZeRO 3, and where nothing is gathered, no part is named. */
+static void computed_parts_are_the_parameter(void **state)
+{
+    static const struct {
+        const char *text;
+        int         copies; /* of each element that is computed; 0: nothing is gathered */
+    } plan[]            = {{"dp=2 zero=1", 1},
+                           {"dp=4 zero=2", 1},
+                           {"dp=4 zero=1 copies=2", 2},
+                           {"dp=2", 0},
+                           {"dp=2 zero=3", 0}};
+    weft_compile_spec s = spec_of("f32");
+    weft_training     t;
+    weft_arena       *a;
+    (void)state;
+    assert_ok(weft_compile_training(&s, &t));
+    assert_ok(weft_arena_create(&a));
+    for (size_t i = 0; i < WEFT_COUNT(plan); i++) {
+        weft_plan    *p = make_plan(&t, plan[i].text);
+        weft_compiled c[4];
+        for (int r = 0; r < weft_plan_world(p); r++)
+            assert_ok(weft_compile_program(&t, p, r, &c[r]));
+        for (weft_vid v = 0; v < t.graph->n_value; v++) {
+            const weft_graph_value *x   = &t.graph->value[v];
+            int64_t                 sum = 0;
+            weft_part               part;
+            if (x->kind != WEFT_VALUE_PARAM) continue;
+            for (int r = 0; r < weft_plan_world(p); r++) {
+                assert_ok(weft_compiled_computed_part_of(&c[r], x->name, a, &part));
+                sum += weft_part_count(&part);
+            }
+            if (sum != plan[i].copies * weft_shape_count(&x->type.shape))
+                fail_msg("%s: %lld elements of %s are computed", plan[i].text,
+                         (long long)sum, x->name);
+        }
+        for (int r = 0; r < weft_plan_world(p); r++) weft_compiled_fini(&c[r]);
+        weft_plan_destroy(p);
+    }
+    weft_arena_destroy(a);
+    weft_training_fini(&t);
+}
+
 /* Another plan costs milliseconds.  The limit is loose: others use the machine, too. */
 static void another_plan_is_cheap(void **state)
 {
@@ -226,6 +269,7 @@ int main(void)
         cmocka_unit_test(is_for_one_spec),
         cmocka_unit_test(evaluation_has_no_dropout),
         cmocka_unit_test(copies_are_with_their_parameters),
+        cmocka_unit_test(computed_parts_are_the_parameter),
         cmocka_unit_test(another_plan_is_cheap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include "comm/kill.h"
 #include "cuda/gpu_test.h"
 #include "plugin/plugin.h"
+#include "support/test.h"
 
 #include <sys/mman.h>
 
@@ -318,7 +319,7 @@ static weft_status run_cases(rank_state *r)
 static void the_bits_of_the_host(void **state)
 {
     (void)state;
-    for (int n = 2; n <= 4; n++) {
+    for (int n = 2; n <= 4; n += TEST_FEW(2)) {
         run_ranks(SHM, n, 30, run_cases);
         all_ok(SHM, n);
     }

@@ -1,5 +1,6 @@
 """Plans that are made ahead beside training, better plans later, and machines that compute other bits: every loss and the
 hash of the weights are those of one undisturbed process, bit by bit."""
+import json
 import os
 import signal
 import time
@@ -17,7 +18,7 @@ MACHINES = "4 x (1 x a100-80g)"  # that the job is planned for, wherever it runs
 
 
 def reference_of(scratch, steps, **keys):
-    job = Job(1, dict(BASE, steps=steps, **keys), scratch.path("ref%d" % steps))
+    job = Job(1, dict(BASE, steps=steps, **keys), scratch.path("-".join(["ref%d" % steps, *("%s%s" % x for x in sorted(keys.items()))])))
     result, text = job.end()
     check(result is not None, "undisturbed: " + text[-2000:])
     return (result or {}).get("weights_xxh64"), bits(job.output)
@@ -125,20 +126,50 @@ def less_work(scratch):
     same(done, reference_of(scratch, len(done), **{k: keys[k] for k in ("batch", "lanes", "seq")})[1], "slow: losses")
 
 
-def cordoned(scratch, reference):
-    """A bit is another one once: the step is run again, the slot is left out, and the numbers are right."""
-    job = Job("1:3", dict(BASE, dp=3, recover="on"), scratch.path("cordon"),
-              env=dict(WEFT_FAILPOINT="vote.norm:flip:rank=1:nth=7"))
+def left_out(scratch):
+    """A job that names its plan has no less work for a slow rank: it goes on without it, as that is predicted to be faster."""
+    keys = dict(steps=1000, seq=16)
+    job = Job("1:2", dict(BASE, dp=2, recover="on", **keys), scratch.path("left-out"),
+              env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK="0", SLOW_US="800"))
+    limit = time.monotonic() + 60
+    while job.p.poll() is None and time.monotonic() < limit and not [i for i in incidents(job.output) if i["decided"] == "resize"]:
+        time.sleep(0.02)
+    job.await_step(job.steps() + 3)
+    job.p.send_signal(signal.SIGTERM)
+    job.end()
+    found = [i for i in incidents(job.output, slow=True) if i["decided"] in ("shrink", "resize")]
+    same([(i["cause"], i["decided"], i["noticed"]) for i in found], [("slow", "shrink", "busy time"), ("cordon", "resize", "slow")],
+         "left out: %r %s" % (found, job.text[-1500:]))
+    if len(found) == 2:
+        check(found[0]["rank"] == 0 and found[0]["what"].startswith("rank 0 is slow ("), "left out: %r" % found[0])
+        rejected = {r["level"]: r for r in found[0]["rejected"]}
+        check(rejected["retry"]["cost_s"] > 1 and rejected["retry"]["why"] == "it costs more", "left out: %r" % rejected)
+        same((found[1]["what"], found[1]["ranks"]), ("from 2 to 1 ranks, without slot 0", 1), "left out: what follows")
+        same([v.get("slots") for v in views(job.output)], [None, [1]], "left out: slots")
+    done = bits(job.output)
+    same(done, reference_of(scratch, len(done), seq=16)[1], "left out: losses")
+
+
+def views(output):
+    with open(os.path.join(output, "views.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+def cordoned(scratch, reference, bad, slots):
+    """A bit is another one once: the step is run again, its slot itself is left out, and the numbers are right."""
+    job = Job("1:3", dict(BASE, dp=3, recover="on"), scratch.path("cordon%d" % bad),
+              env=dict(WEFT_FAILPOINT="vote.norm:flip:rank=%d:nth=7" % bad))
     found = finish("cordon", job, reference)
     found.sort(key=lambda i: i["cause"] != "differs")  # two ranks tell at the same time
     same([(i["cause"], i["decided"]) for i in found],
          [("differs", "retry"), ("cordon", "cordon"), ("cordon", "resize")], "cordon: incidents")
     if len(found) == 3:
-        same((found[1]["rank"], found[1]["noticed"]), (1, "other bits"), "cordon: who")
-        check("rank 1 computed other numbers" in found[1]["what"], "cordon: %r" % found[1])
+        same((found[1]["rank"], found[1]["noticed"]), (bad, "other bits"), "cordon: who")
+        check("rank %d computed other numbers" % bad in found[1]["what"], "cordon: %r" % found[1])
         same([r["level"] for r in found[1]["rejected"]], ["retry", "replace", "replace_host", "wait", "checkpoint", "stop"],
              "cordon: rejected")
-        same(found[2]["what"], "from 3 to 2 ranks", "cordon: what follows")
+        same(found[2]["what"], "from 3 to 2 ranks, without slot %d" % bad, "cordon: what follows")
+    same([(v["ranks"], v.get("slots")) for v in views(job.output)], [(3, None), (2, slots)], "cordon: who is left")
     check("its slot is cordoned" in job.text, "cordon: " + job.text[-1500:])
 
 
@@ -183,6 +214,47 @@ def waiting_host(scratch, reference):
     check("back to step" not in job.text, "waiting host: a replica holds the state: " + job.text)
 
 
+def lose_host(scratch, name, recover, steps, **more):
+    job = Hosts(scratch, name, "dp2", nnodes="1:2", recover=recover, steps=steps, **more)
+    job.await_text(job.agents[0], "2 hosts")
+    job.await_step(job.steps() + 3)
+    job.agents[1].kill_all()
+    return job
+
+
+def decision(job, name):
+    found = [i for i in incidents(job.output) if i["cause"] == "host"]
+    if not check(len(found) == 1, "%s: %r" % (name, found)):
+        return None, {}
+    return found[0]["decided"], {r["level"]: r["why"] for r in found[0]["rejected"]}
+
+
+def recover_of_hosts(scratch, reference):
+    """A lost host: what recover allows is done, fewer hosts, waiting for another one, or the end with the state saved."""
+    job = lose_host(scratch, "fewer", "on", WAIT_STEPS)
+    compare("fewer hosts", job, reference, [0, -9])
+    decided, rejected = decision(job, "fewer hosts")
+    same((decided, rejected.get("wait")), ("shrink", "the others can go on meanwhile"), "fewer hosts: decided")
+    job = lose_host(scratch, "awaits", "replace,wait,checkpoint", WAIT_STEPS)
+    job.await_text(job.agents[0], ": 1 host")
+    time.sleep(0.3)
+    done = job.steps()
+    time.sleep(0.5)
+    check(job.steps() == done and job.agents[0].p.poll() is None, "awaited host: the job waits: %d, %d" % (done, job.steps()))
+    job.join()
+    compare("awaited host", job, reference, [0, -9, 0])
+    decided, rejected = decision(job, "awaited host")
+    same((decided, rejected.get("shrink")), ("wait", "recover does not allow it"), "awaited host: decided")
+    job = lose_host(scratch, "ends", "replace,checkpoint", 100000)
+    codes = job.end()
+    check(codes[0] == 1 and "1 of at least 2 hosts are there, and recover allows no waiting" in job.text,
+          "missed host: %r %s" % (codes, job.text))
+    decided, rejected = decision(job, "missed host")
+    same((decided, rejected.get("wait")), ("stop", "recover does not allow it"), "missed host: decided")
+    saved = os.listdir(os.path.join(job.output, "checkpoints"))
+    check(any(s.startswith("step-") for s in saved), "missed host: the state is saved: %r %s" % (saved, job.text))
+
+
 def unlike_hosts(scratch, reference):
     """Two ranks on one host, one on the other; one of them is killed."""
     job = Hosts(scratch, "unlike", "dp2", n_agent=0, dp=3)
@@ -202,13 +274,17 @@ def main():
         better_later(scratch, reference)
         if not SANITIZED:  # whose library has to come before all others
             less_work(scratch)
+            left_out(scratch)
         short = reference_of(scratch, BASE["steps"])
-        cordoned(scratch, short)
+        cordoned(scratch, short, 1, [0, 2])
+        cordoned(scratch, short, 0, [2, 1])
         kept(scratch, short)
         of_hosts = run_reference(scratch, 24)
         cordoned_host(scratch, of_hosts)
         unlike_hosts(scratch, of_hosts)
-        waiting_host(scratch, run_reference(scratch, WAIT_STEPS))
+        of_waits = run_reference(scratch, WAIT_STEPS)
+        waiting_host(scratch, of_waits)
+        recover_of_hosts(scratch, of_waits)
     end()
 
 

@@ -22,9 +22,12 @@ KEYS = dict(BASE, **dict(EVAL, **{"eval.every": 3}), batch=4, seq=8, steps=12, *
 UPDATE = "update.chunk_made:kill:rank=1:nth=20"
 SCENES = {
     "run": (2, dict(dp=2), "", ()),
+    "gather": (2, dict(dp=2, zero=1), "", ()),
     "lost": (2, dict(dp=2), UPDATE, ()),        # a rank was killed in its update
     "back": (2, dict(pp=2), "step.begin:abort:rank=1:nth=6", ()),  # its state is not trusted, and there is no copy
     "resize": ("1:3", dict(dp=3), "", (2, 3)),
+    "batches": ("1:3", dict(dp=3, zero=1), "move.room:flip", (2,)),  # as if old and new states did not fit together
+    "left": ("1:3", dict(dp=3), "resize.update:kill:rank=1", (2, 3)),  # a rank was killed in the update after which others leave
     "agent": (2, dict(dp=2), "step.begin:kill:rank=1:nth=4", ()),
     "agent-resize": ("1:3", dict(dp=3), "", (2,)),
     "agent-grow": ("1:3", dict(dp=3), "", (2, 3)),
@@ -44,6 +47,7 @@ POINTS = {
     "update.chunk_begun": ("update", "run", ANY, 100),
     "update.chunk_made": ("update", "run", ANY, 100),
     "update.chunk_done": ("update", "run", ANY, 100),
+    "update.gather": ("update", "gather", ANY, 20),
     "update.end": ("update", "run", ANY, 10),
     "update.settled": ("update", "run", ANY, 10),
     "update.marked": ("update", "run", ANY, 10),
@@ -65,6 +69,10 @@ POINTS = {
     "save.end": ("save", "run", ANY, 3),
     "move.look": ("move", "lost", ANY, 1),
     "move.begin": ("move", "lost", ANY, 1),
+    "move.chunk": ("move", "batches", ANY, 20),
+    "move.there": ("move", "batches", ANY, 8),
+    "move.all_there": ("move", "batches", ANY, 8),
+    "move.gone": ("move", "batches", ANY, 8),
     "move.copied": ("move", "lost", ANY, 1),
     "move.marked": ("move", "lost", ANY, 1),
     "move.settle": ("move", "lost", ANY, 1),
@@ -94,6 +102,9 @@ POINTS = {
     "resume.begin": ("view change", "lost", LOST, 1),
     "resume.ended": ("view change", "lost", LOST, 1),
     "resume.mark": ("view change", "lost", ANY, 1),
+    "left.begin": ("view change", "left", LOST, 1),
+    "left.ended": ("view change", "left", LOST, 1),
+    "left.marked": ("view change", "left", LOST, 1),
     "view.prepared": ("view change", "lost", ANY, 1),
     "view.outputs": ("view change", "back", FIRST, 1),
     "view.ready": ("view change", "lost", ANY, 1),

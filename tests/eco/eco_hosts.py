@@ -10,6 +10,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -139,10 +140,10 @@ def compare(name, job, reference, codes=None):
     return fine
 
 
-def run_reference(scratch, steps):
-    output = scratch.path("ref%d" % steps)
+def run_reference(scratch, steps, **keys):
+    output = scratch.path("-".join(["ref%d" % steps, *words(keys)]))
     p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--json", "-q",
-                        *words(dict(BASE, steps=steps, recover="off", output=output))], capture_output=True, text=True)
+                        *words(dict(BASE, steps=steps, recover="off", output=output, **keys))], capture_output=True, text=True)
     check(p.returncode == 0, "one process: " + p.stderr)
     return json.loads(p.stdout)["weights_xxh64"], bits(output)
 
@@ -232,6 +233,93 @@ def host_joins(scratch, ref):
     check("3 hosts" in job.agents[0].text and "back to step" not in job.text, "hosts that join: " + job.text)
 
 
+def joins_prepared(scratch, ref):
+    """A host that joins prepares while the others train; one that is lost meanwhile, or cannot open the data, changes nothing; where
+    a rank of it is lost it joins all the same."""
+    data = scratch.path("join-data")
+    shutil.copytree(BASE["data"], data)
+    job = Job(scratch, "prepared", "dp2", "1:2", n_agent=1, steps=100000, data=data)
+    job.await_step(3)
+
+    def views():
+        with open(os.path.join(job.output, "views.jsonl")) as f:
+            return len(f.readlines())
+
+    def end_joiner():
+        a = job.agents.pop()
+        return a.end(), a.text
+
+    job.env = dict(WEFT_FAILPOINT="prepare.begin:delay=60000")
+    job.join()
+    check(job.await_text(job.agents[1], "they prepare"), "it prepares: " + job.agents[1].name)
+    before = job.steps()
+    job.await_step(before + 10)
+    job.agents[1].kill_all()
+    end_joiner()
+    job.await_step(job.steps() + 10)
+    same((views(), incidents(job.output)), (1, []), "a host lost while it prepares: views and incidents")
+    os.rename(data, data + "-away")
+    job.env = {}
+    job.join()
+    code, text = end_joiner()
+    os.rename(data + "-away", data)
+    check(code == 1 and "this host does not join: " in text and data in text, "a host without the data: %r %s" % (code, text))
+    job.await_step(job.steps() + 10)
+    same((views(), incidents(job.output)), (1, []), "a host without the data: views and incidents")
+    job.env = dict(WEFT_FAILPOINT="prepare.begin:kill", WEFT_FAILPOINT_ONCE=scratch.path("prepared-once"))
+    joiner = job.join()
+    check(job.await_text(job.agents[0], "2 hosts") and job.await_text(joiner, "this host joins as it is"), "a rank lost: " + joiner.name)
+    job.await_step(job.steps() + 5)
+    joiner.p.send_signal(signal.SIGTERM)
+    same(end_joiner()[0], 0, "it leaves")
+    job.await_step(job.steps() + 5)
+    job.env = dict(WEFT_FAILPOINT="prepare.done:delay=1500")
+    joiner = job.join()
+    job.await_text(joiner, "they prepare")
+    before = job.steps()
+    job.await_text(joiner, "2 hosts")
+    job.await_step(job.steps() + 5)
+    found = [i for i in incidents(job.output) if i["cause"] == "join"]
+    check(len(found) == 2 and found[-1]["step"] >= before + 3, "training goes on while a host prepares: step %d: %r" % (before, found))
+    for a in job.agents:
+        a.p.send_signal(signal.SIGINT)
+    codes = job.end()
+    check(codes == [130, 130] and "back to step" not in job.text, "%r: %s" % (codes, job.text))
+    same(bits(job.output)[:60], ref(60)[1], "hosts that prepare: losses")
+
+
+def never_prepared(scratch, ref):
+    """A host whose ranks do not prepare in time is named by both sides, ends, and delays nobody."""
+    job = Job(scratch, "never", "dp2", "1:2", n_agent=1, steps=100000, options=["--timeout", "3"])
+    job.await_step(3)
+    job.env = dict(WEFT_FAILPOINT="prepare.begin:delay=60000")
+    code = job.join().end()
+    text = job.agents[1].text
+    check(code == 1 and "have not prepared within 3 s: it does not join" in text, "never prepared: %r %s" % (code, text))
+    with open(job.agents[0].name + ".log") as f:
+        named = re.search(r"host \S+ \(\S+\) (is not prepared to join after 3 s|has gone while it prepared to join): the job goes on without it", f.read())
+    check(named, "never prepared: named in " + job.agents[0].name)
+    with open(os.path.join(job.output, "views.jsonl")) as f:
+        same(len(f.readlines()), 1, "never prepared: views")
+    job.agents.pop()
+    job.agents[0].p.send_signal(signal.SIGINT)
+    same(job.end(), [130], "never prepared: " + job.text)
+    same(bits(job.output)[:24], ref(60)[1][:24], "never prepared: losses")
+
+
+def joins_in_batches(scratch, ref):
+    """The state moves to the ranks of a host that joins, as if old and new did not fit together: by batches, over messages, too.
+    A rank of the new host is killed in the middle, and the next view goes on from what is there."""
+    once = scratch.path("batches-once")
+    job = Job(scratch, "batches", "zero1", "1:2", steps=40, env=dict(
+        WEFT_FAILPOINT="move.room:flip:rank=0,move.all_there:kill:rank=2:nth=4,move.room:flip:rank=0", WEFT_FAILPOINT_ONCE=once))
+    compare("a move in batches", job, ref(40), [0, 0])
+    check(all(os.path.exists("%s.%d" % (once, k)) for k in range(3)), "a move in batches: a failpoint was not reached: " + job.text)
+    moves = [i["move"] for i in incidents(job.output) if "move" in i]
+    check(any(m["batches"] > 3 and m["sent"] > 0 for m in moves), "a move in batches: %r" % moves)
+    check("back to step" not in job.text, "a move in batches: " + job.text)
+
+
 def host_leaves(scratch, ref):
     """SIGTERM to one agent: the others go on; to the last one: save and stop."""
     job = Job(scratch, "leave", "dp2", "1:2", steps=100000)
@@ -291,6 +379,24 @@ def interrupted(scratch, ref):
     begun, got = time.time(), job.end()
     check(got == [-9, 1] and time.time() - begun < 10, "SIGINT, a lost host: %r after %.1f s: %s" % (got, time.time() - begun, job.text))
     check("no majority" in job.text, "SIGINT, a lost host: " + job.text)
+
+
+def stopped_and_killed(scratch, ref):
+    """The only ranks of two of three hosts are stopped one after another, and a rank is killed as it settles its state after that: each is
+    replaced in place, and no committed step is run again."""
+    for replace in (True, False):
+        name = "stopped-%d" % replace
+        PLANS["zero3-three"] = (1, dict(dp=3, zero=3))
+        job = Job(scratch, name, "zero3-three", "1:3", ["--failure-timeout", "1"] + ["--on-stop", "replace"] * replace, 3, steps=60, env=dict(
+            WEFT_FAILPOINT="move.settle:kill:rank=1", WEFT_FAILPOINT_ONCE=scratch.path(name + "-once")))
+        job.await_text(job.agents[0], "3 hosts")
+        for k in (2, 0):
+            job.await_step(job.steps() + 4)
+            for pid in job.agents[k].ranks().values():
+                os.kill(pid, signal.SIGSTOP)
+        compare("stopped and killed ranks", job, ref(60), [0, 0, 0])
+        check("back to step" not in job.text, "stopped and killed ranks: the state is there: " + job.text)
+        check(os.path.exists(scratch.path(name + "-once.0")), "stopped and killed ranks: a rank is killed: " + job.text)
 
 
 def come_and_go(scratch, ref):
@@ -441,11 +547,12 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 0.5 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, drained, scaled, interrupted, bad_input]
+CASES = [rank_killed, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained, scaled, interrupted, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = [rank_killed, come_and_go, scaled, bad_input]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, host_leaves, all_told, leader_lost, copies_survive, idle_connections]
+    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, host_leaves, all_told, leader_lost, copies_survive, idle_connections,
+              stopped_and_killed]
 
 
 def run_cases(scratch):

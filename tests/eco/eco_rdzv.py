@@ -11,12 +11,16 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import eco_hosts
-from eco import SANITIZED, WEFT, Scratch, check, end, same
+from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 from eco_hosts import BASE, LIMIT_S, Job, compare, free_port
-from eco_views import bits, incidents, words
+from eco_views import bits, incidents, rows, words
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+from etcd import Etcd, has_etcd
 
 LONG = os.environ.get("WEFT_RDZV_LONG", "0") not in ("", "0")
 CASE = os.environ.get("WEFT_RDZV_CASE")
@@ -31,58 +35,14 @@ def views(rdzv):
     return sorted(int(f) for f in os.listdir(os.path.join(rdzv[5:], "views")) if f.isdigit())
 
 
-class Etcd:
-    """A cluster of three."""
-
-    def __init__(self, scratch):
-        self.folder = scratch.path("etcd")
-        self.ports = [free_port() for _ in range(6)]
-        self.servers = [self.start(k) for k in range(3)]
-        limit = time.monotonic() + LIMIT_S
-        while self.leader() is None and time.monotonic() < limit:
-            time.sleep(0.1)
-
-    def start(self, k):
-        url = "http://127.0.0.1:%d"
-        peers = ",".join("e%d=" % i + url % self.ports[3 + i] for i in range(3))
-        return subprocess.Popen(["etcd", "--name", "e%d" % k, "--data-dir", "%s/e%d" % (self.folder, k),
-                                 "--listen-client-urls", url % self.ports[k], "--advertise-client-urls", url % self.ports[k],
-                                 "--listen-peer-urls", url % self.ports[3 + k], "--initial-advertise-peer-urls", url % self.ports[3 + k],
-                                 "--initial-cluster", peers, "--heartbeat-interval", "50", "--election-timeout", "500"],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def ask(self, k, path, body):
-        p = subprocess.run(["curl", "-s", "-m", "2", "-d", body, "http://127.0.0.1:%d/v3/%s" % (self.ports[k], path)],
-                           capture_output=True, text=True)
-        return p.stdout
-
-    def leader(self):
-        """Its number: the one whose own member is the leader of the cluster."""
-        for k in range(3):
-            try:
-                s = json.loads(self.ask(k, "maintenance/status", "{}"))
-                if s.get("leader") and s["leader"] == s["header"]["member_id"]:
-                    return k
-            except (ValueError, KeyError):
-                pass
-        return None
-
-    def check_lease(self, name):
-        """All keys of a register have one, of a week."""
-        first, after = (base64.b64encode(("/weft/%s%s" % (name, x)).encode()).decode() for x in "/0")
-        keys = json.loads(self.ask(0, "kv/range", json.dumps({"key": first, "range_end": after})))["kvs"]
-        leases = {k["lease"] for k in keys}
-        check(len(keys) >= 4 and len(leases) == 1, "keys and leases: %r" % keys)
-        left = json.loads(self.ask(0, "lease/timetolive", json.dumps({"ID": leases.pop()})))
-        check(604000 < int(left.get("TTL", "0")) <= 604800, "the lease: %r" % left)
-
-    def where(self, name):
-        return "etcd://%s/%s" % (",".join("127.0.0.1:%d" % p for p in self.ports[:3]), name)
-
-    def close(self):
-        for p in self.servers:
-            p.kill()
-            p.wait()
+def check_lease(cluster, name):
+    """All keys of a register have one, of a week."""
+    first, after = (base64.b64encode(("/weft/%s%s" % (name, x)).encode()).decode() for x in "/0")
+    keys = json.loads(cluster.ask(0, "kv/range", json.dumps({"key": first, "range_end": after})))["kvs"]
+    leases = {k["lease"] for k in keys}
+    check(len(keys) >= 4 and len(leases) == 1, "keys and leases: %r" % keys)
+    left = json.loads(cluster.ask(0, "lease/timetolive", json.dumps({"ID": leases.pop()})))
+    check(604000 < int(left.get("TTL", "0")) <= 604800, "the lease: %r" % left)
 
 
 # ---- cases ----
@@ -93,8 +53,10 @@ def either_lost(scratch, ref):
     job = Job(scratch, "either", "dp2", "1:2", OPTIONS, rdzv=rdzv, steps=200)
     check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
     job.await_step(job.steps() + 4)
+    begun = time.monotonic()
     job.agents[0].kill_all()
     check(job.await_text(job.agents[1], ": 1 host "), "the second host goes on: " + job.agents[1].name)
+    check(time.monotonic() - begun < 2.5, "at once, as its end was announced: %.1f s" % (time.monotonic() - begun))
     job.join()
     check(job.await_text(job.agents[1], ": 2 hosts", 2), "a third host joins: " + job.agents[1].name)
     job.await_step(job.steps() + 3)
@@ -146,6 +108,66 @@ def woken(scratch, ref):
         os.kill(pid, signal.SIGCONT)
     compare("a run that wakes up", job, ref(60), [1, 0])
     check("has been decided without this host" in first.text and "takes the job over" in first.text, "it is fenced: " + first.text)
+
+
+def stop_at_row(scratch, row):
+    """Two hosts; the first is stopped as a whole where its rank is about to write that row."""
+    name = "fenced-%d" % row
+    once = scratch.path(name + "-once")
+    job = Job(scratch, name, "dp2", "1:2", OPTIONS, n_agent=1, rdzv=register(scratch, name), steps=100000,
+              env=dict(WEFT_FAILPOINT="row.begin:stop:rank=0:nth=%d" % row, WEFT_FAILPOINT_ONCE=once), **{"checkpoint.every": 50})
+    job.env = {}
+    job.join()
+    limit = time.monotonic() + LIMIT_S
+    while not os.path.exists(once + ".0") and time.monotonic() < limit:
+        time.sleep(0.005)
+    job.agents[0].p.send_signal(signal.SIGSTOP)
+    return job
+
+
+def fenced_writer(scratch, ref):
+    """The first of two hosts, with rank 0 just before it writes a row, is stopped, and wakes an epoch later with a valid token: it ends,
+    and nothing that it writes counts.  The rows are those of one run, each once; so are views, incidents and checkpoints."""
+    for row in (200, 4000):
+        job = stop_at_row(scratch, row)
+        first, second = job.agents
+        with open(first.name + ".log") as f:
+            if ": 2 hosts" in f.read():
+                break
+        for a in job.agents:  # the machine is busy: the second host was not there yet
+            a.kill_all()
+        job.end()
+    stopped = list(first.ranks().values())
+    check(len(stopped) == 1 and job.steps() == row - 1, "stopped before its row: %r, %d rows" % (stopped, job.steps()))
+    check(job.await_text(second, ": 1 host "), "the second host goes on: " + second.name)
+    job.await_step(row + 15)
+    before, written = views(job.rdzv), read_rows(job)
+    os.kill(stopped[0], signal.SIGCONT)
+    time.sleep(0.5)  # it writes its row, and finds that its peers are gone
+    first.p.send_signal(signal.SIGCONT)
+    same(first.end(), 1, "it ends: " + first.text)
+    check("has been decided without this host" in first.text, "it is fenced: " + first.text)
+    job.await_step(job.steps() + 15)
+    second.p.send_signal(signal.SIGTERM)
+    same(second.end(), 143, "the other is not disturbed: " + second.text)
+    check(read_rows(job).startswith(written), "rows that were there when it woke up are as they were")
+    steps = [r["step"] for r in rows(job.output)]
+    same(steps, list(range(1, len(steps) + 1)), "rows")
+    same(bits(job.output)[:40], ref(40)[1], "losses")
+    same(views(job.rdzv), [*before, before[-1] + 1], "views: the next one is the end")
+    with open(os.path.join(job.output, "views.jsonl")) as f:
+        same([json.loads(x)["epoch"] for x in f], before[1:], "views.jsonl")
+    found = incidents(job.output)
+    same([i["cause"] for i in found], ["join", "host"], "incidents: %r" % found)
+    p = subprocess.run([WEFT, "ckpt", "verify", job.output], capture_output=True, text=True)
+    check(p.returncode == 0 and "step-%08d" % len(steps) in saved(job), "checkpoints: %r %r" % (saved(job), p))
+    same([f for f in os.listdir(os.path.join(job.output, "checkpoints")) if "tmp" in f], [], "what it has begun")
+
+
+def read_rows(job):
+    with open(os.path.join(job.output, "metrics.jsonl"), "rb") as f:
+        text = f.read()
+    return text[:text.rfind(b"\n") + 1]
 
 
 def saved(job):
@@ -240,18 +262,16 @@ def folder_gone(scratch, ref):
 
 def etcd_leader(scratch, ref):
     """A cluster of three loses its leader while a job runs, and then the first host is lost: the second goes on."""
-    if not shutil.which("etcd"):
-        print("SKIPPED: etcd is not installed (Debian: etcd-server)")
+    if not has_etcd():
+        print("SKIPPED: etcd is not installed (Debian: etcd-server, curl)")
         return
-    cluster = Etcd(scratch)
+    cluster = Etcd(scratch.path("etcd"), [free_port() for _ in range(6)])
     try:
         job = Job(scratch, "leader", "dp2", "1:2", OPTIONS, rdzv=cluster.where("leader"), steps=200)
         check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts by etcd: " + job.agents[0].name)
         job.await_step(job.steps() + 3)
-        cluster.check_lease("leader")
-        leader = cluster.leader()
-        check(leader is not None, "etcd has a leader")
-        cluster.servers[leader or 0].kill()
+        check_lease(cluster, "leader")
+        check(cluster.lose_leader(), "etcd has a leader")
         job.await_step(job.steps() + 3)
         job.agents[0].kill_all()
         compare("etcd without its leader, and a lost host", job, ref(200), [-9, 0])
@@ -261,7 +281,7 @@ def etcd_leader(scratch, ref):
         cluster.close()
 
 
-CASES = [either_lost, taken_over, alone, second_job, doctor, wrong_token, folder_gone, etcd_leader]
+CASES = [either_lost, taken_over, fenced_writer, alone, second_job, doctor, wrong_token, folder_gone, etcd_leader]
 if SANITIZED and not LONG and not CASE:
     CASES = [alone, second_job, wrong_token]
 if LONG or CASE:

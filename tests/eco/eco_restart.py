@@ -85,7 +85,8 @@ def is_gone(pid):
 def failures(scratch):
     """A host joins, a rank is killed, the host is lost: all ranks start again, and end with 0."""
     run = Run(scratch, "failures", "1:2", "--max-restarts", "3")
-    run.start()
+    metrics = os.path.join(run.folder, "metrics")
+    run.start("--metrics-file", metrics)
     run.await_ranks("one host", 2, 1, 0)
     run.start()
     first = run.await_ranks("a host joins", 4, 2, 0)
@@ -95,6 +96,11 @@ def failures(scratch):
     run.agents[1].kill()
     run.await_ranks("a host is lost", 2, 1, 2)
     check(all(is_gone(int(x[0])) for x in second.values()), "a host is lost: its ranks have ended")
+    limit = time.monotonic() + LIMIT_S
+    while list(metric(metrics, "weft_restarts_total").values()) != [2] and time.monotonic() < limit:
+        time.sleep(0.1)
+    same(list(metric(metrics, "weft_restarts_total").values()), [2], "a host is lost: restarts")
+    same(metric(metrics, "weft_incidents_total").get('cause="host"'), 1, "a host is lost: incidents")
     same(run.finish(), [0, -9], "failures: " + run.text())
     found = run.incidents()
     same([(i["cause"], i["decided"]) for i in found if i["cause"] != "join"], [("kill", "restart"), ("host", "restart")], "incidents %r" % found)
@@ -129,9 +135,58 @@ def exhausted(scratch):
     same(sorted({x[7] for x in run.seen()}), ["0", "1"], "exhausted: %r" % run.seen())
 
 
+HANGS = """
+[ $RANK = 0 ] && sh -c 'while [ ! -e $FOLDER/finish ]; do sleep 0.01; done' && exit 0
+while [ ! -e $FOLDER/hang ]; do sleep 0.05; echo works; done
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 1000
+while [ ! -e $FOLDER/finish ]; do echo works; sleep 0.05; done
+"""
+
+
+def metric(path, name):
+    try:
+        with open(path) as f:
+            return {line.split("{")[1].split("}")[0].split(",")[-1]: float(line.split()[-1]) for line in f if line.startswith(name)}
+    except OSError:
+        return {}
+
+
+def hangs(scratch):
+    """A rank that neither writes nor computes for --hang-timeout hangs, one that computes in a child without a word does not."""
+    folder = scratch.path("hangs")
+    os.makedirs(folder)
+    metrics, err = os.path.join(folder, "metrics"), os.path.join(folder, "err")
+    command = [WEFT, "run", "--nproc-per-node", "2", "--max-restarts", "2", "--hang-timeout", "1.5", "--metrics-file", metrics,
+               "--log-dir", folder, "--", "sh", "-c", HANGS]
+    with open(err, "wb") as f:
+        p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=f, env=dict(os.environ, FOLDER=folder))
+    time.sleep(2.5)
+    check(p.poll() is None and not os.path.exists(os.path.join(folder, "incidents.jsonl")), "hangs: while both work: " + open(err).read())
+    open(os.path.join(folder, "hang"), "w").close()
+    limit = time.monotonic() + LIMIT_S
+    while not metric(metrics, "weft_incidents_total") and time.monotonic() < limit and p.poll() is None:
+        time.sleep(0.05)
+    same(list(metric(metrics, "weft_restarts_total").values()), [1], "hangs: restarts: " + open(err).read())
+    same(metric(metrics, "weft_incidents_total"), {'cause="hang"': 1}, "hangs: incidents")
+    open(os.path.join(folder, "finish"), "w").close()
+    try:
+        same(p.wait(LIMIT_S), 0, "hangs: " + open(err).read())
+    except subprocess.TimeoutExpired:
+        p.kill()
+        check(False, "hangs: it does not end: " + open(err).read())
+    with open(os.path.join(folder, "incidents.jsonl")) as f:
+        found = [json.loads(line) for line in f]
+    same([(i["rank"], i["cause"], i["noticed"], i["decided"]) for i in found], [(1, "hang", "hang", "restart")], "hangs: %r" % found)
+    check("no output and no CPU time for" in found[0]["what"], "hangs: %r" % found)
+    for words, text in ((["--hang-timeout", "-1", "--", "true"], "--hang-timeout: '-1' is not a number"),
+                        (["--hang-timeout", "5", "job.yaml"], "--hang-timeout: of a program behind --")):
+        bad = subprocess.run([WEFT, "run", *words], capture_output=True, text=True)
+        check(bad.returncode == 2 and text in bad.stderr, "bad input: %r %s" % (words, bad.stderr))
+
+
 def main():
     scratch = Scratch("restart", memory=True)
-    for case in (failures, leaves, exhausted):
+    for case in (failures, leaves, exhausted, hangs):
         case(scratch)
     end()
 

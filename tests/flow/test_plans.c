@@ -27,7 +27,7 @@ enum {
 
 static int count_steps(void)
 {
-    return WEFT_TEST_SANITIZED ? 3 : getenv("WEFT_MATRIX") || TEST_LONG ? 20 : 8;
+    return WEFT_TEST_SANITIZED ? 3 : getenv("WEFT_MATRIX") || TEST_LONG ? 20 : 5;
 }
 
 typedef test_plan_outcome outcome;

@@ -43,7 +43,8 @@ static void enter_view(weft_hosts *h)
 {
     static weft_member_view v;
     uint8_t                 view[1024], bytes[2048];
-    v = (weft_member_view){.epoch = 1, .proposer = 1, .first_step = 1, .n_host = 3};
+    v = (weft_member_view){
+        .epoch = 1, .proposer = 1, .first_step = 1, .least = 2, .n_host = 3};
     for (int k = 0; k < 3; k++)
         v.host[k] = (weft_member_host){.id = (uint64_t)k + 1, .n_rank = 1};
     hosts_message m = {.kind  = HOSTS_TAKE,

@@ -53,6 +53,26 @@ static void what_the_launcher_knows(void **state)
     expect(&t, "# TYPE weft_incidents_total counter\n");
     expect(&t, ",cause=\"kill\"} 2\n");
     assert_null(strstr(t.s, "weft_loss"));
+    assert_null(strstr(t.s, "weft_restarts_total"));
+    weft_text_fini(&t);
+}
+
+static void of_a_program(void **state)
+{
+    weft_text            t = {0};
+    weft_exporter_counts c = {0};
+    (void)state;
+    for (int k = 0; k < 3; k++) weft_exporter_count(&c, k == 1 ? "exit" : "hang");
+    weft_exporter_job j = make_job("");
+    j.is_program        = true;
+    j.n_restart         = 3;
+    j.n_cause           = c.n;
+    j.cause             = c.of;
+    weft_exporter_print(&j, &t);
+    expect(&t, "# TYPE weft_restarts_total counter\nweft_restarts_total{job=\"a\\\"b\\\\c"
+               "\\n\",host=\"h\"} 3\n");
+    expect(&t, ",cause=\"hang\"} 2\n");
+    expect(&t, ",cause=\"exit\"} 1\n");
     weft_text_fini(&t);
 }
 
@@ -89,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_launcher_knows),
         cmocka_unit_test(what_ranks_know),
+        cmocka_unit_test(of_a_program),
     };
     return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

@@ -24,23 +24,32 @@ static void a_job_that_goes_on(void **state)
 {
     (void)state;
     weft_text             t = {0};
-    weft_incident_outcome o = {
-        .decided     = "replace",
-        .why         = "",
-        .epoch       = 5,
-        .step        = 10,
-        .decided_s   = 10.001,
-        .at_s        = {10.002, 10.004, 10.005, 10.015, 10.016},
-        .committed_s = 10.1,
-        .move = {.bytes = 5000000000, .sent = 1, .predicted_s = 2.5, .seconds = 3}};
+    weft_incident_outcome o = {.decided     = "replace",
+                               .why         = "",
+                               .epoch       = 5,
+                               .step        = 10,
+                               .n_rank      = 3,
+                               .plan        = "plans/b.json",
+                               .was         = {4, 2, 4, "plans/a.json"},
+                               .decided_s   = 10.001,
+                               .at_s        = {10.002, 10.004, 10.005, 10.015, 10.016},
+                               .committed_s = 10.1,
+                               .move        = {.bytes       = 5000000000,
+                                               .sent        = 1,
+                                               .predicted_s = 2.5,
+                                               .seconds     = 3,
+                                               .n_batch     = 7,
+                                               .peak_bytes  = 6000000000}};
     weft_incident_print(&lost, &o, &t);
     assert_string_equal(
         t.s, "{\"time\": 1000.500, \"rank\": 2, \"pid\": 77, \"epoch\": 4, \"step\": 9, "
              "\"host\": \"h\", \"cause\": \"kill\", \"what\": \"killed by signal 9 "
              "(SIGKILL)\", \"noticed\": \"waitpid\", "
              "\"decided\": \"replace\", \"next_epoch\": 5, \"next_step\": 10, "
+             "\"ranks\": 3, \"plan\": \"plans/b.json\", \"view\": {\"epoch\": 4, "
+             "\"first_step\": 2, \"ranks\": 4, \"plan\": \"plans/a.json\"}, "
              "\"move\": {\"bytes\": 5000000000, \"sent\": 1, \"predicted_s\": 2.5, "
-             "\"seconds\": 3}, "
+             "\"seconds\": 3, \"batches\": 7, \"peak_bytes\": 6000000000}, "
              "\"ms\": {\"decide\": 1.000, \"leave\": 1.000, \"start\": 2.000, "
              "\"connect\": 1.000, \"build\": 10.000, \"move\": 1.000, \"step\": 84.000, "
              "\"total\": 100.000}}\n");

@@ -80,19 +80,78 @@ static void a_rank_with_other_bits_goes_where_it_may(void **state)
     weft_launch_levels_fini(&v);
 }
 
-static weft_level choose_host(int n_host, int n_joined, int min_host)
+static weft_level choose_host_of(const char *recover, int n_host, int n_joined,
+                                 int min_host, int least)
 {
-    weft_launch_levels v = {0};
-    weft_level_choice  c;
-    assert_ok(weft_launch_levels_init(&v, "on", 1, 0));
-    weft_launch_levels_choose_host(
-        &v,
-        &(weft_launch_host_loss){
-            .n_host = n_host, .n_lost = 1, .n_joined = n_joined, .min_host = min_host},
-        1000, &c);
+    weft_launch_levels    v = {0};
+    weft_level_choice     c;
+    weft_launch_host_loss loss = {.n_host   = n_host,
+                                  .n_lost   = 1,
+                                  .n_joined = n_joined,
+                                  .min_host = min_host,
+                                  .least    = least};
+    assert_ok(weft_launch_levels_init(&v, recover, 1, 0));
+    weft_launch_levels_choose_host(&v, &loss, 1000, &c);
     assert_int_equal(c.n_rejected, WEFT_N_LEVEL - 1);
     weft_launch_levels_fini(&v);
     return c.level;
+}
+
+static weft_level choose_host(int n_host, int n_joined, int min_host)
+{
+    return choose_host_of("on", n_host, n_joined, min_host, 0);
+}
+
+static weft_level choose_slow(const char *text, int n_rank, int min_rank,
+                              const char *predicted)
+{
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {.n_rank = n_rank, .min_rank = min_rank, .now_s = 1000};
+    weft_launch_slow   slow;
+    weft_level_choice  c;
+    const char        *what;
+    assert_true(weft_launch_slow_parse(text, &slow, &what));
+    assert_string_equal(what, "rank 1");
+    assert_ok(weft_launch_levels_init(&v, "on", 8, 0));
+    if (predicted) weft_launch_levels_note_predicted(&v, n_rank, predicted);
+    weft_launch_levels_choose_slow(&v, &slow, &loss, &c);
+    assert_int_equal(c.n_rejected, WEFT_N_LEVEL - 1);
+    weft_launch_levels_fini(&v);
+    return c.level;
+}
+
+static void a_slow_rank_is_left_out_where_it_pays(void **state)
+{
+    weft_launch_slow slow;
+    const char      *what;
+    (void)state;
+    /* without its slowness a step takes 0.3 of the time; two ranks of three 1.5 times that */
+    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 1, NULL), WEFT_LEVEL_SHRINK);
+    assert_int_equal(choose_slow("1 0.3 1.5 0.1 rank 1", 3, 1, NULL),
+                     WEFT_LEVEL_RETRY); /* the job is as good as done */
+    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 3, NULL), WEFT_LEVEL_RETRY);
+    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 0, NULL), WEFT_LEVEL_RETRY);
+    assert_int_equal(choose_slow("1 0.65 1.5 600 rank 1", 3, 1, NULL), WEFT_LEVEL_RETRY);
+    /* a plan that was made ahead for two knows better */
+    assert_int_equal(choose_slow("1 0.65 1.5 600 rank 1", 3, 1, "2:1.1"),
+                     WEFT_LEVEL_SHRINK);
+    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 1, "2:3.4"),
+                     WEFT_LEVEL_RETRY);
+    assert_false(weft_launch_slow_parse("1 0 1.5 600 rank 1", &slow, &what));
+    assert_false(weft_launch_slow_parse("-1 0.5 1.5 600 rank 1", &slow, &what));
+    assert_false(weft_launch_slow_parse("1 0.5 nan 600", &slow, &what));
+    assert_false(weft_launch_slow_parse("1 0.5", &slow, &what));
+}
+
+/* What agents do then is in tests/member/test_hosts_cases.c. */
+static void recover_says_what_is_done_about_hosts(void **state)
+{
+    (void)state;
+    assert_int_equal(choose_host_of("replace,wait", 4, 0, 2, 4), WEFT_LEVEL_WAIT);
+    assert_int_equal(choose_host_of("replace,wait", 4, 1, 2, 4), WEFT_LEVEL_HOST);
+    assert_int_equal(choose_host_of("replace", 4, 0, 2, 4), WEFT_LEVEL_STOP);
+    assert_int_equal(choose_host_of("shrink", 4, 0, 2, 0), WEFT_LEVEL_SHRINK);
+    assert_int_equal(choose_host_of("shrink", 4, 0, 4, 0), WEFT_LEVEL_STOP);
 }
 
 static void a_lost_host_is_replaced_or_missed(void **state)
@@ -133,6 +192,8 @@ int main(void)
         cmocka_unit_test(predicted_steps_count_until_they_are_measured),
         cmocka_unit_test(a_rank_with_other_bits_goes_where_it_may),
         cmocka_unit_test(a_lost_host_is_replaced_or_missed),
+        cmocka_unit_test(recover_says_what_is_done_about_hosts),
+        cmocka_unit_test(a_slow_rank_is_left_out_where_it_pays),
         cmocka_unit_test(rejected_levels_are_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

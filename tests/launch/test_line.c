@@ -77,6 +77,44 @@ static void the_newest_view_counts(void **state)
     close(agent);
 }
 
+/* What is to be prepared for comes once, with a brief; a view that is there first counts. */
+static void a_rank_hears_what_to_prepare(void **state)
+{
+    (void)state;
+    weft_line        *l;
+    weft_line_next    next;
+    weft_line_message m = {.kind  = WEFT_LINE_PREPARE,
+                           .world = 2,
+                           .first = 1,
+                           .local = 2, /* more than there are */
+                           .text  = "1 2 "};
+    char              text[8];
+    int               before = count_descriptors(), fd[2];
+    int               agent  = open_line(&l);
+    assert_int_equal(pipe(fd), 0);
+    assert_int_equal(weft_line_put(agent, &m, fd[0]), WEFT_OK);
+    m.world = 3;
+    assert_int_equal(weft_line_put(agent, &m, fd[0]), WEFT_OK);
+    m.world = 5; /* no second time */
+    assert_int_equal(weft_line_put(agent, &m, fd[0]), WEFT_OK);
+    close(fd[0]);
+    assert_int_equal(write(fd[1], "brief", 5), 5);
+    close(fd[1]);
+    assert_true(weft_line_is_to_prepare(l, &next));
+    assert_int_equal(next.world, 3);
+    assert_int_equal(next.first, 1);
+    assert_int_equal(next.local, 2);
+    assert_string_equal(next.hosts, "1 2 ");
+    assert_int_equal(read(next.brief_fd, text, sizeof text), 5);
+    send_view(agent, 1);
+    weft_line_view v;
+    assert_int_equal(weft_line_await(l, 0, &v), WEFT_OK);
+    assert_false(weft_line_is_to_prepare(l, &next));
+    weft_line_close(l);
+    close(agent);
+    assert_int_equal(count_descriptors(), before);
+}
+
 static void the_end_ends_every_wait(void **state)
 {
     (void)state;
@@ -128,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_view_counts),
+        cmocka_unit_test(a_rank_hears_what_to_prepare),
         cmocka_unit_test(the_end_ends_every_wait),
         cmocka_unit_test(what_is_no_message_closes_the_line),
     };

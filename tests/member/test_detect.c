@@ -231,6 +231,41 @@ static void an_instruction_that_hangs(void **state)
     weft_detect_destroy(x.d);
 }
 
+/* The floor of 1 s does not depend on load: what counts is the time that a rank had a core, or did
+ * not want one. */
+static void an_overloaded_machine_marks_no_rank(void **state)
+{
+    scene x;
+    (void)state;
+    open_scene(&x, 10, WEFT_DETECT_STOP_TIMEOUT);
+    pass(&x, 1);
+    x.load            = 20;
+    x.s[1].longest_s  = 0.002;
+    x.s[1].begun_s    = x.now_s;
+    x.s[1].wants_core = true; /* in the queue: the kernel has not counted that yet */
+    for (int k = 0; k < 40; k++) assert_int_equal(look_after(&x, 0.1), 0);
+    x.s[1].begun_s = x.now_s;
+    for (int k = 0; k < 100;
+         k++) { /* a twentieth of a core, by several threads in turn */
+        x.s[1].cpu_s += 0.005;
+        x.s[1].wait_s += 0.01;
+        assert_int_equal(look_after(&x, 0.1), 0);
+    }
+    x.s[1].begun_s = x.now_s; /* the next one has a core, and does not end */
+    for (int k = 0; k < 9; k++) {
+        x.s[1].cpu_s += 0.1;
+        assert_int_equal(look_after(&x, 0.1), 0);
+    }
+    x.s[1].cpu_s += 0.3;
+    assert_int_equal(look_after(&x, 0.3), 1);
+    assert_int_equal(x.found[0].cause, WEFT_DETECT_HANG);
+    x.s[1].wants_core = false; /* or sleeps, on a machine that is overloaded */
+    x.s[1].begun_s    = x.now_s;
+    assert_int_equal(pass(&x, 0.8), 0);
+    assert_int_equal(pass(&x, 0.5), 1);
+    weft_detect_destroy(x.d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +277,7 @@ int main(void)
         cmocka_unit_test(all_stopped_is_no_failure),
         cmocka_unit_test(the_only_rank_stopped),
         cmocka_unit_test(an_instruction_that_hangs),
+        cmocka_unit_test(an_overloaded_machine_marks_no_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

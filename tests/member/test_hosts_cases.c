@@ -1,216 +1,5 @@
 /* Agents of several hosts, one case at a time: messages arrive at once unless a link is cut. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "member/hosts.h"
-
-enum {
-    MAX_AGENT = 64
-};
-
-#define TICK_S 0.1
-
-typedef struct case_agent {
-    weft_hosts            *h;
-    uint64_t               id;
-    bool                   alive;
-    bool                   ended, saving, interrupts, saves;
-    weft_hosts_action_kind how;
-    char                   why[200];
-    int64_t                arrived, passed; /* what its ranks report */
-} case_agent;
-
-typedef struct case_event {
-    int              to;
-    weft_hosts_event e;
-} case_event;
-
-typedef struct case_net {
-    int            n;
-    double         now_s;
-    case_agent     agent[MAX_AGENT];
-    bool           cut[MAX_AGENT][MAX_AGENT]; /* from, to */
-    bool           is_slow;                   /* joiners are not ready */
-    bool           knows_register;            /* agents are told of nothing else */
-    weft_register *shared;
-    int            min_host, max_host;
-    int            n_posted, cap;
-    case_event    *posted;
-} case_net;
-
-/* Told later, in order. */
-static void post_event(case_net *net, int to, weft_hosts_event e)
-{
-    if (net->n_posted == net->cap) {
-        net->cap    = net->cap ? 2 * net->cap : 256;
-        net->posted = realloc(net->posted, sizeof *net->posted * (size_t)net->cap);
-        assert_non_null(net->posted);
-    }
-    if (e.n) {
-        void *copy = malloc(e.n);
-        memcpy(copy, e.bytes, e.n);
-        e.bytes = copy;
-    }
-    net->posted[net->n_posted++] = (case_event){.to = to, .e = e};
-}
-
-static void take_action(case_net *net, int k, const weft_hosts_action *a)
-{
-    case_agent *self = &net->agent[k];
-    int         to   = (int)a->id - 1;
-    switch (a->kind) {
-    case WEFT_HOSTS_SEND:
-        assert_true(to >= 0 && to < net->n);
-        if (!net->cut[k][to])
-            post_event(net, to,
-                       (weft_hosts_event){.kind  = WEFT_HOSTS_MESSAGE,
-                                          .id    = self->id,
-                                          .bytes = a->bytes,
-                                          .n     = a->n});
-        break;
-    case WEFT_HOSTS_STOP_RANKS:
-        post_event(net, k,
-                   (weft_hosts_event){.kind    = WEFT_HOSTS_STOPPED,
-                                      .epoch   = a->epoch,
-                                      .arrived = self->arrived,
-                                      .passed  = self->passed,
-                                      .n_rank  = 2});
-        break;
-    case WEFT_HOSTS_VIEW:
-        if (net->is_slow) break;
-        post_event(net, k,
-                   (weft_hosts_event){.kind = WEFT_HOSTS_READY, .epoch = a->epoch});
-        post_event(net, k, (weft_hosts_event){.kind = WEFT_HOSTS_STEP, .passed = 1});
-        break;
-    case WEFT_HOSTS_WARN: break;
-    case WEFT_HOSTS_SAVE:
-        self->saving     = true;
-        self->interrupts = a->interrupts;
-        break;
-    default:
-        self->ended = true;
-        self->alive = false;
-        self->how   = a->kind;
-        self->saves = a->saves;
-        break;
-    }
-    if (a->kind >= WEFT_HOSTS_WARN) snprintf(self->why, sizeof self->why, "%s", a->why);
-}
-
-static void tell_one(case_net *net, int k, const weft_hosts_event *e)
-{
-    weft_hosts_action a;
-    if (!net->agent[k].alive) return;
-    weft_hosts_tell(net->agent[k].h, e);
-    while (weft_hosts_next(net->agent[k].h, &a)) take_action(net, k, &a);
-}
-
-/* An event, and all that follows from it. */
-static void tell(case_net *net, int k, weft_hosts_event e)
-{
-    tell_one(net, k, &e);
-    for (int i = 0; i < net->n_posted; i++) {
-        case_event p = net->posted[i];
-        tell_one(net, p.to, &p.e);
-        if (p.e.n) free((void *)(uintptr_t)p.e.bytes);
-    }
-    net->n_posted = 0;
-}
-
-static void pass_time(case_net *net, double s)
-{
-    for (double end_s = net->now_s + s; net->now_s < end_s;) {
-        net->now_s += TICK_S;
-        for (int k = 0; k < net->n; k++)
-            tell(net, k,
-                 (weft_hosts_event){.kind = WEFT_HOSTS_TICK, .now_s = net->now_s});
-    }
-}
-
-static void add_agent(case_net *net)
-{
-    case_agent        *a = &net->agent[net->n++];
-    weft_hosts_options o = {.self              = {.id = (uint64_t)net->n, .n_rank = 2},
-                            .shared            = net->shared,
-                            .min_host          = net->min_host,
-                            .max_host          = net->max_host,
-                            .failure_timeout_s = 2,
-                            .wait_s            = 10};
-    snprintf(o.self.name, sizeof o.self.name, "h%d", net->n);
-    *a = (case_agent){.id = (uint64_t)net->n, .alive = true};
-    assert_int_equal(weft_hosts_create(&o, &a->h), WEFT_OK);
-    if (net->n > 1 && !net->knows_register)
-        tell(net, net->n - 1, (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = 1});
-}
-
-/* A job of n hosts, all in one view. */
-static case_net *start_net(int n, int min_host, weft_register *shared)
-{
-    case_net *net = calloc(1, sizeof *net);
-    net->shared   = shared;
-    net->min_host = min_host;
-    net->max_host = n > 4 ? n : 4;
-    for (int k = 0; k < n; k++) add_agent(net);
-    tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = 1});
-    for (int k = 0; k < 50 && weft_hosts_view(net->agent[0].h)->n_host < n; k++)
-        pass_time(net, TICK_S);
-    pass_time(net, 0.5);
-    for (int k = 0; k < n; k++) {
-        assert_true(weft_hosts_is_member(net->agent[k].h));
-        assert_int_equal(weft_hosts_view(net->agent[k].h)->n_host, n);
-    }
-    assert_true(weft_hosts_is_ready(net->agent[0].h));
-    return net;
-}
-
-static void end_net(case_net *net)
-{
-    for (int k = 0; k < net->n; k++) weft_hosts_destroy(net->agent[k].h);
-    free(net->posted);
-    free(net);
-}
-
-static void cut_off(case_net *net, int k)
-{
-    for (int i = 0; i < net->n; i++) net->cut[k][i] = net->cut[i][k] = true;
-}
-
-/* Its process ends, and the kernel of its host says so. */
-static void kill_agent(case_net *net, int k)
-{
-    net->agent[k].alive = false;
-    for (int i = 0; i < net->n; i++)
-        tell(net, i, (weft_hosts_event){.kind = WEFT_HOSTS_GONE, .id = net->agent[k].id});
-}
-
-static void expect_view(const case_net *net, int k, uint32_t epoch, int n_host)
-{
-    const weft_member_view *v = weft_hosts_view(net->agent[k].h);
-    assert_true(net->agent[k].alive && weft_hosts_is_member(net->agent[k].h));
-    assert_int_equal(v->epoch, epoch);
-    assert_int_equal(v->n_host, n_host);
-}
-
-static void expect_end(const case_net *net, int k, weft_hosts_action_kind how,
-                       const char *why)
-{
-    assert_true(net->agent[k].ended);
-    assert_int_equal(net->agent[k].how, how);
-    assert_null(strchr(net->agent[k].why, '\n'));
-    if (!strstr(net->agent[k].why, why))
-        fail_msg("%s\nexpected: %s", net->agent[k].why, why);
-}
-
-static uint32_t epoch_of(const case_net *net)
-{
-    return weft_hosts_view(net->agent[0].h)->epoch;
-}
+#include "hosts_net.h"
 
 /* ---- two hosts ---- */
 
@@ -253,27 +42,35 @@ static void a_shared_register_lets_either_go_on(void **state)
     assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
     net   = start_net(2, 1, r);
     epoch = epoch_of(net);
-    kill_agent(net, 0);
-    pass_time(net, 2.5);
-    expect_view(net, 1, epoch, 2); /* it waits: the other side may be larger */
-    pass_time(net, 1);
+    kill_agent(net, 0); /* announced: no other side is there to wait for */
+    pass_time(net, 0.3);
     expect_view(net, 1, epoch + 1, 1);
+    end_net(net);
+    weft_register_close(r);
+    assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
+    net   = start_net(2, 1, r);
+    epoch = epoch_of(net);
+    cut_off(net, 0); /* in silence, and the first does not run: its side might be alive */
+    net->agent[0].alive = false;
+    pass_time(net, 4.5);
+    expect_view(net, 1, epoch, 2);
+    pass_time(net, 1.5);
+    expect_view(net, 1, epoch + 1, 1);
+    end_net(net);
+    weft_register_close(r);
+    assert_int_equal(weft_register_open_memory(&r), WEFT_OK);
+    net   = start_net(4, 1, r);
+    epoch = epoch_of(net);
+    kill_agent(net, 0); /* of the three that are left two hear each other */
+    for (int k = 1; k < 3; k++) net->cut[3][k] = net->cut[k][3] = true;
+    pass_time(net, 7);
+    expect_view(net, 1, epoch + 1, 2);
+    expect_end(net, 3, WEFT_HOSTS_FENCED, "");
     end_net(net);
     weft_register_close(r);
 }
 
 /* ---- detection ---- */
-
-/* Ticks until agent k is in a view of n hosts. */
-static double wait_for(case_net *net, int k, int n_host)
-{
-    double from_s = net->now_s;
-    while (weft_hosts_view(net->agent[k].h)->n_host != n_host) {
-        pass_time(net, TICK_S);
-        assert_true(net->now_s - from_s < 30);
-    }
-    return net->now_s - from_s;
-}
 
 static void a_second_agent_confirms(void **state)
 {
@@ -428,6 +225,51 @@ static void fewer_than_min_wait_and_save(void **state)
         assert_true(net->agent[k].saving);
         assert_non_null(strstr(net->agent[k].why, "2 of at least 3 hosts"));
     }
+    end_net(net);
+}
+
+/* recover without shrink: three hosts ran, so three are needed; a host that leaves is no loss. */
+static void a_lost_host_has_to_be_replaced(void **state)
+{
+    (void)state;
+    case_net *net = start_net_with(4, &(case_rules){.min_host = 1, .keeps_count = true});
+    tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = 4});
+    pass_time(net, 1);
+    uint32_t epoch = epoch_of(net);
+    expect_view(net, 0, epoch, 3);
+    assert_true(weft_hosts_is_enough(net->agent[0].h));
+    kill_agent(net, 2);
+    pass_time(net, 5);
+    expect_view(net, 0, epoch + 1, 2);
+    assert_int_equal(weft_hosts_view(net->agent[1].h)->least, 3);
+    assert_false(weft_hosts_is_enough(net->agent[0].h) || net->agent[0].saving);
+    add_agent(net);
+    pass_time(net, 2);
+    expect_view(net, 4, epoch + 2, 3);
+    assert_true(weft_hosts_is_enough(net->agent[4].h)); /* also for the one that is new */
+    kill_agent(net, 4);
+    pass_time(net, 14);
+    for (int k = 0; k < 2; k++) {
+        assert_true(net->agent[k].saving);
+        assert_non_null(strstr(net->agent[k].why, "2 of at least 3 hosts"));
+    }
+    end_net(net);
+}
+
+/* recover without wait: the start waits for MIN hosts, the job does not. */
+static void a_lost_host_is_not_waited_for(void **state)
+{
+    (void)state;
+    case_net *net = start_net_with(3, &(case_rules){.min_host = 2, .never_waits = true});
+    kill_agent(net, 2);
+    pass_time(net, 1);
+    assert_true(weft_hosts_is_enough(net->agent[0].h)); /* two may go on */
+    kill_agent(net, 1);
+    pass_time(net, 4);
+    assert_true(net->agent[0].saving);
+    assert_non_null(strstr(net->agent[0].why,
+                           "1 of at least 2 hosts are there, and recover "
+                           "allows no waiting"));
     end_net(net);
 }
 
@@ -635,6 +477,8 @@ int main(void)
         cmocka_unit_test(failed_growth_is_the_old_view),
         cmocka_unit_test(a_waiting_host_takes_the_place_of_a_lost_one),
         cmocka_unit_test(fewer_than_min_wait_and_save),
+        cmocka_unit_test(a_lost_host_has_to_be_replaced),
+        cmocka_unit_test(a_lost_host_is_not_waited_for),
         cmocka_unit_test(the_rule_of_commit),
         cmocka_unit_test(hosts_whose_ranks_left_nothing),
         cmocka_unit_test(a_register_with_something_else),

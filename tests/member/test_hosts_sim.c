@@ -30,6 +30,7 @@ enum {
 #define TIMEOUT_S 1.0
 #define WAIT_S    5.0
 #define END_S     120.0
+#define PREPARE_S 2.0
 
 /* ---- a register that all agents reach, at times ---- */
 
@@ -132,7 +133,8 @@ typedef struct sim_agent {
     bool     running, stopping, is_new;
     double   start_s, stop_s; /* when ranks run, when they have stopped */
     int64_t  arrived, passed;
-    double   end_s; /* when it has saved and ends; 0: it is not asked to */
+    double   end_s;                /* when it has saved and ends; 0: it is not asked to */
+    double prepared_s, gives_up_s; /* it joins: when it is prepared, or ends; 0: never */
 } sim_agent;
 
 typedef struct sim_message {
@@ -156,13 +158,13 @@ typedef struct sim_view {
 } sim_view;
 
 typedef struct sim_tally {
-    int views, fenced, left, alone, saved, crashed, trained, taken;
+    int views, fenced, left, alone, saved, crashed, trained, taken, prepared;
 } sim_tally;
 
 typedef struct sim_job {
     uint32_t    random;
-    int         seed, n, min_host, loss; /* of 100 messages */
-    bool        shared, is_lossy;
+    int         seed, n, min_host, loss;              /* of 100 messages */
+    bool        shared, is_lossy, prepares, is_stuck; /* stuck: a host never prepares */
     double      now_s, heal_s;
     sim_agent   agent[MAX_AGENT];
     int         n_fault;
@@ -275,9 +277,9 @@ static void end_agent(int k, weft_hosts_action_kind kind)
 
 static void trace_action(int k, const weft_hosts_action *a)
 {
-    static const char *const name[] = {"send",         "stop ranks of", "takes",
-                                       "warns in",     "saves in",      "has left",
-                                       "is fenced in", "is alone in"};
+    static const char *const name[] = {"send",        "stop ranks of", "takes",
+                                       "prepares in", "warns in",      "saves in",
+                                       "has left",    "is fenced in",  "is alone in"};
     const weft_member_view  *v      = weft_hosts_view(job.agent[k].h);
     print_message("%6.2f host %d: %s view %u, %d hosts from step %d: %s\n", job.now_s,
                   (int)job.agent[k].id, name[a->kind], a->epoch, v->n_host,
@@ -306,6 +308,11 @@ static void act(int k)
         } else if (a.kind == WEFT_HOSTS_SAVE) {
             job.tally->saved++;
             self->end_s = job.now_s + 1;
+        } else if (a.kind == WEFT_HOSTS_PREPARE) {
+            bool never       = !draw(6);
+            job.is_stuck     = job.is_stuck || never;
+            self->prepared_s = never ? 0 : job.now_s + draw_s(0, 2.5);
+            self->gives_up_s = never ? job.now_s + PREPARE_S + 0.5 : 0;
         } else if (a.kind != WEFT_HOSTS_WARN)
             end_agent(k, a.kind);
     }
@@ -329,6 +336,7 @@ static void start_agent(uint64_t id)
                             .max_host          = MAX_AGENT,
                             .failure_timeout_s = TIMEOUT_S,
                             .max_view          = 60,
+                            .prepare_s         = job.prepares ? PREPARE_S : 0,
                             .wait_s            = WAIT_S};
     snprintf(o.self.name, sizeof o.self.name, "h%d", (int)id);
     assert_int_equal(weft_hosts_create(&o, &a->h), WEFT_OK);
@@ -390,6 +398,20 @@ static void move_ranks(int k)
     }
 }
 
+/* Its ranks have prepared; or they do not, and it ends. */
+static void move_joiner(int k)
+{
+    sim_agent *a = &job.agent[k];
+    if (!a->alive || a->epoch) return;
+    if (a->prepared_s > 0 && job.now_s >= a->prepared_s) {
+        a->prepared_s = 0;
+        job.tally->prepared++;
+        tell(k, (weft_hosts_event){.kind  = WEFT_HOSTS_PREPARED,
+                                   .epoch = weft_hosts_expected(a->h)->epoch});
+    }
+    if (a->gives_up_s > 0 && job.now_s >= a->gives_up_s) crash_agent(k, true);
+}
+
 static void move_agent(int k)
 {
     sim_agent *a = &job.agent[k];
@@ -413,6 +435,7 @@ static void move_agent(int k)
         tell(k, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
         if (a->alive) crash_agent(k, true);
     }
+    move_joiner(k);
     if (draw(2))
         tell(k, (weft_hosts_event){.kind  = WEFT_HOSTS_TICK,
                                    .now_s = job.now_s + a->clock_off_s});
@@ -548,6 +571,8 @@ static void start_job(int seed, sim_tally *tally)
     job.heal_s                         = 0;
     job.newest                         = 0;
     job.shared                         = draw(2);
+    job.prepares                       = draw(2);
+    job.is_stuck                       = false;
     job.loss                           = draw(2) ? 0 : (int)draw(25);
     job.is_lossy                       = job.loss > 0;
     int n                              = 1 + (int)draw(5);
@@ -567,7 +592,7 @@ static void start_job(int seed, sim_tally *tally)
 /* Has this schedule nothing but late messages, lost ranks, clocks that jump and joins? */
 static bool is_harmless(void)
 {
-    if (job.is_lossy) return false;
+    if (job.is_lossy || job.is_stuck) return false;
     for (int k = 0; k < job.n_fault; k++)
         if (job.fault[k].kind != CLOCK && job.fault[k].kind != RANK &&
             job.fault[k].kind != JOIN)
@@ -622,11 +647,12 @@ static void every_schedule_ends_in_one_view(void **state)
     for (int k = 0; k < n_schedule; k++) run_schedule(first_seed + k, &tally);
     printf(
         "%d schedules from seed %d: %d views, agents: %d crashed, %d fenced, %d left, %d "
-        "stopped alone, %d saved, %d train at the end; %d dead runs were taken over\n",
+        "stopped alone, %d saved, %d train at the end; %d dead runs were taken over, %d "
+        "hosts prepared\n",
         n_schedule, first_seed, tally.views, tally.crashed, tally.fenced, tally.left,
-        tally.alone, tally.saved, tally.trained, tally.taken);
+        tally.alone, tally.saved, tally.trained, tally.taken, tally.prepared);
     assert_true(tally.views > 2 * n_schedule && tally.fenced && tally.left &&
-                tally.alone && tally.taken);
+                tally.alone && tally.taken && tally.prepared);
 }
 
 int main(int argc, char **argv)

@@ -428,7 +428,7 @@ static void settle(weft_member *m)
     weft_member_action a;
     while (weft_member_next(m, &a)) continue;
     for (int k = 0; k < weft_member_count(m); k++)
-        tell(m, WEFT_MEMBER_READY, k, weft_member_epoch(m));
+        tell(m, WEFT_MEMBER_READY, weft_member_order(m)[k], weft_member_epoch(m));
     assert_true(weft_member_is_ready(m));
 }
 
@@ -549,6 +549,59 @@ static void more_may_be_needed_once_more(void **state)
     weft_member_destroy(m);
 }
 
+static void expect_order(const weft_member *m, const char *text)
+{
+    char found[64] = "";
+    for (int k = 0; k < weft_member_count(m); k++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%d ",
+                 weft_member_order(m)[k]);
+    assert_string_equal(found, text);
+}
+
+/* The slot that is cordoned is left out, and the last one takes its rank; it comes back only to end
+ * updates, each slot with the rank that it had. */
+static void a_cordoned_slot_is_left_out(void **state)
+{
+    (void)state;
+    weft_member *m = make_elastic(4, 4);
+    weft_member_cordon(m, 1);
+    assert_int_equal(weft_member_usable(m), 3);
+    expect_order(m, "0 1 2 3 "); /* until the number changes */
+    weft_member_resize(m, 3);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_order(m, "0 3 2 ");
+    assert_int_equal(weft_member_position(m, 3), 1);
+    assert_false(weft_member_is_in_view(m, 1));
+    weft_member_recount(m, weft_member_epoch(m), 4); /* its updates were broken off */
+    expect(m, WEFT_MEMBER_KILL, 1);
+    end_slot(m, 1, WEFT_MEMBER_DONE, 5);
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_order(m, "0 1 2 3 ");
+    settle(m);
+    weft_member_resize(m, 3);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    settle(m);
+    end_slot(m, 1, WEFT_MEMBER_LOST, 6); /* nobody misses it */
+    expect_nothing(m);
+    assert_true(weft_member_may_resize(m));
+    weft_member_resize(m, 4); /* there are not so many */
+    weft_member_prepare(m, 4);
+    expect_nothing(m);
+    weft_member_cordon(m, 0);
+    weft_member_resize(m, 2);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_order(m, "2 3 ");
+    settle(m);
+    end_slot(m, 3, WEFT_MEMBER_LOST, 7); /* rank 1 */
+    expect(m, WEFT_MEMBER_START, 3);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    settle(m);
+    end_slot(m, 2, WEFT_MEMBER_DONE, 8); /* rank 0: all is written */
+    assert_false(weft_member_replaces(m));
+    weft_member_destroy(m);
+}
+
 /* New ranks prepare beyond the view; the view has them once it is asked for. */
 static void new_ranks_prepare_first(void **state)
 {
@@ -651,6 +704,7 @@ int main(void)
         cmocka_unit_test(failed_growth_is_the_old_view),
         cmocka_unit_test(fewer_may_be_of_use),
         cmocka_unit_test(more_may_be_needed_once_more),
+        cmocka_unit_test(a_cordoned_slot_is_left_out),
         cmocka_unit_test(new_ranks_prepare_first),
         cmocka_unit_test(the_end_does_not_wait_for_a_view),
         cmocka_unit_test(a_lost_rank_is_replaced),

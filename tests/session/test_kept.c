@@ -133,8 +133,6 @@ static void a_new_rank_reads_and_prepares(void **state)
     weft_compile_spec spec = weft_compile_spec_default("tiny256", 1, 8);
     weft_comm_shm    *kept, *epoch;
     weft_kept        *k;
-    weft_kept_card    card;
-    weft_text         plan                   = {0};
     int64_t           at[WEFT_KEPT_MAX_SLAB] = {0}, bytes = 8 << 20;
     void             *p;
     (void)state;
@@ -144,7 +142,6 @@ static void a_new_rank_reads_and_prepares(void **state)
         .plan = "a plan", .plan_bytes = 6, .program = made.program, .n_thread = 1};
     assert_ok(weft_comm_shm_create(1, &kept));
     int fd = weft_comm_shm_fd(kept);
-    assert_false(weft_kept_read(fd, 0, &card, &plan));
     assert_true(weft_kept_room(&need) >
                 weft_program_bytes(made.program, WEFT_SLAB_STATE));
     assert_int_equal(weft_comm_shm_prepare_slab(fd, 1, bytes), WEFT_ERR_ARG);
@@ -156,17 +153,11 @@ static void a_new_rank_reads_and_prepares(void **state)
     assert_ok(weft_kept_create(c, &need, &k)); /* in those pages */
     assert_true(atomic_load(&slot->clean_from) > 0);
     weft_kept_describe(k, c, &need, at, NULL);
-    assert_false(weft_kept_read(fd, 0, &card, &plan)); /* no card yet */
-    put_card(k, 7, 0.25);
-    assert_true(weft_kept_read(fd, 0, &card, &plan));
-    assert_int_equal(card.steps, 7);
-    assert_string_equal(plan.s, "a plan");
     memset(k, 1, 64); /* what was given away is cleared when it is given again */
     weft_kept_close(c, k);
     assert_ok(weft_comm_shm_alloc(c, 4096, &p));
     assert_ptr_equal(p, k);
     for (int i = 0; i < 64; i++) assert_int_equal(((char *)p)[i], 0);
-    weft_text_fini(&plan);
     leave_epoch(c, epoch);
     weft_comm_shm_destroy(kept);
     weft_compiled_fini(&made);

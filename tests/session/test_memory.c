@@ -132,12 +132,35 @@ static void test_no_limit_is_not_less_than_nothing(void **state)
     assert_int_equal(weft_session__left(1000, 1100, 0), -100);
 }
 
+/* Old and new states together leave an eighth of what is free on each host; ranks of a host need
+ * theirs together. */
+static void test_short_memory_means_batches(void **state)
+{
+    static const int32_t host[] = {0, 0, 1};
+    (void)state;
+    weft_session__room of[] = {{400, 800}, {300, 800}, {700, 800}};
+    assert_false(weft_session__is_short(of, host, 3));
+    assert_true(weft_session__is_short(of, NULL, 3)); /* all on one host */
+    of[1].need++;
+    assert_true(weft_session__is_short(of, host, 3));
+    of[1].need--;
+    of[2].need++;
+    assert_true(weft_session__is_short(of, host, 3));
+    of[2] = (weft_session__room){0, -1}; /* it has not even what it needs now */
+    assert_true(weft_session__is_short(of, host, 3));
+    of[2] = (weft_session__room){0, 0};
+    assert_false(weft_session__is_short(of, host, 3));
+    of[0].have = of[1].have = INT64_MAX; /* no limit is known */
+    assert_false(weft_session__is_short(of, host, 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest t[] = {
         cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_planned_is_resident),
         cmocka_unit_test(test_no_limit_is_not_less_than_nothing),
+        cmocka_unit_test(test_short_memory_means_batches),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }

@@ -25,8 +25,9 @@ static void views_by_their_first_step(void **state)
                    &r),
         WEFT_OK);
     assert_int_equal(r.n, 2);
-    assert_null(weft_replay_find(&r, 8));
+    assert_null(weft_replay_find(&r, 6));
     assert_int_equal(weft_replay_find(&r, 7)->n_rank, 2);
+    assert_int_equal(weft_replay_find(&r, 17)->n_rank, 2);
     assert_int_equal(weft_replay_find(&r, 18)->epoch, 4);
 }
 
@@ -44,7 +45,30 @@ static void steps_that_were_run_again(void **state)
     assert_int_equal(r.n, 2);
     assert_int_equal(weft_replay_find(&r, 7)->epoch, 2);
     assert_int_equal(weft_replay_find(&r, 9)->n_rank, 4);
-    assert_null(weft_replay_find(&r, 12));
+    assert_int_equal(weft_replay_find(&r, 12)->epoch, 4);
+}
+
+/* The first view is known from the line of its end; lines of one change name the same two. */
+static void view_before(void **state)
+{
+    static const char line[] =
+        "{\"next_epoch\": 3, \"next_step\": 9, \"ranks\": 4, \"plan\": \"plans/b.json\", "
+        "\"view\": {\"epoch\": 2, \"first_step\": 1, \"ranks\": 2, \"plan\": "
+        "\"plans/a.json\"}}\n";
+    weft_arena *a = *state;
+    weft_replay r;
+    char        text[2 * sizeof line];
+    int         least, most;
+    strcpy(text, line);
+    strcat(text, line);
+    assert_int_equal(parse_text(a, text, &r), WEFT_OK);
+    assert_int_equal(r.n, 2);
+    assert_string_equal(weft_replay_find(&r, 8)->plan, "plans/a.json");
+    assert_string_equal(weft_replay_find(&r, 9)->plan, "plans/b.json");
+    assert_null(weft_replay_find(&r, 0));
+    weft_replay_count(&r, &least, &most);
+    assert_int_equal(least, 2);
+    assert_int_equal(most, 4);
 }
 
 static void bad_lines(void **state)
@@ -57,6 +81,12 @@ static void bad_lines(void **state)
     assert_int_equal(parse_text(a, "[1]", &r), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "incidents.jsonl:1: not a line"));
     assert_int_not_equal(parse_text(a, "{\"next_epoch\": ", &r), WEFT_OK);
+    assert_int_equal(parse_text(a,
+                                "{\"next_epoch\": 2, \"next_step\": 7, \"ranks\": 2, "
+                                "\"plan\": \"plans/../../x\"}",
+                                &r),
+                     WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "is not a file in plans/"));
     assert_int_equal(parse_text(a, "", &r), WEFT_OK);
     assert_int_equal(r.n, 0);
 }
@@ -82,6 +112,7 @@ int main(void)
                                         close_arena),
         cmocka_unit_test_setup_teardown(steps_that_were_run_again, open_arena,
                                         close_arena),
+        cmocka_unit_test_setup_teardown(view_before, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(bad_lines, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

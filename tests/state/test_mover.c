@@ -214,6 +214,64 @@ static void over_hosts(void **state)
         }
 }
 
+/* ---- in place ---- */
+
+static void keep(void *arg, weft_memory *m)
+{
+    (void)arg, (void)m;
+}
+
+static void hold(weft_state *s, const weft_part *part, int64_t offset)
+{
+    weft_state_tensor t = {.name   = "weight",
+                           .dtype  = WEFT_DTYPE_F32,
+                           .shape  = part->shape,
+                           .part   = part,
+                           .offset = offset};
+    assert_ok(weft_state_add(s, &t));
+}
+
+/* Rows 2 and 3 of a (6,4) tensor are where the whole tensor shall be, as of a rank that has made
+ * its updates and whose gathers are missing: they stay, the others come from another state. */
+static void rows_in_place(void **state)
+{
+    float               own[6 * 4], other[6 * 4];
+    const weft_interval row[2] = {{0, 6}, {2, 4}}, col = {0, 4};
+    weft_part           whole        = {{.n = 2, .d = {6, 4}}, {1, 1}, {&row[0], &col}};
+    weft_part           rows         = {{.n = 2, .d = {6, 4}}, {1, 1}, {&row[1], &col}};
+    const weft_part    *from_part[2] = {&rows, &whole};
+    weft_memory         m[2]         = {
+                        {weft_device_cpu(), WEFT_SPACE_HOST, own, sizeof own},
+                        {weft_device_cpu(), WEFT_SPACE_HOST, other, sizeof other},
+    };
+    weft_state   *source[2], *to;
+    weft_holders *from, *wanted;
+    weft_mover   *t;
+    (void)state;
+    for (int i = 0; i < 6 * 4; i++) {
+        own[i]   = i / 4 == 2 || i / 4 == 3 ? (float)i : -1.0f;
+        other[i] = (float)i;
+    }
+    for (int k = 0; k < 2; k++)
+        assert_ok(weft_state_create_over(&m[k], keep, NULL, &source[k]));
+    assert_ok(weft_state_create_over(&m[0], keep, NULL, &to));
+    hold(source[0], &rows, 2 * 4 * (int64_t)sizeof *own);
+    hold(source[1], &whole, 0);
+    hold(to, &whole, 0);
+    assert_ok(weft_holders_create(1, weft_state_at(to, 0), 2, from_part, &from));
+    assert_ok(weft_holders_create(1, weft_state_at(to, 0), 1, &from_part[1], &wanted));
+    assert_ok(weft_holders_set_hosts(from, (int32_t[]){0, 1}));
+    assert_ok(weft_mover_open_near(source, from, &(weft_mover_side){to, wanted}, 0, &t));
+    assert_int_equal(weft_mover_copied(t), 4 * 4 * (int64_t)sizeof *own);
+    assert_ok(weft_mover_run(t));
+    assert_memory_equal(own, other, sizeof own);
+    weft_mover_close(t);
+    weft_holders_destroy(from);
+    weft_holders_destroy(wanted);
+    for (int k = 0; k < 2; k++) weft_state_destroy(source[k]);
+    weft_state_destroy(to);
+}
+
 /* ---- death ---- */
 
 static weft_status move_for_ever(rank_state *r)
@@ -265,6 +323,7 @@ int main(void)
         cmocka_unit_test(any_parts),
         cmocka_unit_test(from_plan_to_plan),
         cmocka_unit_test(over_hosts),
+        cmocka_unit_test(rows_in_place),
         cmocka_unit_test(a_killed_rank_is_named),
         cmocka_unit_test(a_stopped_rank_times_out),
     };

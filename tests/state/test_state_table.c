@@ -104,6 +104,50 @@ static void a_table_has_the_standby(void **state)
     weft_state_destroy(empty);
 }
 
+/* A tensor that is marked as not there has no part, nor has what is held of it for another rank. */
+static void marks_say_what_is_there(void **state)
+{
+    unsigned    seed = 7;
+    case_table  t;
+    weft_state *s, *again;
+    int64_t     n;
+    int         all;
+    (void)state;
+    case_random_table(&t, &seed, 1, 9, 1);
+    assert_ok(case_state(&t, 0, true, &s));
+    char *table = table_of(s, &n);
+    assert_int_equal(weft_state_table_count(table, n, &all), CASE_TENSORS);
+    assert_int_equal(all, CASE_TENSORS);
+    weft_state_table_mark(table, n, 2, false);
+    assert_false(weft_state_table_has(table, n, 2));
+    assert_true(weft_state_table_has(table, n, 1));
+    assert_false(weft_state_table_has(table, n, CASE_TENSORS));
+    assert_ok(weft_state_table_open(table, n, weft_state_memory(s), &again));
+    for (int k = 0; k < CASE_TENSORS; k++)
+        assert_int_equal(weft_state_at(again, k)->part != NULL,
+                         k != 2 && weft_state_at(s, k)->part != NULL);
+    weft_state_destroy(again);
+    weft_state_table_mark(table, n, -1, false);
+    assert_int_equal(weft_state_table_count(table, n, &all), 0);
+    weft_state_table_mark(table, n, 4, true);
+    assert_int_equal(weft_state_table_count(table, n, &all), 1);
+    weft_state_table_mark(table, n, CASE_TENSORS, true); /* there is none */
+    assert_int_equal(weft_state_table_count(table, n, &all), 1);
+    assert_int_equal(weft_state_table_count(table, n - 8, &all), -1);
+    free(table);
+    weft_state_destroy(s);
+
+    s     = make_pair();
+    table = table_of(s, &n);
+    weft_state_table_mark(table, n, 0, false);
+    assert_ok(weft_state_table_open(table, n, weft_state_memory(s), &again));
+    assert_null(weft_state_at(again, 0)->part);
+    assert_null(weft_state_at(weft_state_standby(again), 0)->part);
+    weft_state_destroy(again);
+    free(table);
+    weft_state_destroy(s);
+}
+
 static void damage_is_refused(void **state)
 {
     unsigned    seed = 6;
@@ -215,6 +259,7 @@ int main(void)
     const struct CMUnitTest test[] = {
         cmocka_unit_test(a_table_is_the_state),
         cmocka_unit_test(a_table_has_the_standby),
+        cmocka_unit_test(marks_say_what_is_there),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(every_byte_is_copied_once),
     };

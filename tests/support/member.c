@@ -11,6 +11,7 @@ static weft_status await_next(void *arg, weft_membership *out, weft_comm **liste
                                   .rank        = m->rank,
                                   .world       = m->world,
                                   .local_rank  = m->rank,
+                                  .slot        = m->rank,
                                   .local_world = m->world,
                                   .shm_fd      = m->fd[m->n_given]};
     m->n_given++;

@@ -6,6 +6,7 @@
         wires.mend(1)
         wires.slow(1, 20)            Mbit/s; 0: as fast as it is
         wires.lose(1, 0.2)           one frame in five, of a host in relays: a process passes its frames on
+        subprocess.Popen(wires.at_switch() + ["etcd", ..])      at wires.switch_address(): no cable of a host cuts it off from the others
 
 Raises OSError where this machine lets us make no namespaces."""
 import fcntl
@@ -65,6 +66,8 @@ class Wires:
     def make(self, relays):
         self.add_namespace(self.switch)
         run("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", self.switch, "addr", "add", self.switch_address() + "/24", "dev", "bridge")
+        run("ip", "-n", self.switch, "link", "set", "lo", "up")
         run("ip", "-n", self.switch, "link", "set", "bridge", "up")
         for k in range(self.n):
             name = self.name(k)
@@ -105,6 +108,13 @@ class Wires:
 
     def command(self, k):
         return ["ip", "netns", "exec", self.name(k)]
+
+    def at_switch(self):
+        """Runs at the switch, which every host reaches by its cable alone, and which has an address of its own."""
+        return ["ip", "netns", "exec", self.switch]
+
+    def switch_address(self):
+        return self.net + ".100"
 
     def cut(self, k, how):
         if how == "down":

@@ -58,6 +58,29 @@ static void check(const weft_part *p, const weft_region *r, int64_t first, int64
     assert_int_equal(s.n, count);
 }
 
+/* A region that is found is where a walk finds it; one in the part's single runs is found. */
+static void check_place(const weft_part *p, const weft_region *r)
+{
+    weft_part_place place;
+    seen            s       = {.last = -1};
+    bool            one_run = true, found = weft_part_find(p, r, &place);
+    for (int d = 0; d < r->global.n; d++) one_run = one_run && p->n[d] == 1;
+    assert_ok(weft_part_walk(p, r, 0, weft_region_count(r), note, &s));
+    if (!found) {
+        assert_true(s.n < weft_region_count(r) || !one_run);
+        return;
+    }
+    assert_int_equal(s.n, weft_region_count(r));
+    for (int64_t i = 0; i < s.n; i++) {
+        int64_t at = place.at, left = i;
+        for (int d = r->global.n - 1; d >= 0; d--) {
+            at += left % r->extent[d] * place.stride[d];
+            left /= r->extent[d];
+        }
+        assert_true(s.at[i] == at);
+    }
+}
+
 static void every_element_once(void **state)
 {
     unsigned seed = 1;
@@ -85,6 +108,7 @@ static void every_element_once(void **state)
         }
         int64_t all = weft_region_count(&r), first = rand_r(&seed) % all;
         check(&p, &r, 0, all);
+        check_place(&p, &r);
         check(&p, &r, first, 1 + rand_r(&seed) % (all - first));
     }
 }

@@ -14,6 +14,7 @@
 #include "launch/spare.h"
 #include "launch/supervise.h"
 #include "session/device.h"
+#include "session/replay.h"
 #include "session/session.h"
 #include "session/say.h"
 
@@ -82,6 +83,7 @@ typedef struct run_options {
     char *const              *argv; /* as it was given, up to NULL */
     char *const *program;           /* what stands behind --, up to NULL; NULL: nothing */
     int64_t      max_restarts;      /* of the program */
+    double       hang_timeout_s;    /* the same; 0: off */
 } run_options;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -368,6 +370,24 @@ static int take_nodes(run_options *o)
     return -1;
 }
 
+/* Ranks of all hosts of the recorded run are ranks of this one. */
+static int count_replayed(run_options *o, weft_arena *a)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    weft_replay             r;
+    int                     least, most;
+    if (!o->request.replay) return -1;
+    if (o->nodes.max > 1)
+        return weft_cli_usage(
+            c, "--replay: on one host, which has the ranks of all hosts of "
+               "the recorded run; leave --nnodes out");
+    weft_status st = weft_replay_load(o->request.replay, a, &r);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    weft_replay_count(&r, &least, &most);
+    if (o->ranks.max < 0 && most) o->ranks = (weft_cli_span){least, most, false};
+    return -1;
+}
+
 /* MIN:MAX begins with MAX ranks. */
 static int take_ranks(run_options *o)
 {
@@ -479,6 +499,7 @@ static int supervise(run_options *o)
     if (found != WEFT_OK) return weft_cli_fail(c, found);
     weft_launch_options l = {.program           = o->program,
                              .max_restarts      = (int)o->max_restarts,
+                             .hang_timeout_s    = o->hang_timeout_s,
                              .metrics           = o->metrics,
                              .metrics_file      = o->metrics_file,
                              .on_incident       = o->on_incident,
@@ -648,6 +669,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
            "how long ranks have to save and stop after a signal (no limit)"},
           {"max-restarts", 0, WEFT_CLI_INT, &o.max_restarts, "N",
            "of a program behind --: how often it may start again (0)"},
+          {"hang-timeout", 0, WEFT_CLI_REAL, &o.hang_timeout_s, "S",
+           "the same: a rank without output and CPU time for so long hangs (off)"},
           {"metrics", 0, WEFT_CLI_TEXT, &o.metrics, "ADDR:PORT",
            "Prometheus text over read-only HTTP (off)"},
           {"metrics-file", 0, WEFT_CLI_TEXT, &o.metrics_file, "FILE",
@@ -685,6 +708,7 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     weft_cli_put_command("run", argc, argv, &command);
     q->command = command.s;
     int code   = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code < 0) code = count_replayed(&o, a);
     if (code < 0) code = take_ranks(&o);
     if (code < 0) code = take_nodes(&o);
     if (code < 0) code = check_options(&o);
@@ -693,6 +717,9 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     if (code < 0 && o.max_restarts)
         code = weft_cli_usage(
             c, "--max-restarts: of a program behind --; a job has recover=on");
+    if (code < 0 && o.hang_timeout_s != 0)
+        code = weft_cli_usage(
+            c, "--hang-timeout: of a program behind --; a job finds hangs by itself");
     if (code < 0 && (!q->check || o.print_plan))
         code = weft_cli_take_words(c, n_word, argv, o.cluster, a, q);
     if (code < 0) code = o.print_plan ? print_plan(&o) : run_ranks(&o);

@@ -21,31 +21,41 @@ void weft_launch__publish(weft_launch__run *l, const weft_incident *i,
 {
     weft_launch__agent *a = l->agent;
     weft_text           t = {0};
-    int                 k = 0;
     weft_incident_print(i, o, &t);
     bool out = weft_launch__hosts_is_out(l); /* others write */
     if (*a->folder && !out) weft_incident_append(a->folder, "incidents.jsonl", &t);
     if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
     weft_text_fini(&t);
-    while (k < a->n_cause && strcmp(a->cause_name[k], i->cause) != 0) k++;
-    if (k == WEFT_AGENT_MAX_CAUSE) return;
-    if (k == a->n_cause) {
-        snprintf(a->cause_name[k], sizeof a->cause_name[k], "%s", i->cause);
-        a->cause[k].cause = a->cause_name[k];
-        a->n_cause++;
-    }
-    a->cause[k].n++;
+    weft_exporter_count(&a->counts, i->cause);
+}
+
+/* As ranks found out. */
+static bool went_back(const weft_launch__agent *a, const weft_incident *i)
+{
+    bool again = !a->done && a->outcome.step <= i->step; /* a step is run again */
+    return i->rank >= 0 && i->choice.level == WEFT_LEVEL_REPLACE &&
+           (a->outcome.move.back || again);
 }
 
 /* What was done about it, once a step was committed or all is done. */
-static const char *name_decision(const weft_launch__agent *a, const weft_incident *i)
+static const char *name_decision(const weft_incident *i)
 {
     if (!strcmp(i->cause, "replan")) return "replan";
     if (i->rank < 0 && i->choice.n_rejected) return weft_level_name(i->choice.level);
     if (i->rank < 0) return "resize";
-    if (i->choice.level != WEFT_LEVEL_REPLACE) return weft_level_name(i->choice.level);
-    bool back = !a->done && a->outcome.step <= i->step; /* as ranks found out */
-    return weft_level_name(back ? WEFT_LEVEL_CHECKPOINT : WEFT_LEVEL_REPLACE);
+    return weft_level_name(i->choice.level);
+}
+
+/* A new process was to take the rank's place, and ranks found that none holds the state. */
+static void reject_replace(weft_incident *i)
+{
+    weft_level_choice *c = &i->choice;
+    for (int k = 0; k < c->n_rejected; k++)
+        if (c->rejected[k].level == WEFT_LEVEL_CHECKPOINT)
+            c->rejected[k] =
+                (weft_level_rejected){WEFT_LEVEL_REPLACE, c->cost_s,
+                                      "no rank that is left holds all of the state"};
+    c->level = WEFT_LEVEL_CHECKPOINT;
 }
 
 /* decided NULL: the job goes on. */
@@ -53,10 +63,11 @@ static void write_incidents(weft_launch__run *l, const char *decided, const char
 {
     weft_launch__agent *a = l->agent;
     for (int k = 0; k < a->n_incident; k++) {
-        const weft_incident *i     = &a->incident[k];
-        bool                 stops = i->rank >= 0 && i->choice.level == WEFT_LEVEL_STOP;
-        a->outcome.decided         = decided && !stops ? decided : name_decision(a, i);
-        a->outcome.why             = stops ? a->stop_why : why;
+        weft_incident *i = &a->incident[k];
+        if (!decided && went_back(a, i)) reject_replace(i);
+        bool stops         = i->rank >= 0 && i->choice.level == WEFT_LEVEL_STOP;
+        a->outcome.decided = decided && !stops ? decided : name_decision(i);
+        a->outcome.why     = stops ? a->stop_why : why;
         weft_launch__publish(l, i, &a->outcome);
     }
     a->n_incident = 0;
@@ -66,12 +77,12 @@ static void write_incidents(weft_launch__run *l, const char *decided, const char
 static void note_pauses(weft_launch__agent *a)
 {
     for (int k = 0; k < a->n_incident; k++) {
-        const weft_incident *i     = &a->incident[k];
-        bool                 back  = i->rank >= 0 && a->outcome.step <= i->step;
-        weft_level           level = i->rank < 0 && i->choice.n_rejected ? i->choice.level
-                                     : i->rank < 0 ? WEFT_LEVEL_SHRINK
-                                     : back        ? WEFT_LEVEL_CHECKPOINT
-                                                   : WEFT_LEVEL_REPLACE;
+        const weft_incident *i = &a->incident[k];
+        bool back = i->rank >= 0 && (a->outcome.move.back || a->outcome.step <= i->step);
+        weft_level level = i->rank < 0 && i->choice.n_rejected ? i->choice.level
+                           : i->rank < 0                       ? WEFT_LEVEL_SHRINK
+                           : back                              ? WEFT_LEVEL_CHECKPOINT
+                                                               : WEFT_LEVEL_REPLACE;
         weft_level_note_pause(&a->levels.history, level,
                               a->outcome.committed_s - i->noticed_s);
     }
@@ -81,6 +92,18 @@ static void note_pauses(weft_launch__agent *a)
 static int count_ranks(const weft_launch__run *l)
 {
     return l->hosts ? weft_launch__hosts_world(l) : weft_member_count(l->agent->member);
+}
+
+/* Of ranks that have other slots than those of their numbers, as one was left out. */
+static void print_slots(const weft_member *m, weft_text *t)
+{
+    const int *slot = weft_member_order(m);
+    int        n = weft_member_count(m), k = 0;
+    while (k < n && slot[k] == k) k++;
+    if (k == n) return;
+    weft_text_add(t, ", \"slots\": [");
+    for (k = 0; k < n; k++) weft_text_add(t, "%s%d", k ? ", " : "", slot[k]);
+    weft_text_add(t, "]");
 }
 
 /* A view whose ranks have begun to train. */
@@ -94,6 +117,11 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
                   weft_clock_wall_s(), weft_member_epoch(a->member), count_ranks(l),
                   (long long)first_step);
     weft_launch__hosts_print(l, &t);
+    if (*a->outcome.plan) {
+        weft_text_add(&t, ", \"plan\": ");
+        weft_text_put_quoted(&t, a->outcome.plan);
+    }
+    print_slots(a->member, &t);
     weft_text_add(&t, "}\n");
     if (*a->folder) weft_incident_append(a->folder, "views.jsonl", &t);
     weft_text_fini(&t);
@@ -103,7 +131,7 @@ weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
                                          const char *cause, const char *what,
                                          const char *noticed)
 {
-    weft_incident i = {.rank  = r < 0 ? r : a->first + r,
+    weft_incident i = {.rank  = r < 0 ? r : a->first + weft_member_position(a->member, r),
                        .epoch = weft_member_epoch(a->member)};
     weft_incident_begin(&i, cause, what, noticed);
     return i;
@@ -145,6 +173,29 @@ int weft_launch__agent_count(const weft_launch__run *l)
     return l->agent && l->agent->member ? weft_member_count(l->agent->member) : l->n;
 }
 
+int weft_launch__position(const weft_launch__run *l, int r)
+{
+    return l->agent && l->agent->member && r >= 0
+               ? weft_member_position(l->agent->member, r)
+               : r;
+}
+
+int weft_launch__rank(const weft_launch__run *l, int r)
+{
+    return l->first + weft_launch__position(l, r);
+}
+
+int weft_launch__slot_at(const weft_launch__run *l, int position)
+{
+    return l->agent && l->agent->member ? weft_member_order(l->agent->member)[position]
+                                        : position;
+}
+
+int64_t weft_launch__find_step(const weft_launch__run *l)
+{
+    return atomic_load(&weft_comm_shm_slot_of(l->shm, weft_launch__slot_at(l, 0))->step);
+}
+
 /* ---- what ranks ask for ---- */
 
 /* All ranks stop after the step under way, and take another plan. */
@@ -155,7 +206,7 @@ static void renew_view(weft_launch__run *l, const char *what)
     if (!l->hosts && !weft_member_may_resize(a->member)) return;
     weft_incident i =
         weft_launch__make_incident(a, -1, "replan", what, "plans made ahead");
-    i.step = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    i.step = weft_launch__find_step(l);
     weft_launch__add_incident(a, &i);
     weft_launch__say(l, -1, "info", "%s", what);
     if (l->hosts)
@@ -186,7 +237,7 @@ static void cordon_slot(weft_launch__run *l, int r, const weft_line_message *m)
     bool shrinks = i.choice.level == WEFT_LEVEL_SHRINK && !weft_launch__agent_is_over(l);
     o.decided    = shrinks ? "cordon" : weft_level_name(WEFT_LEVEL_RETRY);
     weft_launch__publish(l, &i, &o);
-    weft_launch__say(l, l->first + r, "warn", "%s; %s", m->text,
+    weft_launch__say(l, weft_launch__rank(l, r), "warn", "%s; %s", m->text,
                      !shrinks   ? "the job cannot go on without it and keeps it"
                      : l->hosts ? "its host is cordoned"
                                 : "its slot is cordoned");
@@ -195,11 +246,7 @@ static void cordon_slot(weft_launch__run *l, int r, const weft_line_message *m)
         weft_launch__hosts_cordon(l, m->text);
         return;
     }
-    a->scale_to   = loss.n_rank - 1;
-    a->scale_from = 0;
-    a->asked_s    = loss.now_s;
-    a->cordon     = "other bits";
-    (void)weft_launch_leave_cores(r, loss.n_rank);
+    weft_launch__leave_out(l, r, "other bits");
 }
 
 /* ---- what ranks say ---- */
@@ -210,6 +257,31 @@ static void note_phases(weft_launch__agent *a, const weft_line_message *m)
         if (m->at_s[k] > a->outcome.at_s[k]) a->outcome.at_s[k] = m->at_s[k];
 }
 
+/* The first step of the newest view is done. */
+static void note_committed(weft_launch__run *l, const weft_line_message *m, double now_s)
+{
+    weft_launch__agent *a  = l->agent;
+    a->outcome.committed_s = now_s;
+    a->outcome.step        = m->step;
+    a->outcome.n_rank      = count_ranks(l);
+    snprintf(a->outcome.plan, sizeof a->outcome.plan, "%.63s", m->text);
+    weft_failpoint("agent.committed");
+    note_pauses(a);
+    write_incidents(l, NULL, "");
+    write_view(l, m->step);
+    weft_launch__end_scale(l);
+    a->trained = (weft_incident_view){
+        .epoch = m->epoch, .step = m->step, .n_rank = a->outcome.n_rank};
+    snprintf(a->trained.plan, sizeof a->trained.plan, "%s", a->outcome.plan);
+}
+
+static void note_move(weft_launch__agent *a, const weft_membership_move *move)
+{
+    bool back = a->outcome.move.back || move->back;
+    if (move->bytes > 0) a->outcome.move = *move;
+    a->outcome.move.back = back;
+}
+
 static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
 {
     weft_launch__agent *a = l->agent;
@@ -218,7 +290,8 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
     bool current = m->epoch == weft_member_epoch(a->member);
     switch ((weft_line_kind)m->kind) {
     case WEFT_LINE_LEFT:
-        if (r) weft_launch__agent_hear(l, 0); /* what it said before ranks left */
+        if (weft_launch__position(l, r)) /* what rank 0 said before ranks left */
+            weft_launch__agent_hear(l, weft_launch__slot_at(l, 0));
         e.kind = WEFT_MEMBER_LEFT;
         weft_member_tell(a->member, &e);
         break;
@@ -226,8 +299,9 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         e.kind = WEFT_MEMBER_READY;
         weft_member_tell(a->member, &e);
         if (current) note_phases(a, m);
-        if (current && m->move.bytes > 0) a->outcome.move = m->move;
-        if (r == 0) memcpy(a->folder, m->text, sizeof a->folder);
+        if (current) note_move(a, &m->move);
+        if (weft_launch__position(l, r) == 0)
+            memcpy(a->folder, m->text, sizeof a->folder);
         if (current && weft_member_is_ready(a->member)) {
             a->all_ready = true;
             weft_launch__release_slots(l);
@@ -245,24 +319,11 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         e.kind = WEFT_MEMBER_IS_PREPARED;
         weft_member_tell(a->member, &e);
         break;
-    case WEFT_LINE_ENDS:
-        if (!current || l->hosts) break;
-        weft_launch__put_off_scale(l);
-        weft_member_recount(a->member, m->epoch, m->world);
-        break;
     case WEFT_LINE_SCALE:
         if (current) weft_launch__scale_for_ranks(l, m->world);
         break;
     case WEFT_LINE_COMMITTED:
-        if (!current || a->outcome.committed_s > 0) break;
-        a->outcome.committed_s = e.now_s;
-        a->outcome.step        = m->step;
-        a->outcome.n_rank      = count_ranks(l);
-        weft_failpoint("agent.committed");
-        note_pauses(a);
-        write_incidents(l, NULL, "");
-        write_view(l, m->step);
-        weft_launch__end_scale(l);
+        if (current && a->outcome.committed_s <= 0) note_committed(l, m, e.now_s);
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
     case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
@@ -273,6 +334,9 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (current && !l->hosts)
             weft_launch_levels_note_predicted(&a->levels, weft_launch__agent_count(l),
                                               m->text);
+        break;
+    case WEFT_LINE_SLOW:
+        if (current) weft_launch__drop_slow(l, m);
         break;
     case WEFT_LINE_CORDON:
         if (current) cordon_slot(l, r, m);
@@ -288,7 +352,12 @@ void weft_launch__agent_hear(weft_launch__run *l, int r)
     bool              closed = false;
     if (!l->agent || l->c[r].line < 0) return;
     while (weft_line_take(l->c[r].line, &m, &fd, &closed)) {
-        if (fd >= 0) close(fd);
+        if (m.kind == WEFT_LINE_BRIEF && fd >= 0) {
+            if (l->agent->brief >= 0) close(l->agent->brief);
+            l->agent->brief = fd;
+        } else if (fd >= 0) {
+            close(fd);
+        }
         hear_message(l, r, &m);
     }
     if (!closed) return;
@@ -341,12 +410,8 @@ static bool choose_level(weft_launch__run *l, int r, int64_t step, weft_level_ch
                                  .now_s       = weft_clock_s()};
     bool                again = *a->stop_why;
     weft_launch_levels_choose(&a->levels, &loss, out);
-    if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to) {
-        a->scale_to   = loss.n_rank - 1;
-        a->scale_from = 0;
-        a->asked_s    = loss.now_s;
-        a->cordon     = "lost too often";
-    }
+    if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to)
+        weft_launch__leave_out(l, r, "lost too often");
     if (out->level == WEFT_LEVEL_STOP && !again)
         snprintf(a->stop_why, sizeof a->stop_why,
                  loss.too_often
@@ -354,7 +419,7 @@ static bool choose_level(weft_launch__run *l, int r, int64_t step, weft_level_ch
                        "after step %lld is saved"
                      : "rank %d was lost, and recover allows no more than to "
                        "stop: the state after step %lld is saved",
-                 r, (long long)step);
+                 weft_launch__rank(l, r), (long long)step);
     return out->level == WEFT_LEVEL_SHRINK || (out->level == WEFT_LEVEL_STOP && !again);
 }
 
@@ -375,18 +440,21 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         snprintf(what, sizeof what, "%s", c->what);
     else
         weft_launch__describe_exit(how, what, sizeof what);
-    if (r >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l)) {
+    int position = weft_launch__position(l, r);
+    if (position >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l)) {
         weft_launch__end_growth(l, r, pid, how, what);
         return end_released(l, r, cause, step);
     }
-    if (cause != WEFT_MEMBER_DONE && a->epoch) weft_comm_shm_report(a->epoch, r, what);
+    if (cause != WEFT_MEMBER_DONE && a->epoch)
+        weft_comm_shm_report(a->epoch, position, what);
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
         weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
-    if (r == 0) a->done = cause == WEFT_MEMBER_DONE;
+    if (position == 0) a->done = cause == WEFT_MEMBER_DONE;
     if (a->done) weft_launch__hosts_done(l);
     if (a->done) weft_launch__drop_preparing(l);
     if (a->done && a->n_incident) { /* no step was left after the last one of them */
-        a->outcome.step        = step;
+        a->outcome.step        = step + 1;
+        a->outcome.n_rank      = count_ranks(l);
         a->outcome.committed_s = weft_clock_s();
         write_incidents(l, NULL, "");
     }
@@ -409,15 +477,15 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
                                                      .step   = step,
                                                      .spared = spared,
                                                      .now_s  = weft_clock_s()});
-    if (r >= weft_launch__agent_count(l)) {
+    if (!weft_member_is_in_view(a->member, r)) {
         weft_launch__say(l, -1, "warn",
-                         "rank %d: %s before it has started; back to %d ranks", r, what,
-                         weft_launch__agent_count(l));
+                         "rank %d: %s before it has started; back to %d ranks", position,
+                         what, weft_launch__agent_count(l));
         return true;
     }
     if (kept && !weft_member_is_over(a->member))
         weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; it is replaced",
-                         l->first + r, what, (long long)step);
+                         l->first + position, what, (long long)step);
     /* what is left to account for: errors, a signal, the end */
     return lost && (a->done || (kept && !weft_member_is_over(a->member)));
 }
@@ -429,7 +497,8 @@ static weft_status start_slot(weft_launch__run *l, int r)
     weft_launch__child *c = &l->c[r];
     if (l->agent->begun[r]) weft_launch__close_pipes(l, r);
     if (c->line >= 0) close(c->line);
-    if (c->error.n) weft_launch__say_line(l, r, c->error.s, c->error.n - 1);
+    if (c->error.n)
+        weft_launch__say_line(l, weft_launch__rank(l, r), c->error.s, c->error.n - 1);
     c->line    = -1;
     c->error.n = 0;
     c->code = c->order  = 0;
@@ -439,7 +508,7 @@ static weft_status start_slot(weft_launch__run *l, int r)
     c->noticed          = NULL;
     l->agent->begun[r]  = true;
     l->agent->failed[r] = false;
-    if (r == 0) l->agent->done = false;
+    if (weft_launch__position(l, r) == 0) l->agent->done = false;
     WEFT_TRY(weft_launch__start(l, r));
     if (weft_member_is_preparing(l->agent->member, r)) weft_launch__send_prepare(l, r);
     return WEFT_OK;
@@ -476,13 +545,16 @@ static weft_status send_view(weft_launch__run *l, uint32_t epoch)
     a->first = l->first;
     WEFT_TRY(weft_comm_shm_create(l->n, &a->epoch));
     weft_comm_shm_set_epoch(a->epoch, epoch);
-    weft_comm_shm_set_ranks(a->epoch, n);
-    a->outcome = (weft_incident_outcome){.epoch = epoch, .decided_s = weft_clock_s()};
+    weft_comm_shm_set_slots(a->epoch, n, weft_member_order(a->member));
+    a->outcome = (weft_incident_outcome){
+        .epoch = epoch, .decided_s = weft_clock_s(), .was = a->trained};
     weft_failpoint("agent.view");
-    for (int r = 0; r < l->n;
-         r++) /* a send that fails: the rank has ended, or is lost soon */
+    for (int r = 0; r < l->n; r++) {
+        m.mine = weft_launch__position(l, r);
+        /* a send that fails: the rank has ended, or is lost soon */
         if (l->c[r].line >= 0)
             (void)weft_line_put(l->c[r].line, &m, weft_comm_shm_fd(a->epoch));
+    }
     return WEFT_OK;
 }
 
@@ -536,10 +608,16 @@ void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *
     }
     weft_launch__agent *a = l->agent;
     weft_incident       i = weft_launch__make_incident(a, -1, cause, what, "agents");
-    i.step                = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    i.step                = weft_launch__find_step(l);
     snprintf(i.host, sizeof i.host, "%s", host);
     if (loss) weft_launch_levels_choose_host(&a->levels, loss, i.noticed_s, &i.choice);
-    weft_launch__add_incident(a, &i);
+    if (loss && i.choice.level == WEFT_LEVEL_STOP) /* no view follows */
+        weft_launch__publish(
+            l, &i,
+            &(weft_incident_outcome){.decided = weft_level_name(WEFT_LEVEL_STOP),
+                                     .why     = "recover allows nothing else"});
+    else
+        weft_launch__add_incident(a, &i);
 }
 
 void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
@@ -648,8 +726,8 @@ void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j)
     const weft_launch__agent *a = l->agent;
     if (!a) return;
     j->epoch   = weft_member_epoch(a->member);
-    j->n_cause = a->n_cause;
-    j->cause   = a->cause;
+    j->n_cause = a->counts.n;
+    j->cause   = a->counts.of;
     if (*a->folder) j->job = j->folder = a->folder;
 }
 
@@ -676,6 +754,7 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
     weft_launch__agent *a      = calloc(1, sizeof *a);
     if (!a) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     l->agent  = a;
+    a->brief  = -1;
     a->n_oom  = weft_oom_count("");
     a->failed = calloc((size_t)l->n, sizeof *a->failed);
     a->begun  = calloc((size_t)l->n, sizeof *a->begun);
@@ -696,6 +775,7 @@ void weft_launch__agent_close(weft_launch__run *l)
     weft_member_destroy(a->member);
     weft_launch_levels_fini(&a->levels);
     weft_comm_shm_destroy(a->epoch);
+    if (a->brief >= 0) close(a->brief);
     free(a->failed);
     free(a->begun);
     free(a->word);

@@ -8,15 +8,14 @@
 #include "member/member.h"
 
 enum {
-    WEFT_AGENT_MAX_INCIDENT = 64, /* that wait for their outcome */
-    WEFT_AGENT_MAX_CAUSE    = 32  /* that are counted */
+    WEFT_AGENT_MAX_INCIDENT = 64 /* that wait for their outcome */
 };
 
 struct weft_launch__agent {
     weft_member   *member;
     weft_comm_shm *epoch;     /* the memory of the newest view */
     bool           all_ready; /* its ranks have been, all at a time */
-    int            first;     /* rank of slot 0 */
+    int            first;     /* the first rank of this host in it */
     bool           done;      /* rank 0 has ended with all written */
     bool           over;      /* the job was ended, why: */
     char           why[200];
@@ -30,17 +29,18 @@ struct weft_launch__agent {
     uint32_t scale_epoch;   /* in which that was asked for */
     double   asked_s;       /* when that was */
     double   prepare_s; /* new ranks prepare for it, until then at most; 0: they do not */
-    bool     reported_end; /* by a rank, in incidents.jsonl */
-    /* scale_to is for a slot that is cordoned, why; NULL: it is not */
+    int  brief; /* a file: what new ranks need to know, to prepare; -1: there is none */
+    bool reported_end; /* by a rank, in incidents.jsonl */
+    /* scale_to is without a slot that is cordoned, why, and which; NULL: it is not */
     const char *cordon;
+    int         cordoned;
     int64_t     n_oom; /* processes that the kernel has killed for want of memory */
     char        folder[1024]; /* the job's output, once a rank has said so */
-    int         n_cause;
-    weft_exporter_cause   cause[WEFT_AGENT_MAX_CAUSE];
-    char                  cause_name[WEFT_AGENT_MAX_CAUSE][16];
+    weft_exporter_counts  counts;
     int                   n_incident;
     weft_incident         incident[WEFT_AGENT_MAX_INCIDENT];
     weft_incident_outcome outcome; /* of the newest view, so far */
+    weft_incident_view    trained; /* the newest one with a committed step */
     weft_launch_levels    levels;
 };
 
@@ -52,25 +52,28 @@ weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
 void          weft_launch__add_incident(weft_launch__agent *a, const weft_incident *i);
 void          weft_launch__publish(weft_launch__run *l, const weft_incident *i,
                                    const weft_incident_outcome *o);
+/* The last step that rank 0 is known to have committed. */
+int64_t weft_launch__find_step(const weft_launch__run *l);
 /* Why a process ended without a request; how: the status of waitpid. */
 const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
                                          const weft_launch__child *c, int how);
 
 /* agent_scale.c: more or fewer ranks.  begin: as soon as a view may be decided, and new ranks are
- * prepared.  put_off: updates that were broken off are ended first.  end: a step was committed in
- * a view that was decided after it. */
+ * prepared.  end: a step was committed in a view that was decided after it. */
 void weft_launch__begin_scale(weft_launch__run *l);
 /* Ranks that replay another run leave by themselves: the view is decided as soon as it can be. */
 void weft_launch__scale_for_ranks(weft_launch__run *l, int n);
-void weft_launch__put_off_scale(weft_launch__run *l);
+/* One rank less, without slot r, why. */
+void weft_launch__leave_out(weft_launch__run *l, int r, const char *why);
+/* A rank stays slow, and less work for it was not possible or does not pay: the job goes on without
+ * its slot where that is predicted to be faster. */
+void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m);
 void weft_launch__end_scale(weft_launch__run *l);
 void weft_launch__kill_slot(weft_launch__run *l, int r);
 /* All ranks of the view have their state: what others have held is not needed any more. */
 void weft_launch__release_slots(weft_launch__run *l);
 /* A process that was just started beyond the view: it hears what to prepare for. */
 void weft_launch__send_prepare(weft_launch__run *l, int r);
-/* Those that prepare are not needed: the job goes on, or ends, as it is. */
-void weft_launch__drop_preparing(weft_launch__run *l);
 /* A process beyond the view has ended: was it one that prepares?  Then the growth has failed. */
 void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
                              const char *what);

@@ -3,6 +3,8 @@
  * step under way. */
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -15,9 +17,10 @@ enum {
 
 int weft_launch__agent_count_for(const weft_launch__run *l, int r)
 {
-    int n = weft_launch__agent_count(l);
-    return r >= n && l->agent && !l->hosts && l->agent->scale_to > r ? l->agent->scale_to
-                                                                     : n;
+    int n = weft_launch__agent_count(l), position = weft_launch__position(l, r);
+    if (position < n || !l->agent) return n;
+    if (l->hosts) return weft_launch__hosts_local_for(l);
+    return l->agent->scale_to > position ? l->agent->scale_to : n;
 }
 
 /* Ranks of the newest view, on all hosts. */
@@ -30,11 +33,14 @@ static void note_scale(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     char                what[64];
-    snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
+    int                 n =
+        snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
+    if (a->cordon)
+        snprintf(what + n, sizeof what - (size_t)n, ", without slot %d", a->cordoned);
     weft_incident i =
         weft_launch__make_incident(a, -1, a->cordon ? "cordon" : "scale", what,
                                    a->cordon ? a->cordon : "weft scale");
-    i.step = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    i.step = weft_launch__find_step(l);
     weft_launch__add_incident(a, &i);
     weft_launch__say(l, -1, "info", "%s", what);
 }
@@ -52,9 +58,10 @@ bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size
         snprintf(why, size,
                  "the job has a fixed number of ranks; start it with --nproc-per-node "
                  "MIN:MAX");
-    else if (!l->hosts && (n < l->o->min_rank || n > l->n))
-        snprintf(why, size, "%d rank%s: the job may have %d to %d", n, n == 1 ? "" : "s",
-                 l->o->min_rank, l->n);
+    else if (!l->hosts && (n < l->o->min_rank || n > weft_member_usable(a->member)))
+        snprintf(why, size, "%d rank%s: the job may have %d to %d%s", n,
+                 n == 1 ? "" : "s", l->o->min_rank, weft_member_usable(a->member),
+                 n <= l->n && n >= l->o->min_rank ? ", as others are cordoned" : "");
     else if (a->scale_to)
         snprintf(why, size, "the job is on its way to %d ranks", a->scale_to);
     else if (l->stopped_by || a->over || a->done)
@@ -75,6 +82,11 @@ bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size
 
 /* ---- new ranks prepare ---- */
 
+double weft_launch__prepare_limit_s(const weft_launch__run *l)
+{
+    return l->o->timeout_s > 0 ? l->o->timeout_s : PREPARE_S;
+}
+
 /* While the others train, for as long as a start may take. */
 static bool is_preparing(weft_launch__run *l)
 {
@@ -83,7 +95,7 @@ static bool is_preparing(weft_launch__run *l)
     if (l->hosts || a->leaves_itself || a->scale_to <= weft_launch__agent_count(l))
         return false;
     if (a->prepare_s <= 0) {
-        a->prepare_s = now + (l->o->timeout_s > 0 ? l->o->timeout_s : PREPARE_S);
+        a->prepare_s = now + weft_launch__prepare_limit_s(l);
         weft_failpoint("agent.prepare");
         weft_member_prepare(a->member, a->scale_to);
         return true;
@@ -95,17 +107,19 @@ void weft_launch__send_prepare(weft_launch__run *l, int r)
 {
     weft_line_message m = {.kind  = WEFT_LINE_PREPARE,
                            .world = l->agent->scale_to,
-                           .local = l->agent->scale_to};
+                           .local = l->agent->scale_to,
+                           .mine  = weft_launch__position(l, r)};
+    if (l->hosts) weft_launch__hosts_fill_prepare(l, &m);
     weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r)); /* nothing is in its slab */
     weft_comm_shm_clear_slab(l->shm, r);
-    (void)weft_line_put(l->c[r].line, &m, -1);
+    (void)weft_line_put(l->c[r].line, &m, l->agent->brief);
 }
 
 void weft_launch__drop_preparing(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     a->prepare_s          = 0;
-    for (int r = weft_launch__agent_count(l); r < l->n; r++)
+    for (int r = 0; r < l->n; r++)
         if (weft_member_is_preparing(a->member, r)) weft_launch__kill_slot(l, r);
 }
 
@@ -115,20 +129,64 @@ void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
     weft_launch__agent   *a = l->agent;
     weft_incident_outcome o = {.decided = "continue", .why = "it has not started"};
     char                  text[200];
-    if (a->prepare_s <= 0 || a->scale_from || r >= a->scale_to)
-        return; /* our own doing */
+    if (l->c[r].killed_s > 0 && !l->c[r].noticed)
+        return; /* our own doing, of a growth before */
+    if (l->hosts) {
+        weft_launch__hosts_end_prepare(l, r, a->failed[r], what);
+        return;
+    }
+    if (a->prepare_s <= 0 || a->scale_from || weft_launch__position(l, r) >= a->scale_to)
+        return;
     weft_incident i = weft_launch__make_incident(
         a, r, weft_launch__find_exit_cause(a, &l->c[r], how), what, "waitpid");
     i.pid  = pid;
-    i.step = atomic_load(&weft_comm_shm_slot_of(l->shm, 0)->step);
+    i.step = weft_launch__find_step(l);
     weft_launch__publish(l, &i, &o);
     weft_launch__drop_preparing(l);
     weft_launch__say(l, -1, "warn", "rank %d: %s before it has started; %d ranks go on",
-                     r, what, weft_launch__agent_count(l));
+                     weft_launch__rank(l, r), what, weft_launch__agent_count(l));
     snprintf(text, sizeof text, "%d ranks: a new rank failed, so it is as before",
              weft_launch__agent_count(l));
     weft_launch__control_answer(l, false, text);
     a->scale_to = 0;
+}
+
+/* ---- those of a host that joins ---- */
+
+void weft_launch__agent_prepare(weft_launch__run *l, int n, const weft_text *brief)
+{
+    weft_launch__agent *a = l->agent;
+    if (a->brief >= 0) close(a->brief);
+    a->brief = memfd_create("weft-brief", MFD_CLOEXEC);
+    if (a->brief >= 0 && write(a->brief, brief->s, brief->n) != (ssize_t)brief->n) {
+        close(a->brief);
+        a->brief = -1;
+    }
+    weft_member_prepare(a->member, n);
+}
+
+bool weft_launch__agent_is_prepared(const weft_launch__run *l, int n)
+{
+    return weft_member_is_prepared(l->agent->member, n);
+}
+
+bool weft_launch__agent_has_processes(const weft_launch__run *l)
+{
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].pid) return true;
+    return false;
+}
+
+void weft_launch__agent_read_brief(const weft_launch__run *l, size_t most, weft_text *out)
+{
+    char    part[4096];
+    ssize_t n     = 1;
+    size_t  begin = out->n;
+    int     fd    = l->agent ? l->agent->brief : -1;
+    while (fd >= 0 && out->n - begin <= most &&
+           (n = pread(fd, part, sizeof part, (off_t)(out->n - begin))) > 0)
+        weft_text_put(out, part, (size_t)n);
+    if (n || out->n - begin > most) out->n = begin; /* not all of it */
 }
 
 /* ---- the view ---- */
@@ -141,6 +199,7 @@ void weft_launch__begin_scale(weft_launch__run *l)
     a->prepare_s  = 0;
     a->scale_from = weft_launch__agent_count(l);
     note_scale(l);
+    if (a->cordon) weft_member_cordon(a->member, a->cordoned);
     weft_failpoint("agent.resize");
     weft_member_resize(a->member, a->scale_to);
 }
@@ -156,15 +215,43 @@ void weft_launch__scale_for_ranks(weft_launch__run *l, int n)
     weft_launch__begin_scale(l);
 }
 
-void weft_launch__put_off_scale(weft_launch__run *l)
+void weft_launch__leave_out(weft_launch__run *l, int r, const char *why)
 {
     weft_launch__agent *a = l->agent;
-    int                 n = 0;
-    if (!a->scale_from || l->hosts) return;
-    a->scale_from = 0;
-    for (int k = 0; k < a->n_incident; k++)
-        if (a->incident[k].rank >= 0) a->incident[n++] = a->incident[k];
-    a->n_incident = n;
+    int                 n = weft_launch__agent_count(l);
+    a->scale_to           = n - 1;
+    a->scale_from         = 0;
+    a->asked_s            = weft_clock_s();
+    a->cordon             = why;
+    a->cordoned           = r;
+    (void)weft_launch_leave_cores(weft_launch__position(l, r), n);
+}
+
+void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m)
+{
+    weft_launch__agent   *a    = l->agent;
+    weft_launch_loss      loss = {.n_rank      = weft_launch__agent_count(l),
+                                  .min_rank    = l->o->min_rank,
+                                  .is_stopping = *a->stop_why || a->scale_to ||
+                                                 weft_launch__agent_is_over(l),
+                                  .now_s = weft_clock_s()};
+    weft_incident_outcome o    = {.why = ""};
+    weft_launch_slow      slow;
+    const char           *what;
+    if (l->hosts || !weft_launch_slow_parse(m->text, &slow, &what)) return;
+    if (slow.rank >= loss.n_rank || loss.n_rank < 2) return;
+    int           r = weft_launch__slot_at(l, slow.rank);
+    weft_incident i = weft_launch__make_incident(a, r, "slow", what, "busy time");
+    i.pid           = (int)l->c[r].pid;
+    i.step          = m->step;
+    weft_launch_levels_choose_slow(&a->levels, &slow, &loss, &i.choice);
+    bool drops = i.choice.level == WEFT_LEVEL_SHRINK;
+    o.decided  = drops ? weft_level_name(WEFT_LEVEL_SHRINK) : "continue";
+    weft_launch__publish(l, &i, &o);
+    if (!drops) return;
+    weft_launch__say(l, weft_launch__rank(l, r), "warn", "%s; its slot is left out",
+                     what);
+    weft_launch__leave_out(l, r, "slow");
 }
 
 void weft_launch__end_scale(weft_launch__run *l)
@@ -198,8 +285,10 @@ void weft_launch__kill_slot(weft_launch__run *l, int r)
 
 void weft_launch__release_slots(weft_launch__run *l)
 {
-    for (int r = weft_launch__agent_count(l); r < l->n; r++) {
-        if (!l->agent->begun[r] || weft_member_is_preparing(l->agent->member, r))
+    const weft_member *m = l->agent->member;
+    for (int r = 0; r < l->n; r++) {
+        if (weft_member_is_in_view(m, r) || !l->agent->begun[r] ||
+            weft_member_is_preparing(m, r))
             continue;
         weft_failpoint("agent.release");
         weft_launch__kill_slot(l, r); /* it has nothing left to do */

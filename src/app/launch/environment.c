@@ -194,6 +194,9 @@ static weft_status read_dialect(const dialect *d, weft_launch_environment *p)
     p->local_rank = p->rank % p->local_world;
     if (getenv(d->local_rank))
         WEFT_TRY(number(d->local_rank, 0, p->local_world - 1, &p->local_rank));
+    p->slot = p->local_rank;
+    if (!strcmp(d->by, "weft run") && getenv("WEFT_SLOT"))
+        WEFT_TRY(number("WEFT_SLOT", 0, 1 << 24, &p->slot));
     if (!strcmp(d->by, "weft run") && getenv("WEFT_SHM_FD"))
         WEFT_TRY(number("WEFT_SHM_FD", 0, 1 << 24, &p->shm_fd));
     if (!strcmp(d->by, "weft run") && getenv("WEFT_LINE_FD"))

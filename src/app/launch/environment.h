@@ -10,7 +10,8 @@
 typedef struct weft_launch_environment {
     int         rank, world;
     int         local_rank, local_world; /* on this host */
-    int         shm_fd;                  /* the launcher's shared memory, or -1 */
+    int         slot; /* whose memory is this rank's, under `weft run`; else local_rank */
+    int         shm_fd;    /* the launcher's shared memory, or -1 */
     int         flight_fd; /* memory for flight recorders (base/flight.h), or -1 */
     int         line_fd;   /* control connection to an agent that replaces ranks, or -1 */
     int         rdzv_fd; /* the agent's socket where ranks of several hosts meet, or -1 */

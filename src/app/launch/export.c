@@ -32,10 +32,17 @@ static void print_page(void *arg, weft_text *t)
                                    .n_rank = weft_launch__agent_count(l),
                                    .first  = l->first,
                                    .rank   = x->rank};
-    for (int r = 0; r < weft_launch__agent_count(l); r++)
-        x->rank[r] = (weft_exporter_rank){
+    for (int k = 0; k < weft_launch__agent_count(l); k++) {
+        int r      = weft_launch__slot_at(l, k);
+        x->rank[k] = (weft_exporter_rank){
             .alive = l->c[r].pid && l->c[r].killed_s <= 0,
             .step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step)};
+    }
+    const weft_exporter_counts *counts =
+        l->restart ? weft_launch__restart_counts(l) : l->o->counts;
+    j.is_program = l->o->program != NULL;
+    j.n_restart  = l->restart ? weft_launch__restart_number(l) : l->o->restart;
+    if (counts) j.n_cause = counts->n, j.cause = counts->of;
     weft_launch__agent_export(l, &j);
     weft_exporter_print(&j, t);
 }

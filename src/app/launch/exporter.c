@@ -129,6 +129,15 @@ static double find_step(const weft_exporter_job *j, const weft_doc *d)
     return step;
 }
 
+void weft_exporter_count(weft_exporter_counts *c, const char *cause)
+{
+    int k = 0;
+    while (k < c->n && strcmp(c->of[k].cause, cause) != 0) k++;
+    if (k == WEFT_EXPORTER_MAX_CAUSE) return;
+    if (k == c->n) snprintf(c->of[c->n++].cause, sizeof c->of->cause, "%s", cause);
+    c->of[k].n++;
+}
+
 void weft_exporter_print(const weft_exporter_job *j, weft_text *t)
 {
     char     *text = NULL;
@@ -140,6 +149,11 @@ void weft_exporter_print(const weft_exporter_job *j, weft_text *t)
     put_one(j, t, "weft_view_epoch", "Epoch of the newest view.", j->epoch);
     put_one(j, t, "weft_ranks", "Ranks on this host.", j->n_rank);
     put_ranks(j, t);
+    if (j->is_program) {
+        put_head(t, "weft_restarts_total", "counter",
+                 "Times that all ranks of the program were started again.");
+        put_value(j, t, "weft_restarts_total", NULL, NULL, j->n_restart);
+    }
     put_head(t, "weft_incidents_total", "counter", "Incidents so far.");
     for (int k = 0; k < j->n_cause; k++)
         put_value(j, t, "weft_incidents_total", "cause", j->cause[k].cause,

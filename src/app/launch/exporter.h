@@ -17,9 +17,21 @@ typedef struct weft_exporter_rank {
 } weft_exporter_rank;
 
 typedef struct weft_exporter_cause {
-    const char *cause;
-    int64_t     n; /* incidents so far */
+    char    cause[16];
+    int64_t n; /* incidents so far */
 } weft_exporter_cause;
+
+enum {
+    WEFT_EXPORTER_MAX_CAUSE = 32 /* that are counted */
+};
+
+typedef struct weft_exporter_counts {
+    int                 n;
+    weft_exporter_cause of[WEFT_EXPORTER_MAX_CAUSE];
+} weft_exporter_counts;
+
+/* One incident more. */
+void weft_exporter_count(weft_exporter_counts *c, const char *cause);
 
 typedef struct weft_exporter_job {
     const char                *job, *host; /* labels */
@@ -29,6 +41,8 @@ typedef struct weft_exporter_job {
     int                        n_rank, n_cause, first; /* first: number of rank[0] */
     const weft_exporter_rank  *rank;
     const weft_exporter_cause *cause;
+    bool                       is_program; /* another engine's, */
+    int                        n_restart;  /* which was started again so often */
 } weft_exporter_job;
 
 void weft_exporter_print(const weft_exporter_job *j, weft_text *t);

@@ -21,18 +21,8 @@
 #include "base/clock.h"
 #include "launch/hosts_priv.h"
 
-enum {
-    FRAME_WHO     = 16, /* the number of the agent, once a connection */
-    FRAME_MESSAGE = 17, /* the same, and bytes of the agreement */
-    FRAME_USE     = 18, /* the same, and host_use */
-    FRAME_KEY     = 19, /* the same, and host_key */
-    FRAME_SCALE   = 21, /* the same: the job is to have so many ranks */
-    FRAME_ASK     = 20, /* the same, and the epoch whose key is asked for */
-};
-
 #define TICK_S       0.1 /* of the agreement */
 #define ONE_SIGNAL_S 2   /* SIGTERMs within it are one */
-#define ASK_S        0.2 /* between requests for the key of a view */
 #define RETRY_S      0.3 /* before a host that could not be reached is tried again */
 #define LINGER_S     2   /* for others to hear that the ranks here have done their work */
 
@@ -44,7 +34,7 @@ typedef struct host_use {
 
 /* ---- frames ---- */
 
-static host_link *find_link(weft_launch__hosts *h, uint64_t id, bool open)
+host_link *weft_launch__find_link(weft_launch__hosts *h, uint64_t id, bool open)
 {
     for (int k = 0; k < h->n_link; k++)
         if (h->link[k].id == id && (h->link[k].open || !open)) return &h->link[k];
@@ -65,17 +55,17 @@ static bool add_link(weft_launch__hosts *h, int64_t peer, uint64_t id, bool open
     return true;
 }
 
-static void connect_host(weft_launch__hosts *h, uint64_t id)
+void weft_launch__connect_host(weft_launch__hosts *h, uint64_t id)
 {
     const weft_member_host *host = weft_hosts_find(h->agreement, id);
     int64_t                 peer;
-    if (!host || find_link(h, id, false) || h->n_link == MAX_LINK) return;
+    if (!host || weft_launch__find_link(h, id, false) || h->n_link == MAX_LINK) return;
     if (weft_control_connect(h->control, host->control, weft_clock_s(), &peer) == WEFT_OK)
         (void)add_link(h, peer, id, false);
 }
 
-static void send_frame(weft_launch__hosts *h, int64_t peer, uint32_t kind,
-                       const void *bytes, size_t n)
+void weft_launch__send_frame(weft_launch__hosts *h, int64_t peer, uint32_t kind,
+                             const void *bytes, size_t n)
 {
     uint8_t frame[WEFT_HOSTS_MESSAGE_MOST + sizeof h->self.id];
     if (n > WEFT_HOSTS_MESSAGE_MOST) return;
@@ -86,14 +76,14 @@ static void send_frame(weft_launch__hosts *h, int64_t peer, uint32_t kind,
 
 static void send_message(weft_launch__hosts *h, const weft_hosts_action *x)
 {
-    const host_link *link = find_link(h, x->id, true);
+    const host_link *link = weft_launch__find_link(h, x->id, true);
     if (link)
-        send_frame(h, link->peer, FRAME_MESSAGE, x->bytes, x->n);
+        weft_launch__send_frame(h, link->peer, FRAME_MESSAGE, x->bytes, x->n);
     else
-        connect_host(h, x->id);
+        weft_launch__connect_host(h, x->id);
 }
 
-static void tell(weft_launch__hosts *h, weft_hosts_event e)
+void weft_launch__tell_hosts(weft_launch__hosts *h, weft_hosts_event e)
 {
     e.now_s = weft_clock_s();
     if (!h->over) weft_hosts_tell(h->agreement, &e);
@@ -107,7 +97,8 @@ static void hear_number(weft_launch__hosts *h, host_link *link, uint64_t id)
     if (link->id == id || !id) return;
     link->id = id;
     if (link->peer == h->contact)
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = id});
+        weft_launch__tell_hosts(h,
+                                (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = id});
 }
 
 static int count_own(const weft_launch__run *l)
@@ -131,18 +122,19 @@ static void take_use(weft_launch__run *l, const host_use *use)
     if (n > 0)
         weft_launch__hosts_want(l, "more ranks are of no use");
     else
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
+        weft_launch__tell_hosts(
+            h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
 }
 
 static void start_view(weft_launch__run *l);
 
 static void send_key(weft_launch__hosts *h, uint64_t to)
 {
-    const host_link *link = find_link(h, to, true);
+    const host_link *link = weft_launch__find_link(h, to, true);
     if (link)
-        send_frame(h, link->peer, FRAME_KEY, &h->key, sizeof h->key);
+        weft_launch__send_frame(h, link->peer, FRAME_KEY, &h->key, sizeof h->key);
     else
-        connect_host(h, to); /* it asks once more */
+        weft_launch__connect_host(h, to); /* it asks once more */
 }
 
 /* Accepted only from the first host of the newest view. */
@@ -195,14 +187,16 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
     if (link->id && link->id != id) return;
     hear_number(h, link, id);
     if (e->frame == FRAME_MESSAGE)
-        tell(h, (weft_hosts_event){.kind  = WEFT_HOSTS_MESSAGE,
-                                   .id    = id,
-                                   .bytes = (const uint8_t *)e->data + sizeof id,
-                                   .n     = e->bytes - sizeof id});
+        weft_launch__tell_hosts(
+            h, (weft_hosts_event){.kind  = WEFT_HOSTS_MESSAGE,
+                                  .id    = id,
+                                  .bytes = (const uint8_t *)e->data + sizeof id,
+                                  .n     = e->bytes - sizeof id});
     if (e->frame == FRAME_KEY && e->bytes == sizeof id + sizeof(host_key))
         take_key(l, id, (const uint8_t *)e->data + sizeof id);
     if (e->frame == FRAME_ASK && e->bytes == sizeof id + sizeof(uint32_t))
         give_key(h, id, (const uint8_t *)e->data + sizeof id);
+    weft_launch__prepare_hear(l, id, e);
     if (e->bytes != sizeof id + sizeof use) return;
     memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
     if (e->frame == FRAME_USE) take_use(l, &use);
@@ -225,8 +219,9 @@ static void hear_closed(weft_launch__run *l, const weft_control_event *e)
     host_link was = *link;
     *link         = h->link[--h->n_link];
     bool late     = strstr(e->text, "timed out") != NULL;
-    if (was.open && was.id && !late && !find_link(h, was.id, true))
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_GONE, .id = was.id});
+    if (was.open && was.id && !late && !weft_launch__find_link(h, was.id, true))
+        weft_launch__tell_hosts(
+            h, (weft_hosts_event){.kind = WEFT_HOSTS_GONE, .id = was.id});
 }
 
 static void hear_event(weft_launch__run *l, const weft_control_event *e)
@@ -242,7 +237,7 @@ static void hear_event(weft_launch__run *l, const weft_control_event *e)
         if (*e->text) weft_launch__say(l, -1, "warn", "%s: %s", e->address, e->text);
         if (link) link->open = true;
         if (!link && !add_link(h, e->peer, 0, true)) return;
-        send_frame(h, e->peer, FRAME_WHO, NULL, 0);
+        weft_launch__send_frame(h, e->peer, FRAME_WHO, NULL, 0);
         break;
     case WEFT_CONTROL_FRAME: hear_frame(l, e); break;
     case WEFT_CONTROL_CLOSED: hear_closed(l, e); break;
@@ -318,7 +313,7 @@ static void tell_stopped(weft_launch__run *l)
     if (!h->stop_epoch || !weft_launch__agent_is_stopped(l)) return;
     find_steps(l, &e.arrived, &e.passed);
     h->stop_epoch = 0;
-    tell(h, e);
+    weft_launch__tell_hosts(h, e);
 }
 
 static void tell_progress(weft_launch__run *l)
@@ -328,7 +323,8 @@ static void tell_progress(weft_launch__run *l)
     int64_t             arrived, passed;
     if (h->ready_epoch != epoch && weft_launch__agent_is_ready(l, epoch)) {
         h->ready_epoch = epoch;
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_READY, .epoch = epoch});
+        weft_launch__tell_hosts(
+            h, (weft_hosts_event){.kind = WEFT_HOSTS_READY, .epoch = epoch});
     }
     find_steps(l, &arrived, &passed);
     if (l->restart) { /* its steps are not seen: once in each view */
@@ -337,20 +333,22 @@ static void tell_progress(weft_launch__run *l)
     }
     if (passed <= h->step) return;
     h->step = passed;
-    tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_STEP, .passed = passed});
+    weft_launch__tell_hosts(
+        h, (weft_hosts_event){.kind = WEFT_HOSTS_STEP, .passed = passed});
 }
 
 void weft_launch__hosts_want(weft_launch__run *l, const char *why)
 {
-    tell(l->hosts, (weft_hosts_event){
-                       .kind = WEFT_HOSTS_CHANGE, .n_rank = count_own(l), .text = why});
+    weft_launch__tell_hosts(l->hosts, (weft_hosts_event){.kind   = WEFT_HOSTS_CHANGE,
+                                                         .n_rank = count_own(l),
+                                                         .text   = why});
 }
 
 static void send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use)
 {
     for (int k = 0; k < h->n_link; k++)
         if (h->link[k].open && h->link[k].id)
-            send_frame(h, h->link[k].peer, kind, use, sizeof *use);
+            weft_launch__send_frame(h, h->link[k].peer, kind, use, sizeof *use);
 }
 
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
@@ -371,7 +369,8 @@ void weft_launch__hosts_cordon(weft_launch__run *l, const char *why)
 {
     weft_launch__hosts *h = l->hosts;
     snprintf(h->cordon, sizeof h->cordon, "%s", why);
-    tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
+    weft_launch__tell_hosts(
+        h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
     weft_launch__hosts_act(l);
 }
 
@@ -379,7 +378,7 @@ void weft_launch__hosts_done(weft_launch__run *l)
 {
     if (!l->hosts) return;
     l->hosts->done_s = weft_clock_s();
-    tell(l->hosts, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
+    weft_launch__tell_hosts(l->hosts, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
     weft_launch__hosts_act(l);
 }
 
@@ -445,13 +444,13 @@ static bool find_key(weft_launch__run *l, const weft_member_view *v)
         for (int i = 1; i < v->n_host; i++) send_key(h, v->host[i].id);
         return true;
     }
-    const host_link *link = find_link(h, v->host[0].id, true);
+    const host_link *link = weft_launch__find_link(h, v->host[0].id, true);
     if (now_s < h->key_s) return false;
     h->key_s = now_s + ASK_S;
     if (link)
-        send_frame(h, link->peer, FRAME_ASK, &v->epoch, sizeof v->epoch);
+        weft_launch__send_frame(h, link->peer, FRAME_ASK, &v->epoch, sizeof v->epoch);
     else
-        connect_host(h, v->host[0].id);
+        weft_launch__connect_host(h, v->host[0].id);
     return false;
 }
 
@@ -473,6 +472,7 @@ static void enter_view(weft_launch__run *l)
     int                     me = weft_member_view_find(v, h->self.id);
     h->entered                 = true;
     h->stop_epoch              = 0;
+    h->prepare.from            = 0; /* its ranks go on in this view */
     if (me < 0) return;
     l->first = 0;
     for (int i = 0; i < me; i++) l->first += v->host[i].n_rank;
@@ -522,7 +522,7 @@ bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
         snprintf(why, size, "the job is about to end, or another host leaves");
     if (*why) return false;
     h->drained = id;
-    tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = id});
+    weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = id});
     weft_launch__hosts_act(l);
     return true;
 }
@@ -552,7 +552,8 @@ void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size
     if (*why) return;
     send_all(h, FRAME_SCALE, &want); /* before the messages that stop ranks */
     for (int k = v->n_host - 1; k >= keep; k--)
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = v->host[k].id});
+        weft_launch__tell_hosts(
+            h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = v->host[k].id});
     take_scale(l, &want);
     weft_launch__hosts_act(l);
 }
@@ -573,7 +574,7 @@ static void answer_drain(weft_launch__run *l)
 /* ---- actions ---- */
 
 /* Ranks that save, and for which no further view comes, end, too. */
-static void end_here(weft_launch__run *l, bool left, const char *why)
+void weft_launch__end_here(weft_launch__run *l, bool left, const char *why)
 {
     weft_launch__hosts *h = l->hosts;
     if (weft_launch__agent_is_done(l)) return;
@@ -593,7 +594,7 @@ static void save_alone(weft_launch__run *l, const char *why)
 {
     weft_launch__hosts *h = l->hosts;
     if (!h->started || weft_launch__agent_is_over(l)) {
-        end_here(l, false, why);
+        weft_launch__end_here(l, false, why);
         return;
     }
     weft_launch__say(l, -1, "warn", "%s; this host saves what it holds", why);
@@ -618,20 +619,21 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
         enter_view(l);
         answer_drain(l);
         break;
+    case WEFT_HOSTS_PREPARE: weft_launch__prepare_begin(l, x->id); break;
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
     case WEFT_HOSTS_SAVE:
         if (h->started && !weft_hosts_is_enough(h->agreement)) { /* ranks have no view */
             weft_hosts_is_leader(h->agreement) ? save_alone(l, x->why)
-                                               : end_here(l, false, x->why);
+                                               : weft_launch__end_here(l, false, x->why);
             break;
         }
         weft_launch__say(l, -1, "info", "all ranks save and end: %s", x->why);
         weft_launch__save_all(l, x->interrupts ? SIGINT : SIGTERM);
         break;
-    case WEFT_HOSTS_LEFT: end_here(l, true, x->why); break;
-    case WEFT_HOSTS_FENCED: end_here(l, false, x->why); break;
+    case WEFT_HOSTS_LEFT: weft_launch__end_here(l, true, x->why); break;
+    case WEFT_HOSTS_FENCED: weft_launch__end_here(l, false, x->why); break;
     case WEFT_HOSTS_ALONE:
-        x->saves ? save_alone(l, x->why) : end_here(l, false, x->why);
+        x->saves ? save_alone(l, x->why) : weft_launch__end_here(l, false, x->why);
         break;
     }
 }
@@ -657,11 +659,12 @@ bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig)
     if (h->drain_s > 0) leaves = false;
     h->drain_s = now_s;
     if (leaves)
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
+        weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
     else
-        tell(h, (weft_hosts_event){.kind       = WEFT_HOSTS_SAVE_ALL,
-                                   .interrupts = sig == SIGINT,
-                                   .text = "a host received a signal to stop the job"});
+        weft_launch__tell_hosts(
+            h, (weft_hosts_event){.kind       = WEFT_HOSTS_SAVE_ALL,
+                                  .interrupts = sig == SIGINT,
+                                  .text = "a host received a signal to stop the job"});
     weft_launch__hosts_act(l);
     return true;
 }
@@ -672,7 +675,7 @@ static void check_grace(weft_launch__run *l, double now_s)
     const weft_launch__hosts *h = l->hosts;
     if (h->over || h->drain_s <= 0 || l->stopped_by || l->o->stop_s <= 0) return;
     if (now_s - h->drain_s > l->o->stop_s)
-        end_here(l, false, "this host did not leave within --grace");
+        weft_launch__end_here(l, false, "this host did not leave within --grace");
 }
 
 /* ---- the loop ---- */
@@ -697,13 +700,14 @@ void weft_launch__hosts_serve(weft_launch__run *l)
         weft_launch__hosts_act(l);
     }
     find_contact(l, now_s);
+    weft_launch__prepare_tick(l, now_s);
     start_view(l);
     tell_stopped(l);
     tell_progress(l);
     check_grace(l, now_s);
     if (now_s - h->tick_s >= TICK_S || has_outcome(h)) {
         h->tick_s = now_s;
-        tell(h, (weft_hosts_event){.kind = WEFT_HOSTS_TICK});
+        weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_TICK});
     }
     weft_launch__hosts_act(l);
 }

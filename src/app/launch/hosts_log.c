@@ -71,7 +71,8 @@ void weft_launch__note_hosts(weft_launch__run *l, const weft_member_view *was,
     weft_launch_host_loss loss = {.n_host   = was->n_host,
                                   .n_lost   = count_missing(was, v),
                                   .n_joined = count_missing(v, was),
-                                  .min_host = l->o->min_node};
+                                  .min_host = l->o->min_node,
+                                  .least    = v->least};
     char                  what[160];
     for (int i = 0; i < was->n_host; i++) {
         const weft_member_host *x = &was->host[i];

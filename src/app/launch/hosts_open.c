@@ -25,6 +25,7 @@
 #include "kernel/kernel.h"
 #include "launch/environment.h"
 #include "launch/hosts_priv.h"
+#include "member/levels.h"
 
 #define END_S 3 /* for the register to take the last view of a run */
 
@@ -140,13 +141,18 @@ static weft_status open_control(weft_launch__run *l, const char *at)
 
 static weft_status start_agreement(weft_launch__run *l)
 {
-    weft_launch__hosts *h = l->hosts;
-    weft_hosts_options  o = {.self              = h->self,
-                             .shared            = h->store,
-                             .min_host          = l->o->min_node,
-                             .max_host          = l->o->n_node,
-                             .failure_timeout_s = l->o->failure_timeout_s,
-                             .wait_s            = l->o->timeout_s};
+    weft_launch__hosts *h       = l->hosts;
+    weft_hosts_options  o       = {.self              = h->self,
+                                   .shared            = h->store,
+                                   .min_host          = l->o->min_node,
+                                   .max_host          = l->o->n_node,
+                                   .failure_timeout_s = l->o->failure_timeout_s,
+                                   .wait_s            = l->o->timeout_s};
+    unsigned            allowed = WEFT_LEVEL_ALL;
+    if (l->o->levels) WEFT_TRY(weft_levels_parse(l->o->levels, &allowed));
+    o.keeps_count = !(allowed & 1u << WEFT_LEVEL_SHRINK);
+    o.never_waits = !(allowed & 1u << WEFT_LEVEL_WAIT);
+    if (!l->restart) o.prepare_s = weft_launch__prepare_limit_s(l);
     if (o.max_host < 1) o.max_host = 1;
     if (o.min_host < 1) o.min_host = o.max_host;
     if (o.failure_timeout_s <= 0) o.failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S;
@@ -217,6 +223,7 @@ void weft_launch__hosts_close(weft_launch__run *l)
     weft_register_close(h->store);
     weft_control_close(h->control);
     weft_comm_key_wipe(&h->key.key);
+    weft_launch__prepare_close(h);
     if (h->epoll >= 0) close(h->epoll);
     if (h->rdzv_fd >= 0) close(h->rdzv_fd);
     free(h->was);

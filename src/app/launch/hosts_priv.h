@@ -11,6 +11,20 @@ enum {
     MAX_LINK = 4 * WEFT_MEMBER_MAX_HOST
 };
 
+#define ASK_S 0.2 /* between requests for the key of a view, and for a brief */
+
+/* Frames between agents. */
+enum {
+    FRAME_WHO       = 16, /* the number of the agent, once a connection */
+    FRAME_MESSAGE   = 17, /* the same, and bytes of the agreement */
+    FRAME_USE       = 18, /* the same, and host_use */
+    FRAME_KEY       = 19, /* the same, and host_key */
+    FRAME_ASK       = 20, /* the same, and the epoch whose key is asked for */
+    FRAME_SCALE     = 21, /* the same: the job is to have so many ranks */
+    FRAME_ASK_BRIEF = 22, /* the same, and the epoch that is prepared for */
+    FRAME_BRIEF     = 23, /* the same, and what its ranks need to know, or nothing */
+};
+
 /* A connection to another agent. */
 typedef struct host_link {
     int64_t  peer;
@@ -24,6 +38,19 @@ typedef struct host_key {
     uint32_t      epoch; /* 0: none */
     weft_comm_key key;
 } host_key;
+
+/* This host is to join, and its ranks prepare for the view of an epoch (hosts_prepare.c). */
+typedef struct host_prepare {
+    uint64_t  from; /* the agent that asks for it; 0: none does */
+    uint32_t  epoch;
+    int       world, first, local; /* ranks of that view, and of this host in it */
+    char      hosts[1024];         /* how many each host has, as text */
+    bool      briefed; /* brief is there; of no bytes: nothing can be prepared */
+    weft_text brief;
+    bool      started;  /* ranks prepare for that, or are to */
+    bool      reported; /* that they are prepared, or cannot be */
+    double    ask_s, limit_s;
+} host_prepare;
 
 struct weft_launch__hosts {
     weft_control     *control;
@@ -55,9 +82,30 @@ struct weft_launch__hosts {
     bool      enters; /* the newest view, as soon as its key is there */
     double    key_s;  /* when that is asked for again */
     host_key  key;
+    host_prepare prepare;
     /* why this host is to leave and stay away; "": it is not */
     char cordon[200];
     char why[300];
 };
+
+/* ---- hosts.c ---- */
+
+/* open: only one that can be sent to. */
+host_link *weft_launch__find_link(weft_launch__hosts *h, uint64_t id, bool open);
+void       weft_launch__connect_host(weft_launch__hosts *h, uint64_t id);
+void       weft_launch__send_frame(weft_launch__hosts *h, int64_t peer, uint32_t kind,
+                                   const void *bytes, size_t n);
+void       weft_launch__tell_hosts(weft_launch__hosts *h, weft_hosts_event e);
+/* Ranks that save, and for which no further view comes, end, too. */
+void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
+
+/* ---- hosts_prepare.c ---- */
+
+void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from);
+/* A frame of agent `from`, of any kind. */
+void weft_launch__prepare_hear(weft_launch__run *l, uint64_t from,
+                               const weft_control_event *e);
+void weft_launch__prepare_tick(weft_launch__run *l, double now_s);
+void weft_launch__prepare_close(weft_launch__hosts *h);
 
 #endif

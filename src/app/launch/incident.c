@@ -127,6 +127,31 @@ static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
     weft_text_add(t, "}");
 }
 
+/* For a replay (session/replay.h): the view that ended, as the next one is told of. */
+static void put_view(const weft_incident_view *v, weft_text *t)
+{
+    if (!v->epoch) return;
+    weft_text_add(t, ", \"view\": {\"epoch\": %u, \"first_step\": %lld, \"ranks\": %d",
+                  v->epoch, (long long)v->step, v->n_rank);
+    if (*v->plan) {
+        weft_text_add(t, ", \"plan\": ");
+        weft_text_put_quoted(t, v->plan);
+    }
+    weft_text_add(t, "}");
+}
+
+static void put_next(const weft_incident_outcome *o, weft_text *t)
+{
+    weft_text_add(t, ", \"next_epoch\": %u", o->epoch);
+    if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
+    if (o->n_rank) weft_text_add(t, ", \"ranks\": %d", o->n_rank);
+    if (*o->plan) {
+        weft_text_add(t, ", \"plan\": ");
+        weft_text_put_quoted(t, o->plan);
+    }
+    put_view(&o->was, t);
+}
+
 void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
                          weft_text *t)
 {
@@ -148,17 +173,17 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
         weft_text_add(t, ", \"why\": ");
         weft_text_put_quoted(t, o->why);
     } else if (o->epoch) {
-        weft_text_add(t, ", \"next_epoch\": %u", o->epoch);
-        if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
-        if (o->n_rank) weft_text_add(t, ", \"ranks\": %d", o->n_rank);
+        put_next(o, t);
     }
+    if (o->move.back) weft_text_add(t, ", \"back\": true");
     if (i->choice.n_rejected) weft_launch_levels_print(&i->choice, t);
     if (o->move.bytes > 0)
         weft_text_add(t,
                       ", \"move\": {\"bytes\": %lld, \"sent\": %lld, \"predicted_s\": "
-                      "%.4g, \"seconds\": %.4g}",
+                      "%.4g, \"seconds\": %.4g, \"batches\": %d, \"peak_bytes\": %lld}",
                       (long long)o->move.bytes, (long long)o->move.sent,
-                      o->move.predicted_s, o->move.seconds);
+                      o->move.predicted_s, o->move.seconds, o->move.n_batch,
+                      (long long)o->move.peak_bytes);
     weft_text_add(t, ", ");
     put_phases(i, o, t);
     weft_text_add(t, "}\n");

@@ -27,6 +27,14 @@ typedef struct weft_incident {
     weft_level_choice choice;
 } weft_incident;
 
+/* A view whose ranks have trained. */
+typedef struct weft_incident_view {
+    uint32_t epoch; /* 0: none is known */
+    int64_t  step;  /* its first committed one */
+    int      n_rank;
+    char     plan[64]; /* a file under the folder; "": there is none */
+} weft_incident_view;
+
 /* How the job went on. */
 typedef struct weft_incident_outcome {
     const char *decided;   /* a level (member/levels.h), "resize", "continue", "end" */
@@ -34,11 +42,13 @@ typedef struct weft_incident_outcome {
     uint32_t    epoch;     /* that went on */
     int64_t     step;      /* its first committed one; -1: not known */
     int         n_rank;    /* of that epoch, on all hosts; 0: not known */
+    char        plan[64];  /* of that epoch, as in weft_incident_view */
     double      decided_s; /* when the view was sent */
     /* when the last rank was there; 0: unknown */
     double               at_s[WEFT_N_LINE_PHASE];
     double               committed_s; /* 0: it did not go on */
     weft_membership_move move;        /* of the state; no bytes: it stayed where it was */
+    weft_incident_view   was;         /* the last one before that has trained */
 } weft_incident_outcome;
 
 /* Of a process that ended by a signal, or 0; oom: the kernel has killed one for want of memory. */

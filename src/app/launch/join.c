@@ -1,8 +1,10 @@
 /* A rank finds the others: addresses and key by a rendezvous, memory of its host's ranks. */
 #include "launch/join.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +15,7 @@
 #include "comm/shm.h"
 #include "launch/launch.h"
 #include "launch/line.h"
+#include "member/view.h"
 
 struct weft_launch_member {
     weft_launch_environment  e;
@@ -25,9 +28,11 @@ struct weft_launch_member {
     weft_line *line;
     uint32_t   epoch;     /* of the newest membership that was given */
     int        n_rank;    /* of this host in it; 0: none was given */
+    int        mine;      /* this one among them */
     int64_t    committed; /* a step of that epoch: the agent knows; -1: it does not */
     double     at_s[WEFT_N_LINE_PHASE];
     weft_membership_move   move; /* into the state of that epoch, to tell of */
+    int                    host_ranks[WEFT_MEMBER_MAX_HOST]; /* of the view to come */
     weft_membership_source source;
 };
 
@@ -141,11 +146,11 @@ static weft_status meet_hosts(weft_launch_member *m, weft_comm **listener)
 static void share_progress(weft_launch_member *m)
 {
     if (!m->slot && m->e.shm_fd >= 0 &&
-        weft_comm_shm_map_slot(m->e.shm_fd, m->e.local_rank, &m->slot) == WEFT_OK)
+        weft_comm_shm_map_slot(m->e.shm_fd, m->e.slot, &m->slot) == WEFT_OK)
         weft_progress_share(&m->slot->progress);
     weft_flight_ring *ring;
     if (!weft_flight_is_on() && m->e.flight_fd >= 0 &&
-        weft_flight_map(m->e.flight_fd, m->e.local_rank, &ring) == WEFT_OK)
+        weft_flight_map(m->e.flight_fd, m->e.slot, &ring) == WEFT_OK)
         weft_flight_share(ring, m->e.rank);
 }
 
@@ -177,10 +182,10 @@ static void send_news(weft_launch_member *m, weft_line_kind kind, int64_t step,
 }
 
 /* A rank reports steps in a word of shared memory, the first of an epoch also by a message. */
-static void tell_step(weft_launch_member *m, int64_t step)
+static void tell_step(weft_launch_member *m, int64_t step, const char *plan)
 {
     if (m->slot) atomic_store(&m->slot->step, step);
-    if (m->committed < 0) send_news(m, WEFT_LINE_COMMITTED, step, NULL);
+    if (m->committed < 0) send_news(m, WEFT_LINE_COMMITTED, step, plan);
     m->committed = step;
 }
 
@@ -207,12 +212,13 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
         m->at_s[WEFT_LINE_AT_READY] = now_s;
         send_news(m, WEFT_LINE_READY, step, text);
         break;
-    case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step); break;
+    case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step, text); break;
     case WEFT_MEMBERSHIP_WANTS: send_wish(m, WEFT_LINE_WANTS, (int)step); break;
+    case WEFT_MEMBERSHIP_BACK: m->move.back = true; break;
     case WEFT_MEMBERSHIP_PREPARED: send_wish(m, WEFT_LINE_PREPARED, 0); break;
-    case WEFT_MEMBERSHIP_ENDS: send_wish(m, WEFT_LINE_ENDS, (int)step); break;
     case WEFT_MEMBERSHIP_REPLAN: send_news(m, WEFT_LINE_REPLAN, step, text); break;
     case WEFT_MEMBERSHIP_STEPS: send_news(m, WEFT_LINE_STEPS, step, text); break;
+    case WEFT_MEMBERSHIP_SLOW: send_news(m, WEFT_LINE_SLOW, step, text); break;
     case WEFT_MEMBERSHIP_CORDON: send_news(m, WEFT_LINE_CORDON, step, text); break;
     case WEFT_MEMBERSHIP_SCALE: send_wish(m, WEFT_LINE_SCALE, (int)step); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
@@ -221,14 +227,17 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
 
 static void note_move(void *arg, const weft_membership_move *move)
 {
-    ((weft_launch_member *)arg)->move = *move;
+    weft_launch_member *m    = arg;
+    bool                back = m->move.back;
+    m->move                  = *move;
+    m->move.back             = back;
 }
 
 /* Ranks of several hosts meet in each view anew, at the agent of its first host. */
 static weft_status meet_in_view(weft_launch_member *m, const weft_line_view *v,
                                 weft_comm **listener)
 {
-    rank_meeting w = {.rank        = v->first + m->e.local_rank,
+    rank_meeting w = {.rank        = v->first + v->mine,
                       .world       = v->world,
                       .local_world = v->local,
                       .epoch       = v->epoch,
@@ -244,26 +253,56 @@ static weft_status take_view(weft_launch_member *m, weft_line_view *v,
     m->at_s[WEFT_LINE_AT_VIEW] = weft_clock_s();
     m->epoch                   = v->epoch;
     m->committed               = -1;
-    weft_flight_begin_view(v->epoch, v->world);
-    if (m->e.local_rank >= v->local) return WEFT_OK;
+    m->mine                    = v->mine;
+    weft_flight_begin_view(v->epoch, v->first + v->mine, v->world);
+    if (v->mine >= v->local) return WEFT_OK;
     weft_status st = meet_in_view(m, v, listener);
     if (st != WEFT_ERR_PEER) return st;
     tell_agent(m, WEFT_MEMBERSHIP_LEFT, m->slot ? atomic_load(&m->slot->step) : -1, NULL);
     return WEFT_AGAIN;
 }
 
+/* Ranks of each host, from text; 0: it says nothing. */
+static int read_hosts(const char *text, int *count)
+{
+    int n = 0;
+    for (char *end; n < WEFT_MEMBER_MAX_HOST; text = end) {
+        long x = strtol(text, &end, 10);
+        if (end == text || x < 1 || x > INT_MAX) break;
+        count[n++] = (int)x;
+    }
+    return n;
+}
+
 static bool is_expected(void *arg, weft_membership_expected *out)
 {
     weft_launch_member *m = arg;
-    weft_line_view      v;
+    weft_line_next      v;
     if (m->e.shm_fd < 0 || !weft_line_is_to_prepare(m->line, &v)) return false;
     share_progress(m);
-    *out = (weft_membership_expected){.rank        = v.first + m->e.local_rank,
+    *out = (weft_membership_expected){.rank        = v.first + v.mine,
                                       .world       = v.world,
-                                      .local_rank  = m->e.local_rank,
+                                      .local_rank  = v.mine,
                                       .local_world = v.local,
+                                      .slot        = m->e.slot,
+                                      .n_host      = read_hosts(v.hosts, m->host_ranks),
+                                      .host_ranks  = m->host_ranks,
+                                      .brief_fd    = v.brief_fd,
                                       .kept_fd     = m->e.shm_fd};
     return true;
+}
+
+/* The first rank of each host tells its agent: any of them may be the one that others ask. */
+static void send_brief(void *arg, const void *bytes, size_t n)
+{
+    weft_launch_member *m  = arg;
+    int                 fd = m->mine ? -1 : memfd_create("weft-brief", MFD_CLOEXEC);
+    if (fd < 0) return;
+    if (write(fd, bytes, n) == (ssize_t)n)
+        weft_line_send_fd(
+            m->line, &(weft_line_message){.kind = WEFT_LINE_BRIEF, .epoch = m->epoch},
+            fd);
+    close(fd);
 }
 
 static weft_status await_view(void *arg, weft_membership *out, weft_comm **listener)
@@ -276,17 +315,17 @@ static weft_status await_view(void *arg, weft_membership *out, weft_comm **liste
     do st = take_view(m, &v, listener);
     while (st == WEFT_AGAIN);
     WEFT_TRY(st);
-    if (m->e.local_rank >= v.local) {
+    if (v.mine >= v.local) {
         *out = (weft_membership){.epoch = v.epoch};
         return WEFT_OK;
     }
-    if (m->n_rank && v.local != m->n_rank)
-        weft_launch_pin(m->e.local_rank, v.local, getppid());
+    if (m->n_rank && v.local != m->n_rank) weft_launch_pin(v.mine, v.local, getppid());
     m->n_rank = v.local;
     *out      = (weft_membership){.epoch         = v.epoch,
-                                  .rank          = v.first + m->e.local_rank,
+                                  .rank          = v.first + v.mine,
                                   .world         = v.world,
-                                  .local_rank    = m->e.local_rank,
+                                  .local_rank    = v.mine,
+                                  .slot          = m->e.slot,
                                   .local_world   = v.local,
                                   .max_world     = v.most,
                                   .max_local     = v.most_local,
@@ -329,10 +368,11 @@ static weft_status await_membership(void *arg, weft_membership *out, weft_comm *
     share_progress(m);
     WEFT_TRY(e->local_world < e->world ? meet_hosts(m, listener) : find_memory(m));
     m->given = true;
-    weft_flight_begin_view(0, e->world);
+    weft_flight_begin_view(0, e->rank, e->world);
     *out = (weft_membership){.rank          = e->rank,
                              .world         = e->world,
                              .local_rank    = e->local_rank,
+                             .slot          = e->local_rank,
                              .local_world   = e->local_world,
                              .shm_fd        = m->shm_fd,
                              .key           = m->table.membership,
@@ -360,6 +400,7 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
                                                   .tell     = tell_agent,
                                                   .report   = report_incident,
                                                   .moved    = note_move,
+                                                  .brief    = send_brief,
                                                   .arg      = m};
         if (st != WEFT_OK) {
             free(m);

@@ -103,7 +103,7 @@ static void pass_rdzv(int fd)
 static int count_world(const weft_launch__run *l, int r)
 {
     int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
-    return l->hosts ? weft_launch__hosts_world(l)
+    return l->hosts ? weft_launch__hosts_world_for(l, r)
                     : weft_launch__agent_count_for(l, r) * n_node;
 }
 
@@ -112,7 +112,7 @@ static void pass_rank(const weft_launch__run *l, int r, int wake)
 {
     unsetenv("WEFT_SPARE_FD");
     if (r >= 0) {
-        set_number("WEFT_RANK", l->first + r);
+        set_number("WEFT_RANK", weft_launch__rank(l, r));
         return;
     }
     setenv("WEFT_RANK", "-1        ", 1);
@@ -139,7 +139,8 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
     pass_rank(l, r, ends->wake);
     set_number("WEFT_WORLD_SIZE", count_world(l, r));
-    set_number("WEFT_LOCAL_RANK", r);
+    set_number("WEFT_LOCAL_RANK", weft_launch__position(l, r));
+    set_number("WEFT_SLOT", r);
     set_number("WEFT_LOCAL_WORLD_SIZE", weft_launch__agent_count_for(l, r));
     set_number("WEFT_NODE_RANK", l->o->node);
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
@@ -149,12 +150,13 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     pass_rdzv(r ? -1 : weft_launch__hosts_rdzv_fd(l));
     if (r >= 0)
         set_number("OMP_NUM_THREADS",
-                   weft_launch_pin(r, weft_launch__agent_count_for(l, r), 0));
+                   weft_launch_pin(weft_launch__position(l, r),
+                                   weft_launch__agent_count_for(l, r), 0));
     if (l->o->rdzv && !weft_launch_is_register(l->o->rdzv))
         setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
     execv("/proc/self/exe", l->argv);
-    fprintf(stderr, "weft: error: cannot start rank %d: %s\n", l->first + r,
+    fprintf(stderr, "weft: error: cannot start rank %d: %s\n", weft_launch__rank(l, r),
             strerror(errno));
     _exit(127);
 }
@@ -214,6 +216,7 @@ weft_status weft_launch__start(weft_launch__run *l, int r)
     if (!weft_launch__spare_take(l, r))
         WEFT_TRY(weft_launch__fork(l, r, -1, &c->pid, &c->out, &c->err, &c->line));
     l->n_running++;
+    weft_launch__hang_begin(c);
     if (l->stopped_by)
         pass_signal(l, c->pid, l->stopped_by); /* it came after the signal */
     return WEFT_OK;
@@ -246,7 +249,7 @@ static void say_line(weft_launch__run *l, int r, int which, const char *s, size_
 {
     weft_launch__child *c = &l->c[r];
     if (c->log) fprintf(c->log, "%.*s\n", (int)n, s), fflush(c->log);
-    if (which == 0 && l->first + r == 0) {
+    if (which == 0 && weft_launch__rank(l, r) == 0) {
         fwrite(s, 1, n, stdout);
         putchar('\n');
         fflush(stdout);
@@ -254,7 +257,7 @@ static void say_line(weft_launch__run *l, int r, int which, const char *s, size_
         weft_text_put(&c->error, s, n);
         weft_text_put(&c->error, "\n", 1);
     } else {
-        weft_launch__say_line(l, l->first + r, s, n);
+        weft_launch__say_line(l, weft_launch__rank(l, r), s, n);
     }
 }
 
@@ -281,6 +284,7 @@ static void listen_to(weft_launch__run *l, int r, int which)
         *fd = -1;
         return;
     }
+    c->quiet.heard = true;
     weft_text_put(t, buf, (size_t)n);
     char *from = t->s, *end = t->s + t->n, *nl;
     while ((nl = memchr(from, '\n', (size_t)(end - from)))) {
@@ -343,14 +347,18 @@ void weft_launch__describe_exit(int how, char *why, size_t n)
 
 static void report_exit(const weft_launch__run *l, int r, int pid, int how)
 {
-    weft_launch_exit e = {.rank     = l->first + r,
+    weft_launch_exit e = {.rank     = weft_launch__rank(l, r),
                           .code     = l->c[r].code,
                           .signal   = WIFSIGNALED(how) ? WTERMSIG(how) : 0,
                           .killed   = l->c[r].killed_s > 0,
                           .stopping = l->stopped_by != 0,
                           .pid      = pid};
     if (!l->o->report) return;
-    weft_launch__describe_exit(how, e.what, sizeof e.what);
+    e.noticed = l->c[r].noticed;
+    if (e.noticed)
+        snprintf(e.what, sizeof e.what, "%s", l->c[r].what);
+    else
+        weft_launch__describe_exit(how, e.what, sizeof e.what);
     l->o->report(l->o->arg, &e);
 }
 
@@ -366,7 +374,7 @@ static void note_failure(weft_launch__run *l, int r, int how)
     if (l->n_failed == 1 && !l->agent && !l->stopped_by)
         weft_launch__recorder_dump(l, l->o->output, 0);
     if (WIFSIGNALED(how))
-        weft_text_add(&c->error, "rank %d: error: %s\n", l->first + r, why);
+        weft_text_add(&c->error, "rank %d: error: %s\n", weft_launch__rank(l, r), why);
     if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT) return;
     if (!l->stopped_by || !weft_launch__is_ended_by_request(how))
         weft_launch__end_all(l, l->o->grace_s);
@@ -572,6 +580,7 @@ static int time_left_ms(const weft_launch__run *l)
     agent_ms        = sooner(agent_ms, weft_launch__export_wait_ms(l));
     agent_ms        = sooner(agent_ms, weft_launch__remote_wait_ms(l));
     agent_ms        = sooner(agent_ms, weft_launch__hosts_wait_ms(l));
+    agent_ms        = sooner(agent_ms, weft_launch__hang_wait_ms(l));
     if (!is_watched(l)) return agent_ms;
     if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
     int ms = (int)(s * 1e3) + 1;
@@ -625,6 +634,7 @@ static weft_status attend(weft_launch__run *l)
         weft_launch__control_hear(l, p + n_fd - 5);
         weft_launch__remote_tick(l);
         weft_launch__watch_tick(l);
+        weft_launch__hang_tick(l);
         weft_launch__agent_tick(l);
         st = weft_launch__agent_act(l);
         weft_launch__hosts_serve(l);

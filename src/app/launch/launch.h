@@ -57,7 +57,9 @@ typedef struct weft_launch_exit {
     bool killed;   /* by the launcher */
     bool stopping; /* a signal had told the launcher to end all */
     int  pid;
-    char what[64]; /* "exit code 3", "killed by signal 9 (SIGKILL)" */
+    /* how the launcher noticed, before it killed the rank: "hang"; NULL: by its end */
+    const char *noticed;
+    char        what[160]; /* "exit code 3", "killed by signal 9 (SIGKILL)" */
 } weft_launch_exit;
 
 typedef struct weft_launch_options {
@@ -104,6 +106,10 @@ typedef struct weft_launch_options {
     /* Another engine's program and its arguments, up to NULL, found by PATH; NULL: this one. */
     char *const *program;
     int restart, max_restarts; /* of it: how often it was started again, and may be */
+    /* A rank of it that writes nothing and uses no CPU time for so long hangs; 0: none does. */
+    double hang_timeout_s;
+    /* Its incidents so far, for metrics; NULL: they are not counted. */
+    const struct weft_exporter_counts *counts;
 } weft_launch_options;
 
 typedef struct weft_launch_variable {

@@ -23,6 +23,13 @@ typedef struct weft_launch__recorder weft_launch__recorder;
 typedef struct weft_launch__remote   weft_launch__remote;
 typedef struct weft_launch__restart  weft_launch__restart;
 
+/* Of a rank of a program (hang.c). */
+typedef struct weft_launch__quiet {
+    double since_s;           /* it has shown nothing since then, */
+    double from_cpu_s, cpu_s; /* when its group had used so much; now */
+    bool   heard;             /* it has written since it was last looked at */
+} weft_launch__quiet;
+
 typedef struct weft_launch__child {
     pid_t     pid;        /* 0: ended */
     int       out, err;   /* pipes, or -1 */
@@ -34,13 +41,14 @@ typedef struct weft_launch__child {
     int       code;  /* once ended */
     int       order; /* the how-many-th to fail, from 1; 0: it did not */
     /* its progress, once somebody is to end */
-    uint64_t word;     /* its own, in shared memory */
-    double   moved_s;  /* when that last moved */
-    double   cpu_s;    /* that it has used */
-    char     state;    /* as in /proc: T is stopped */
-    double   killed_s; /* when the launcher killed it; 0: it did not */
-    bool     stopped;  /* by SIGSTOP, as waitpid says */
-    /* how the agent has noticed that it is lost, and what it saw; NULL: it has not */
+    uint64_t           word;     /* its own, in shared memory */
+    double             moved_s;  /* when that last moved */
+    double             cpu_s;    /* that it has used */
+    char               state;    /* as in /proc: T is stopped */
+    double             killed_s; /* when the launcher killed it; 0: it did not */
+    bool               stopped;  /* by SIGSTOP, as waitpid says */
+    weft_launch__quiet quiet;
+    /* how the launcher has noticed that it is lost, and what it saw; NULL: it has not */
     const char *noticed;
     char        what[160];
 } weft_launch__child;
@@ -53,9 +61,9 @@ typedef struct weft_launch__spare {
 } weft_launch__spare;
 
 typedef struct weft_launch__run {
-    int                        n, first;                    /* first: rank of c[0] */
+    int                        n, first; /* first: rank of this host's first one */
     int                        n_running, n_failed, n_done; /* done: ended with 0 */
-    weft_launch__child        *c;
+    weft_launch__child        *c;                           /* by slots */
     const weft_launch_options *o;
     char *const               *argv;
     weft_launch__spare         spare;
@@ -82,6 +90,7 @@ typedef struct weft_launch__run {
     double               kill_at_s;  /* 0: not yet */
     bool                 at_once;    /* a second signal: all ranks are killed */
     double               looked_s;   /* when ranks were last looked at */
+    double               hang_s;     /* the same, for hangs of a program */
     double               moved_s;    /* of the last progress of one of them */
 } weft_launch__run;
 
@@ -127,6 +136,12 @@ void weft_launch__spare_close(weft_launch__run *l);
 
 /* This process becomes rank r of another engine's program; does not return. */
 _Noreturn void weft_launch__be_program(const weft_launch__run *l, int r);
+
+/* ---- hang.c: nothing happens without --hang-timeout ---- */
+
+void weft_launch__hang_begin(weft_launch__child *c); /* it was started */
+void weft_launch__hang_tick(weft_launch__run *l);
+int  weft_launch__hang_wait_ms(const weft_launch__run *l); /* -1: no look is due */
 
 /* ---- log.c ---- */
 
@@ -177,6 +192,22 @@ void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j);
 int weft_launch__agent_count(const weft_launch__run *l);
 /* Those of the view that slot r is in, or prepares for. */
 int weft_launch__agent_count_for(const weft_launch__run *l, int r);
+/* The position of slot r among the ranks of this host, beyond them where it is not in the view; its
+ * rank; and the slot at a position. */
+int weft_launch__position(const weft_launch__run *l, int r);
+int weft_launch__rank(const weft_launch__run *l, int r);
+int weft_launch__slot_at(const weft_launch__run *l, int position);
+/* How long new ranks may prepare. */
+double weft_launch__prepare_limit_s(const weft_launch__run *l);
+/* Slots up to n prepare to be in the first view of this host, with that brief. */
+void weft_launch__agent_prepare(weft_launch__run *l, int n, const weft_text *brief);
+bool weft_launch__agent_is_prepared(const weft_launch__run *l, int n);
+bool weft_launch__agent_has_processes(const weft_launch__run *l);
+/* Those that prepare are not needed: the job goes on, or ends, as it is. */
+void weft_launch__drop_preparing(weft_launch__run *l);
+/* What ranks of the newest view have left for those that prepare: appended, most bytes at most. */
+void weft_launch__agent_read_brief(const weft_launch__run *l, size_t most,
+                                   weft_text *out);
 /* The job is to go on with n ranks: weft_launch__control_answer() says what became of it.  false:
  * it cannot be, and why. */
 bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size);
@@ -218,6 +249,7 @@ bool    weft_launch__restart_is_done(const weft_launch__run *l);
 void    weft_launch__restart_end(weft_launch__run *l);
 int     weft_launch__restart_count(const weft_launch__run *l);  /* ranks here */
 int     weft_launch__restart_number(const weft_launch__run *l); /* restarts so far */
+const weft_exporter_counts *weft_launch__restart_counts(const weft_launch__run *l);
 /* The exit code; code: the agreement's, or -1. */
 int weft_launch__restart_code(const weft_launch__run *l, int code);
 
@@ -243,6 +275,15 @@ bool weft_launch__hosts_may_leave(const weft_launch__run *l);
 void weft_launch__hosts_cordon(weft_launch__run *l, const char *why);
 /* The job is to have n ranks; why: "", or that it cannot be. */
 void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size);
+/* hosts_prepare.c: ranks of the view that slot r prepares for or is in, of this host (prepares
+ * for) and of all. */
+int weft_launch__hosts_local_for(const weft_launch__run *l);
+int weft_launch__hosts_world_for(const weft_launch__run *l, int r);
+/* The message that says what to prepare for. */
+void weft_launch__hosts_fill_prepare(const weft_launch__run *l, weft_line_message *m);
+/* A rank that prepares to join with this host has ended. */
+void weft_launch__hosts_end_prepare(weft_launch__run *l, int r, bool failed,
+                                    const char *what);
 /* Of the ranks of an epoch, n are of use. */
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n);
 /* Ranks of all hosts, of this one, and where they meet. */

@@ -1,7 +1,10 @@
 #include "launch/level.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const double SLOW_WORTH = 1.1; /* what is gained at least, in steps */
 
 weft_status weft_launch_levels_init(weft_launch_levels *v, const char *text, int n,
                                     double now_s)
@@ -91,13 +94,63 @@ void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *lo
     weft_level_choose(&c, out);
 }
 
+bool weft_launch_slow_parse(const char *text, weft_launch_slow *out, const char **what)
+{
+    weft_launch_slow x = {0};
+    int              n = 0;
+    if (sscanf(text, "%d %lf %lf %lf %n", &x.rank, &x.without, &x.fewer, &x.left_s, &n) !=
+            4 ||
+        !n || x.rank < 0 || !(x.without > 0 && x.without <= 1) ||
+        !(x.fewer > 0 && x.fewer < 1e6) || !(x.left_s >= 0 && x.left_s < 1e12))
+        return false;
+    *out  = x;
+    *what = text + n;
+    return true;
+}
+
+/* Of n - 1 ranks to those of n: measured or predicted; 0: neither. */
+static double find_fewer(const weft_launch_levels *v, int n)
+{
+    if (n < 2 || n > v->n) return 0;
+    if (v->step_s[n] > 0 && v->step_s[n - 1] > 0) return v->step_s[n - 1] / v->step_s[n];
+    return v->n_now == n ? v->ratio[n - 1] : 0;
+}
+
+void weft_launch_levels_choose_slow(weft_launch_levels *v, const weft_launch_slow *slow,
+                                    const weft_launch_loss *loss, weft_level_choice *out)
+{
+    double          known = find_fewer(v, loss->n_rank);
+    double          fewer = slow->without * (known > 0 ? known : slow->fewer);
+    weft_level_case c     = {.best_step_s = slow->without,
+                             .allowed     = v->allowed | 1u << WEFT_LEVEL_RETRY};
+    /* left_s is not 0, which would mean that it is not known */
+    c.horizon_s = weft_level_horizon(&v->history, loss->now_s - v->begun_s, loss->n_rank,
+                                     slow->left_s > 0 ? slow->left_s : 1e-3);
+    c.option[WEFT_LEVEL_RETRY].step_s       = 1;
+    c.option[WEFT_LEVEL_REPLACE].why_not    = "another process has the same hardware";
+    c.option[WEFT_LEVEL_HOST].why_not       = "its host is there";
+    c.option[WEFT_LEVEL_WAIT].why_not       = "nothing is waited for";
+    c.option[WEFT_LEVEL_CHECKPOINT].why_not = "no state is lost";
+    c.option[WEFT_LEVEL_SHRINK].pause_s =
+        weft_level_pause(&v->history, WEFT_LEVEL_SHRINK);
+    c.option[WEFT_LEVEL_SHRINK].step_s  = fewer;
+    c.option[WEFT_LEVEL_SHRINK].why_not = object_to_shrink(loss);
+    if (loss->is_stopping)
+        c.option[WEFT_LEVEL_SHRINK].why_not = "the job is about to stop";
+    else if (!c.option[WEFT_LEVEL_SHRINK].why_not && fewer * SLOW_WORTH > 1)
+        c.option[WEFT_LEVEL_SHRINK].why_not = "it would save less than 10 % of a step";
+    weft_level_choose(&c, out);
+}
+
 void weft_launch_levels_choose_host(weft_launch_levels          *v,
                                     const weft_launch_host_loss *loss, double now_s,
                                     weft_level_choice *out)
 {
-    int             left = loss->n_host - loss->n_lost;
-    bool            less = left + loss->n_joined < loss->min_host;
-    weft_level_case c    = {.best_step_s = 1, .allowed = WEFT_LEVEL_ALL};
+    int  left = loss->n_host - loss->n_lost;
+    bool less = left + loss->n_joined < loss->min_host;
+    bool few  = less || left + loss->n_joined < loss->least;
+    /* hosts may join at any time: one that waits takes the place of a lost one */
+    weft_level_case c = {.best_step_s = 1, .allowed = v->allowed | 1u << WEFT_LEVEL_HOST};
     v->history.n_failure++;
     c.horizon_s = weft_level_horizon(&v->history, now_s - v->begun_s, loss->n_host,
                                      0 /* not known */);
@@ -106,14 +159,13 @@ void weft_launch_levels_choose_host(weft_launch_levels          *v,
     c.option[WEFT_LEVEL_RETRY].why_not      = "its host is gone";
     c.option[WEFT_LEVEL_REPLACE].why_not    = "the memory of its host is gone";
     c.option[WEFT_LEVEL_CHECKPOINT].why_not = "only where no rank holds the state";
-    if (less) {
-        c.option[WEFT_LEVEL_HOST].why_not   = "too few hosts wait";
-        c.option[WEFT_LEVEL_SHRINK].why_not = "fewer than MIN hosts are left";
-    } else if (!loss->n_joined) {
+    if (less) c.option[WEFT_LEVEL_SHRINK].why_not = "fewer than MIN hosts are left";
+    if (few)
+        c.option[WEFT_LEVEL_HOST].why_not = "too few hosts wait";
+    else if (!loss->n_joined)
         c.option[WEFT_LEVEL_HOST].why_not = "no host waits";
-    }
     /* until a host is there: it is not known when */
-    if (!less) c.option[WEFT_LEVEL_WAIT].why_not = "the others can go on meanwhile";
+    if (!few) c.option[WEFT_LEVEL_WAIT].why_not = "the others can go on meanwhile";
     if (left > 0) c.option[WEFT_LEVEL_SHRINK].step_s = (double)loss->n_host / left;
     weft_level_choose(&c, out);
 }

@@ -45,11 +45,27 @@ typedef struct weft_launch_loss {
 void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *loss,
                                weft_level_choice *out);
 
+/* A rank that stays slow, as rank 0 tells of it. */
+typedef struct weft_launch_slow {
+    int    rank;
+    double without; /* a step if it was not slow, as a part of one now */
+    /* of one rank less, none of them slow, to that; where nothing is measured or predicted */
+    double fewer;
+    double left_s; /* of the job */
+} weft_launch_slow;
+
+/* "RANK WITHOUT FEWER LEFT WHAT"; *what: the rest of the text.  false: it is none. */
+bool weft_launch_slow_parse(const char *text, weft_launch_slow *out, const char **what);
+/* RETRY: all ranks stay; SHRINK: the job goes on without it. */
+void weft_launch_levels_choose_slow(weft_launch_levels *v, const weft_launch_slow *slow,
+                                    const weft_launch_loss *loss, weft_level_choice *out);
+
 /* Hosts that are lost: what the agents have agreed on, as the same case. */
 typedef struct weft_launch_host_loss {
     int n_host, n_lost; /* in the view before, and of these */
     int n_joined;       /* that waited and are in the next one */
     int min_host;
+    int least; /* that the next view needs, where recover does not allow fewer; 0: min_host */
 } weft_launch_host_loss;
 
 void weft_launch_levels_choose_host(weft_launch_levels          *v,

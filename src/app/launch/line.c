@@ -27,7 +27,7 @@ struct weft_line {
     weft_line_view view;  /* the newest; epoch 0: none yet */
     bool           ended; /* by the agent */
     char           why[1024];
-    weft_line_view next;    /* to prepare for; world 0: none */
+    weft_line_next next;    /* to prepare for; world 0: none */
     int            used_fd; /* what await gave last; -1: nothing */
 };
 
@@ -106,7 +106,7 @@ bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed)
 
 static void keep_view(weft_line *l, const weft_line_message *m, int fd)
 {
-    bool possible = m->world > 0 && m->local > 0 && m->first >= 0 &&
+    bool possible = m->world > 0 && m->local > 0 && m->first >= 0 && m->mine >= 0 &&
                     m->first <= m->world - m->local && m->most >= m->world &&
                     m->most_local >= m->local && m->most_local <= m->most &&
                     (m->local == m->world) == !*m->text &&
@@ -120,6 +120,7 @@ static void keep_view(weft_line *l, const weft_line_message *m, int fd)
                                .world      = m->world,
                                .first      = m->first,
                                .local      = m->local,
+                               .mine       = m->mine,
                                .most       = m->most,
                                .most_local = m->most_local,
                                .saves      = m->saves,
@@ -140,6 +141,22 @@ static void end_line(weft_line *l, const char *why)
     l->ended = true;
 }
 
+static void keep_next(weft_line *l, const weft_line_message *m, int fd)
+{
+    bool possible = m->local > 0 && m->first >= 0 && m->first <= m->world - m->local &&
+                    m->mine >= 0 && m->mine < m->local;
+    if (l->next.world || !possible) { /* a process prepares once */
+        if (fd >= 0) close(fd);
+        return;
+    }
+    l->next = (weft_line_next){.world    = m->world,
+                               .first    = m->first,
+                               .local    = m->local,
+                               .mine     = m->mine,
+                               .brief_fd = fd};
+    memcpy(l->next.hosts, m->text, sizeof l->next.hosts);
+}
+
 /* false: there will be no further message. */
 static bool read_messages(weft_line *l)
 {
@@ -150,15 +167,14 @@ static bool read_messages(weft_line *l)
     while (weft_line_take(l->fd, &m, &fd, &closed)) {
         if (m.kind == WEFT_LINE_VIEW)
             keep_view(l, &m, fd);
+        else if (m.kind == WEFT_LINE_PREPARE)
+            keep_next(l, &m, fd);
         else if (fd >= 0)
             close(fd);
         if (m.kind == WEFT_LINE_VIEW || m.kind == WEFT_LINE_OVER) note_over(l, m.over);
         if (m.kind == WEFT_LINE_LEAVE && m.epoch > l->leave) l->leave = m.epoch;
         if (m.kind == WEFT_LINE_LEAVE && m.local) l->drains = m.epoch;
         if (m.kind == WEFT_LINE_END) end_line(l, m.text);
-        if (m.kind == WEFT_LINE_PREPARE && m.local > 0 && m.world >= m.local)
-            l->next = (weft_line_view){
-                .world = m.world, .first = m.first, .local = m.local, .shm_fd = -1};
     }
     if (closed) end_line(l, "weft run is gone");
     pthread_cond_broadcast(&l->moved);
@@ -187,7 +203,7 @@ weft_status weft_line_open(int fd, weft_line **out)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     }
     l->fd          = fd;
-    l->view.shm_fd = l->used_fd = l->quit[0] = l->quit[1] = -1;
+    l->view.shm_fd = l->used_fd = l->quit[0] = l->quit[1] = l->next.brief_fd = -1;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->moved, NULL);
     weft_status st = WEFT_OK;
@@ -213,6 +229,7 @@ void weft_line_close(weft_line *l)
     if (l->quit[0] >= 0) close(l->quit[0]);
     if (l->view.shm_fd >= 0 && l->view.shm_fd != l->used_fd) close(l->view.shm_fd);
     if (l->used_fd >= 0) close(l->used_fd);
+    if (l->next.brief_fd >= 0) close(l->next.brief_fd);
     close(l->fd);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->moved);
@@ -234,7 +251,7 @@ weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out)
     return WEFT_OK;
 }
 
-bool weft_line_is_to_prepare(weft_line *l, weft_line_view *out)
+bool weft_line_is_to_prepare(weft_line *l, weft_line_next *out)
 {
     pthread_mutex_lock(&l->lock);
     while (!l->ended && !l->view.epoch && !l->next.world)
@@ -269,6 +286,10 @@ const _Atomic uint32_t *weft_line_over(const weft_line *l)
 
 void weft_line_send(weft_line *l, const weft_line_message *m)
 {
-    (void)weft_line_put(l->fd, m,
-                        -1); /* an agent that is gone is noticed by the thread */
+    weft_line_send_fd(l, m, -1);
+}
+
+void weft_line_send_fd(weft_line *l, const weft_line_message *m, int fd)
+{
+    (void)weft_line_put(l->fd, m, fd); /* an agent that is gone the thread notices */
 }

@@ -23,20 +23,23 @@ typedef enum weft_line_kind {
     WEFT_LINE_VIEW, /* agent: all but step and at_s, with a descriptor; text: where hosts meet */
     WEFT_LINE_OVER, /* agent: over */
     WEFT_LINE_LEAVE, /* agent: epoch: ranks leave it after the step under way; local: a host goes */
-    WEFT_LINE_END,     /* agent: text says why */
-    WEFT_LINE_PREPARE, /* agent: world, first, local of the view that this rank is to be in */
+    WEFT_LINE_END, /* agent: text says why */
+    /* agent: world, first, local, mine of the view that this rank is to be in; text: ranks of each
+     * host, "": there is one; with a descriptor: the brief of a rank that runs */
+    WEFT_LINE_PREPARE,
     WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others */
     WEFT_LINE_READY,     /* rank: at_s of all phases, move */
-    WEFT_LINE_COMMITTED, /* rank: the first step of an epoch */
+    WEFT_LINE_COMMITTED, /* rank: the first step of an epoch; text: its plan's file */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
     WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
     WEFT_LINE_PREPARED,  /* rank: it has done what it can before it is in a view */
     WEFT_LINE_SCALE,     /* rank: world: so many ranks after this step */
-    WEFT_LINE_ENDS, /* rank: world: as many end updates, before there are more or fewer */
-    WEFT_LINE_REPLAN, /* rank: text: a better plan for the same ranks is there */
-    WEFT_LINE_STEPS,  /* rank: text: predicted steps of other numbers of ranks */
+    WEFT_LINE_REPLAN,    /* rank: text: a better plan for the same ranks is there */
+    WEFT_LINE_STEPS,     /* rank: text: predicted steps of other numbers of ranks */
+    WEFT_LINE_SLOW,      /* rank: step, text: a rank stays slow */
     WEFT_LINE_CORDON, /* rank: step, text: it has computed other bits the second time */
+    WEFT_LINE_BRIEF, /* rank: with a descriptor: what new ranks need to know, to prepare */
     WEFT_N_LINE_KIND
 } weft_line_kind;
 
@@ -56,13 +59,15 @@ typedef struct weft_line_message {
     uint32_t epoch;
     uint32_t over; /* the newest epoch that lost a rank: all that waits in it ends */
     int32_t  world;
-    int32_t  first, local;     /* ranks of this host: how many, from which on */
-    int32_t  most, most_local; /* that there may be, on all hosts and on this one */
-    int32_t  saves;            /* VIEW: ranks of this host save what they hold, and end */
-    int32_t  restarts;         /* VIEW: an earlier run was taken over */
-    uint8_t  key[32];          /* VIEW of several hosts: what its ranks prove */
-    int64_t  step;
-    double   at_s[WEFT_N_LINE_PHASE];
+    int32_t  first, local; /* ranks of this host: how many, from which on */
+    /* this rank among them, by number; not below local: it is not in the view */
+    int32_t mine;
+    int32_t most, most_local; /* that there may be, on all hosts and on this one */
+    int32_t saves;            /* VIEW: ranks of this host save what they hold, and end */
+    int32_t restarts;         /* VIEW: an earlier run was taken over */
+    uint8_t key[32];          /* VIEW of several hosts: what its ranks prove */
+    int64_t step;
+    double  at_s[WEFT_N_LINE_PHASE];
     weft_membership_move move;
     char                 text[1024];
     char                 cause[16], decided[16];
@@ -78,20 +83,26 @@ typedef struct weft_line weft_line;
 
 typedef struct weft_line_view {
     uint32_t epoch;
-    int      world, first, local, most, most_local;
+    int      world, first, local, mine, most, most_local;
     char     rdzv[280]; /* where the ranks of several hosts meet; "": there is one host */
     bool     saves, restarts; /* as in the message */
     uint8_t  key[32];
     int      shm_fd; /* the line's, until the next call of await */
 } weft_line_view;
 
+/* What a rank prepares for, before it is in a view. */
+typedef struct weft_line_next {
+    int  world, first, local, mine;
+    char hosts[1024]; /* ranks of each host; "": there is one */
+    int  brief_fd;    /* the line's; -1: there is none */
+} weft_line_next;
+
 weft_status weft_line_open(int fd, weft_line **out);
 void        weft_line_close(weft_line *l); /* accepts NULL */
 /* Waits for a view later than `after`.  WEFT_ERR_PEER: the job ends. */
 weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out);
-/* Waits for the first view, or for the word that one is to be prepared for: true, with world, first
- * and local of that. */
-bool weft_line_is_to_prepare(weft_line *l, weft_line_view *out);
+/* Waits for the first view, or for the word that one is to be prepared for: true, with that. */
+bool weft_line_is_to_prepare(weft_line *l, weft_line_next *out);
 /* Is there a later one, or is that to be left? */
 bool weft_line_has_newer(weft_line *l, uint32_t epoch);
 /* Is that epoch left because a host goes, with its memory? */
@@ -99,5 +110,7 @@ bool weft_line_drains(weft_line *l, uint32_t epoch);
 /* The newest epoch that is over, as long as the line is open. */
 const _Atomic uint32_t *weft_line_over(const weft_line *l);
 void                    weft_line_send(weft_line *l, const weft_line_message *m);
+/* The same with a descriptor, which the agent gets a copy of. */
+void weft_line_send_fd(weft_line *l, const weft_line_message *m, int fd);
 
 #endif

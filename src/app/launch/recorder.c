@@ -63,7 +63,7 @@ static void write_dump(const weft_launch__run *l, const weft_flight_ring *ring,
     for (int r = 0; r < l->n; r++) {
         char      path[4400];
         weft_text t = {0};
-        snprintf(path, sizeof path, "%s/rank%d.json", folder, l->first + r);
+        snprintf(path, sizeof path, "%s/rank%d.json", folder, weft_launch__rank(l, r));
         weft_flight_print(&ring[r], &t);
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         if (fd >= 0) (void)weft_io_write(fd, path, t.s, t.n);

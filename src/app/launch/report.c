@@ -42,7 +42,8 @@ static void report_killed(const weft_launch__run *l)
         const weft_launch__child *c = &l->c[r];
         if (c->killed_s <= 0 || l->at_once || (!l->stopped_by && c->state != 'T'))
             continue;
-        weft_launch__say(l, l->first + r, "error", "error: %s, and was killed%s",
+        weft_launch__say(l, weft_launch__rank(l, r), "error",
+                         "error: %s, and was killed%s",
                          c->state == 'T'   ? "it was stopped (SIGSTOP)"
                          : l->n_failed > 0 ? "it did not end when others failed"
                                            : "it did not end after the signal",
@@ -79,12 +80,13 @@ int weft_launch__report(weft_launch__run *l)
         int same = tell_same(l, r);
         if (same) snprintf(more, sizeof more, " and %d more", same);
         if (!s || !*s)
-            weft_launch__say(l, l->first + r, "error", "error: exit code %d", c->code);
+            weft_launch__say(l, weft_launch__rank(l, r), "error", "error: exit code %d",
+                             c->code);
         for (s = s ? strtok_r(s, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
             if (*more && !l->o->log_json)
-                fprintf(stderr, "[rank %d%s] %s\n", l->first + r, more, s);
+                fprintf(stderr, "[rank %d%s] %s\n", weft_launch__rank(l, r), more, s);
             else
-                weft_launch__say_line(l, l->first + r, s, strlen(s));
+                weft_launch__say_line(l, weft_launch__rank(l, r), s, strlen(s));
     }
     report_killed(l);
     if (l->stopped_by && why && *why) code = 1; /* not by a signal from outside */
@@ -92,7 +94,8 @@ int weft_launch__report(weft_launch__run *l)
         if (l->c[r].killed_s > 0 || why) code = 1;
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)
-            weft_launch__say_line(l, l->first + r, l->c[r].error.s, l->c[r].error.n - 1);
+            weft_launch__say_line(l, weft_launch__rank(l, r), l->c[r].error.s,
+                                  l->c[r].error.n - 1);
     if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT && !l->stopped_by && l->n_done) return 0;
     return code;
 }

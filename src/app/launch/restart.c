@@ -36,24 +36,26 @@ struct weft_launch__restart {
     bool     over;      /* this host goes */
     double   started_s, kill_at_s;
     int64_t  n_oom;
+    weft_exporter_counts counts; /* incidents that this host has reported, of all views */
 };
 
 /* ---- incidents ---- */
 
 static void publish(const weft_launch__run *l, const weft_incident *i, bool counts)
 {
-    const weft_launch__restart *p    = l->restart;
-    bool                        ends = counts && p->count >= l->o->max_restarts;
-    weft_text                   t    = {0};
-    weft_incident_outcome       o    = {.decided   = ends ? "end" : "restart",
-                                        .why       = ends ? "no restart is left" : "",
-                                        .epoch     = p->epoch + 1,
-                                        .step      = -1,
-                                        .decided_s = weft_clock_s()};
+    weft_launch__restart *p    = l->restart;
+    bool                  ends = counts && p->count >= l->o->max_restarts;
+    weft_text             t    = {0};
+    weft_incident_outcome o    = {.decided   = ends ? "end" : "restart",
+                                  .why       = ends ? "no restart is left" : "",
+                                  .epoch     = p->epoch + 1,
+                                  .step      = -1,
+                                  .decided_s = weft_clock_s()};
     weft_incident_print(i, &o, &t);
     if (l->o->log_dir) weft_incident_append(l->o->log_dir, "incidents.jsonl", &t);
     if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
     weft_text_fini(&t);
+    weft_exporter_count(&p->counts, i->cause);
 }
 
 void weft_launch__restart_note(const weft_launch__run *l, const char *host,
@@ -76,16 +78,17 @@ static void note_failure(weft_launch__run *l, int r, int pid, int how, const cha
     weft_launch__restart *p     = l->restart;
     int64_t               n_oom = weft_oom_count("");
     int                   sig   = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+    const char           *seen  = l->c[r].noticed;
     weft_incident         i     = {.rank      = l->first + r,
                                    .pid       = pid,
                                    .epoch     = p->epoch,
                                    .step      = -1,
-                                   .noticed   = "waitpid",
+                                   .noticed   = seen ? seen : "waitpid",
                                    .wall_s    = weft_clock_wall_s(),
                                    .noticed_s = weft_clock_s()};
     snprintf(i.what, sizeof i.what, "%s", what);
     snprintf(i.cause, sizeof i.cause, "%s",
-             weft_incident_find_cause(sig, n_oom > p->n_oom));
+             seen ? seen : weft_incident_find_cause(sig, n_oom > p->n_oom));
     weft_launch_host_name(i.host, sizeof i.host);
     publish(l, &i, true);
 }
@@ -114,7 +117,7 @@ static void kill_rank(weft_launch__child *c)
 bool weft_launch__restart_lost(weft_launch__run *l, int r, int pid, int how)
 {
     weft_launch__restart *p = l->restart;
-    char                  what[64], why[120];
+    char                  what[160], why[200];
     if (!p) return false;
     p->n_done += l->c[r].code == 0;
     if (p->stopping || p->over || l->stopped_by) return true;
@@ -124,7 +127,10 @@ bool weft_launch__restart_lost(weft_launch__run *l, int r, int pid, int how)
         return true;
     }
     p->failed = true;
-    weft_launch__describe_exit(how, what, sizeof what);
+    if (l->c[r].noticed)
+        snprintf(what, sizeof what, "%s", l->c[r].what);
+    else
+        weft_launch__describe_exit(how, what, sizeof what);
     note_failure(l, r, pid, how, what);
     snprintf(why, sizeof why, "rank %d: %s", l->first + r, what);
     stop_ranks(l);
@@ -140,6 +146,7 @@ static weft_status start_rank(weft_launch__run *l, int r)
     c->code = c->order = 0;
     c->killed_s        = 0;
     c->stopped         = false;
+    c->noticed         = NULL;
     return weft_launch__start(l, r);
 }
 
@@ -149,7 +156,9 @@ void weft_launch__restart_enter(weft_launch__run *l, uint32_t epoch, int n)
 {
     weft_launch__restart *p     = l->restart;
     int64_t               count = weft_launch__hosts_view(l)->first_step - 1;
-    *p = (weft_launch__restart){.epoch = epoch, .n = n, .n_oom = weft_oom_count("")};
+    weft_launch__restart  next  = {.epoch = epoch, .n = n, .counts = p->counts};
+    next.n_oom                  = weft_oom_count("");
+    *p                          = next;
     p->count     = count > l->o->max_restarts ? l->o->max_restarts + 1 : (int)count;
     p->exhausted = p->count > l->o->max_restarts;
     p->due       = !p->exhausted;
@@ -224,6 +233,11 @@ int weft_launch__restart_count(const weft_launch__run *l)
 int weft_launch__restart_number(const weft_launch__run *l)
 {
     return l->restart->count;
+}
+
+const weft_exporter_counts *weft_launch__restart_counts(const weft_launch__run *l)
+{
+    return &l->restart->counts;
 }
 
 int weft_launch__restart_code(const weft_launch__run *l, int code)

@@ -17,7 +17,7 @@ enum {
 
 /* Which rank a spare becomes. */
 typedef struct slot_message {
-    int32_t rank, local_rank, world, local_world;
+    int32_t rank, slot, position, world, local_world;
 } slot_message;
 
 /* ---- in the spare ---- */
@@ -58,11 +58,12 @@ bool weft_launch_await_slot(void)
     unsetenv("WEFT_SPARE_FD");
     if (n != (ssize_t)sizeof m) return false;
     set_in_place("WEFT_RANK", m.rank);
-    set_number("WEFT_LOCAL_RANK", m.local_rank);
+    set_number("WEFT_LOCAL_RANK", m.position);
+    set_number("WEFT_SLOT", m.slot);
     set_number("WEFT_WORLD_SIZE", m.world);
     set_number("WEFT_LOCAL_WORLD_SIZE", m.local_world);
     set_number("OMP_NUM_THREADS",
-               weft_launch_pin(m.local_rank, m.local_world, (int)getppid()));
+               weft_launch_pin(m.position, m.local_world, (int)getppid()));
     return true;
 }
 
@@ -98,7 +99,8 @@ bool weft_launch__spare_take(weft_launch__run *l, int r)
     weft_launch__spare *s = &l->spare;
     weft_launch__child *c = &l->c[r];
     int                 n = weft_launch__agent_count(l);
-    slot_message m = {l->first + r, r, n * (l->o->n_node > 1 ? l->o->n_node : 1), n};
+    slot_message        m = {weft_launch__rank(l, r), r, weft_launch__position(l, r),
+                             n * (l->o->n_node > 1 ? l->o->n_node : 1), n};
     if (!s->pid) return false;
     if (send(s->wake, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof m)
         return false; /* it has ended, and is reaped soon */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "launch/exporter.h"
 #include "launch/incident.h"
 #include "launch/oom.h"
 
@@ -21,7 +22,8 @@ typedef struct supervisor {
     weft_incident failure; /* the first of them that failed; what: "" so far none did */
     bool          stopping, unable;
     int64_t       n_oom; /* before the ranks were started */
-    char          at[32];
+    weft_exporter_counts counts;
+    char                 at[32];
 } supervisor;
 
 /* The first failure is the cause; what follows it is our own doing. */
@@ -35,12 +37,15 @@ static void note_exit(void *arg, const weft_launch_exit *e)
                          .pid       = e->pid,
                          .epoch     = (uint32_t)s->o.restart,
                          .step      = -1,
-                         .noticed   = "waitpid",
+                         .noticed   = e->noticed ? e->noticed : "waitpid",
                          .wall_s    = weft_clock_wall_s(),
                          .noticed_s = weft_clock_s()};
     snprintf(i->what, sizeof i->what, "%s", e->what);
     snprintf(i->cause, sizeof i->cause, "%s",
-             weft_incident_find_cause(e->signal, weft_oom_count("") > s->n_oom));
+             e->noticed
+                 ? e->noticed
+                 : weft_incident_find_cause(e->signal, weft_oom_count("") > s->n_oom));
+    weft_exporter_count(&s->counts, i->cause);
     gethostname(i->host, sizeof i->host - 1);
     s->unable = e->code == 126 || e->code == 127;
 }
@@ -90,6 +95,7 @@ weft_status weft_launch_supervise(int n, const weft_launch_options *o, int *code
     s.o.on_rank_exit = WEFT_LAUNCH_END_ALL;
     s.o.report       = note_exit;
     s.o.arg          = &s;
+    s.o.counts       = &s.counts;
     if (s.o.grace_s <= 0) s.o.grace_s = GRACE_S;
     if (s.o.stop_s <= 0) s.o.stop_s = GRACE_S;
     if (o->n_node > 1 && (o->min_node != o->n_node || o->max_restarts)) {

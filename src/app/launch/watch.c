@@ -16,6 +16,8 @@
 
 /* For ranks to end after rank 0, before those that are stopped are killed. */
 static const double DONE_S = 1;
+/* An instruction that takes longer is looked at: half of what is ever taken for a hang. */
+static const double LONG_S = 0.5;
 
 struct weft_launch__watch {
     weft_detect        *detect;
@@ -81,22 +83,36 @@ static double read_wait(const char *path)
     return 1e-9 * (double)wait;
 }
 
-/* The longest that one of its threads has waited for a core. */
-static double find_wait(int pid)
+static char read_state(const char *path)
+{
+    char  text[512], *at = NULL;
+    FILE *f = fopen(path, "re");
+    if (!f) return 0;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    at = strrchr(text, ')'); /* after the name */
+    return at && at[1] ? at[2] : 0;
+}
+
+/* The longest that one of its threads has waited for a core, of those waits that are over; and does
+ * one want a core now? */
+static void find_wait(int pid, weft_detect_sample *s)
 {
     char           path[320];
-    double         most = 0;
     struct dirent *e;
+    s->wait_s     = 0;
+    s->wants_core = false;
     snprintf(path, sizeof path, "/proc/%d/task", pid);
     DIR *d = opendir(path);
     while (d && (e = readdir(d))) {
         if (e->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, e->d_name);
         double wait = read_wait(path);
-        if (wait > most) most = wait;
+        if (wait > s->wait_s) s->wait_s = wait;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/stat", pid, e->d_name);
+        s->wants_core = s->wants_core || read_state(path) == 'R';
     }
     if (d) closedir(d);
-    return most;
 }
 
 /* ---- samples ---- */
@@ -131,11 +147,13 @@ static void take_sample(weft_launch__run *l, int r)
     s->stopped = c->stopped;
     s->beat    = beat;
     find_task(record, s);
-    if (!s->there || moved) return;
+    /* other streams of a rank may go on while one is in a long instruction */
+    bool is_long = s->begun_s > 0 && weft_clock_s() - s->begun_s > LONG_S;
+    if (!s->there || (moved && !is_long)) return;
     char state = 0;
     weft_launch__read_stat(c->pid, &s->cpu_s, &state);
     s->on_disk = state == 'D';
-    s->wait_s  = find_wait((int)c->pid);
+    find_wait((int)c->pid, s);
 }
 
 /* ---- what follows ---- */

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static const double MOST_PERIOD_S = 0.25; /* between two looks */
+static const double MOST_PERIOD_S = 0.25; /* between two samples */
 static const double SETTLE_S      = 0.05; /* in which others may stop, too */
 static const double LEAST_HANG_S  = 1;
 static const double HANG_FACTOR   = 8;
@@ -14,11 +14,16 @@ typedef struct slot_watch {
     uint64_t beat;       /* when it last moved: */
     double   quiet_s;    /* since then it shows no progress */
     double   quiet_cpu;  /* its cpu_s then, */
-    double   quiet_wait; /* and its wait_s */
-    double   stopped_s;  /* since when it is stopped; 0: it is not */
-    double   begun_s;    /* of the task that was last seen, */
-    double   excused_s;  /* of its time: the agent or the rank was stopped */
-    double   task_wait;  /* wait_s when it was first seen */
+    double   quiet_wait; /* and its wait_s, and starved_s */
+    double   quiet_starved;
+    double   stopped_s;    /* since when it is stopped; 0: it is not */
+    double   begun_s;      /* of the task that was last seen, */
+    double   excused_s;    /* of its time: the agent or the rank was stopped */
+    double   task_wait;    /* wait_s when it was first seen, */
+    double   task_starved; /* and starved_s */
+    bool     wanted_core;  /* when it was last looked at, */
+    double   cpu_s;        /* and what it had used then */
+    double   starved_s;    /* it wanted a core and had none; rises */
 } slot_watch;
 
 struct weft_detect {
@@ -73,7 +78,8 @@ static void begin_slot(slot_watch *w, const weft_detect_sample *s, double now_s)
                       .quiet_wait = s->wait_s,
                       .stopped_s  = s->stopped ? now_s : 0,
                       .begun_s    = s->begun_s,
-                      .task_wait  = s->wait_s};
+                      .task_wait  = s->wait_s,
+                      .cpu_s      = s->cpu_s};
     /* what it has done before it was watched is not known */
     if (s->begun_s > 0 && s->begun_s < now_s) w->excused_s = now_s - s->begun_s;
 }
@@ -83,26 +89,46 @@ static void note_quiet(slot_watch *w, const weft_detect_sample *s, double now_s)
     double cpu_s = s->cpu_s - w->quiet_cpu, since = now_s - w->quiet_s;
     bool   uses = cpu_s > 0 && cpu_s >= IDLE * since;
     if (s->beat == w->beat && !uses && !s->on_disk && !s->stopped) return;
-    w->beat       = s->beat;
-    w->quiet_s    = now_s;
-    w->quiet_cpu  = s->cpu_s;
-    w->quiet_wait = s->wait_s;
+    w->beat          = s->beat;
+    w->quiet_s       = now_s;
+    w->quiet_cpu     = s->cpu_s;
+    w->quiet_wait    = s->wait_s;
+    w->quiet_starved = w->starved_s;
 }
 
-/* lost_s: of the time since the last look, in which nothing is expected of it. */
+/* One thread that wants to run for all of the time has used a core, or waited for one. */
+static void note_core(slot_watch *w, const weft_detect_sample *s, double passed_s)
+{
+    double had_s = s->cpu_s - w->cpu_s;
+    if (w->wanted_core && s->wants_core && had_s < passed_s)
+        w->starved_s += passed_s - (had_s > 0 ? had_s : 0);
+    w->wanted_core = s->wants_core;
+    w->cpu_s       = s->cpu_s;
+}
+
+/* Time in which it waited for a core: two ways to see it, of which neither sees all. */
+static double find_waited(const slot_watch *w, const weft_detect_sample *s, double wait_s,
+                          double starved_s)
+{
+    double waited_s = s->wait_s - wait_s, starved = w->starved_s - starved_s;
+    return waited_s > starved ? waited_s : starved;
+}
+
+/* lost_s: of the time since the last sample, in which nothing is expected of it. */
 static void note_task(slot_watch *w, const weft_detect_sample *s, double now_s,
                       double lost_s)
 {
     double runs_s = now_s - s->begun_s;
     if (s->begun_s != w->begun_s) {
-        w->begun_s   = s->begun_s;
-        w->excused_s = 0;
-        w->task_wait = s->wait_s;
+        w->begun_s      = s->begun_s;
+        w->excused_s    = 0;
+        w->task_wait    = s->wait_s;
+        w->task_starved = w->starved_s;
     }
     w->excused_s += lost_s < runs_s ? lost_s : runs_s;
 }
 
-/* passed_s: since the last look; stall_s: of it, too long. */
+/* passed_s: since the last sample; stall_s: of it, too long. */
 static void note_sample(slot_watch *w, const weft_detect_sample *s, double now_s,
                         double passed_s, double stall_s)
 {
@@ -115,6 +141,7 @@ static void note_sample(slot_watch *w, const weft_detect_sample *s, double now_s
     if (w->stopped_s > 0) w->stopped_s += stall_s;
     note_task(w, s, now_s, s->stopped ? passed_s : stall_s);
     note_quiet(w, s, now_s);
+    note_core(w, s, passed_s - stall_s);
     if (!s->stopped)
         w->stopped_s = 0;
     else if (w->stopped_s <= 0)
@@ -160,7 +187,7 @@ static bool is_silent(const weft_detect *d, const slot_watch *w,
                       weft_detect_found *f)
 {
     f->cause   = WEFT_DETECT_SILENT;
-    f->seconds = now_s - w->quiet_s - (s->wait_s - w->quiet_wait);
+    f->seconds = now_s - w->quiet_s - find_waited(w, s, w->quiet_wait, w->quiet_starved);
     f->limit_s = d->o.failure_timeout_s * load;
     return f->seconds >= f->limit_s;
 }
@@ -170,7 +197,8 @@ static bool is_hanging(const slot_watch *w, const weft_detect_sample *s, double 
 {
     if (s->begun_s <= 0 || s->longest_s <= 0) return false;
     f->cause   = WEFT_DETECT_HANG;
-    f->seconds = now_s - s->begun_s - w->excused_s - (s->wait_s - w->task_wait);
+    f->seconds = now_s - s->begun_s - w->excused_s -
+                 find_waited(w, s, w->task_wait, w->task_starved);
     f->limit_s = HANG_FACTOR * s->longest_s * load;
     if (f->limit_s < LEAST_HANG_S) f->limit_s = LEAST_HANG_S;
     return f->seconds >= f->limit_s;

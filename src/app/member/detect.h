@@ -14,8 +14,10 @@
  *     progress.
  * (3) hang: one instruction runs longer than max(1 s, 8 x the longest that it took x load), and it
  *     took some time before.
- * A stalled observer marks no rank as failed: time in which the agent itself did not look, in
- * which a rank was stopped with all others or waited for a core does not count. */
+ * A stalled observer marks no rank as failed: time in which the agent itself did not run, in
+ * which a rank was stopped with all others or waited for a core does not count.  That is what the
+ * kernel says of a thread once it has run again; and what a rank did not have of one core from one
+ * look to the next, with a thread that wanted to run in both. */
 #ifndef WEFT_MEMBER_DETECT_H
 #define WEFT_MEMBER_DETECT_H
 
@@ -45,6 +47,7 @@ typedef struct weft_detect_sample {
     double   cpu_s;   /* that it has used */
     /* that its threads have waited for a core: the longest of them; rises */
     double wait_s;
+    bool   wants_core; /* one of its threads runs, or would */
     /* the task that runs longest: since when, and how long it took before; 0: none, not known */
     double begun_s, longest_s;
 } weft_detect_sample;

@@ -229,10 +229,13 @@ bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool sp
     h->view    = h->scratch;
     h->scratch = old;
     memmove(h->view_bytes, bytes, n);
-    h->n_view_bytes = n;
-    h->self         = weft_member_view_find(h->view, h->o.self.id);
-    h->change       = (hosts_change){0};
-    h->has_step     = false;
+    h->n_view_bytes    = n;
+    h->self            = weft_member_view_find(h->view, h->o.self.id);
+    h->change          = (hosts_change){0};
+    h->has_step        = false;
+    h->has_run         = h->has_run || weft_hosts_is_enough(h);
+    h->prepared        = false;
+    h->expected->epoch = 0;
     if (spread) spread_view(h, old);
     if (h->is_majority && h->self >= 0) advance_majority(h);
     if (h->self >= 0)
@@ -244,7 +247,7 @@ bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool sp
 
 /* ---- events ---- */
 
-/* Time in which this agent did not look does not count, so no host is lost by it. */
+/* Time in which this agent did not run does not count, so no host is lost by it. */
 static void pass_time(weft_hosts *h, double clock_s)
 {
     double past_s = h->has_clock ? clock_s - h->clock_s : 0;
@@ -254,16 +257,7 @@ static void pass_time(weft_hosts *h, double clock_s)
     if (past_s > 0) h->now_s += past_s;
 }
 
-static void ask_to_join(weft_hosts *h)
-{
-    hosts_message m = {.kind = HOSTS_JOIN, .host = h->o.self};
-    h->join_s       = h->now_s + 2 * HOSTS_REPEAT_S;
-    for (int k = 0; k < h->n_contact; k++) weft_member__send_host(h, h->contact[k], &m);
-    for (int k = 0; k < h->view->n_host; k++)
-        weft_member__send_host(h, h->view->host[k].id, &m);
-}
-
-/* No host of the view that the register has answers, for long enough: a look says whether their
+/* No host of the view that the register has answers, for long enough: reading it says whether their
  * run is alive all the same. */
 static bool suspects_run(const weft_hosts *h)
 {
@@ -279,7 +273,8 @@ static void tick_candidate(weft_hosts *h)
     if (suspects_run(h)) h->finds = true;
     if (h->found_epoch || h->finds) weft_member__propose_found(h);
     if (h->found_epoch || (h->finds && !h->view->epoch)) return;
-    if (h->now_s >= h->join_s && (h->n_contact || h->view->epoch)) ask_to_join(h);
+    if (h->now_s >= h->join_s && (h->n_contact || h->view->epoch))
+        weft_member__ask_to_join(h);
     if (h->now_s - h->member_s < limit_s) return;
     if (alive)
         snprintf(why, sizeof why,
@@ -300,9 +295,17 @@ static void tick_member(weft_hosts *h)
     weft_member__watch_register(h);
     if (h->state != HOSTS_MEMBER) return;
     weft_member__move_change(h);
-    if (weft_hosts_is_enough(h) || h->now_s - h->below_s < h->o.wait_s) return;
-    snprintf(why, sizeof why, "%d of at least %d hosts are there after %.3g s",
-             h->view->n_host, h->o.min_host, h->o.wait_s);
+    if (weft_hosts_is_enough(h)) return;
+    int least = h->view->least > h->o.min_host ? h->view->least : h->o.min_host;
+    if (h->has_run && h->o.never_waits)
+        snprintf(why, sizeof why,
+                 "%d of at least %d hosts are there, and recover allows no waiting",
+                 h->view->n_host, least);
+    else if (h->now_s - h->below_s >= h->o.wait_s)
+        snprintf(why, sizeof why, "%d of at least %d hosts are there after %.3g s",
+                 h->view->n_host, least, h->o.wait_s);
+    else
+        return;
     weft_member__save_all(h, why, false);
 }
 
@@ -391,6 +394,7 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         if (h->state == HOSTS_MEMBER)
             h->peer[h->self].done = true, weft_member__send_alive(h);
         break;
+    case WEFT_HOSTS_PREPARED: weft_member__note_prepared(h, e->epoch); break;
     default: break;
     }
 }
@@ -430,6 +434,11 @@ const weft_member_view *weft_hosts_view(const weft_hosts *h)
     return h->view;
 }
 
+const weft_member_view *weft_hosts_expected(const weft_hosts *h)
+{
+    return h->expected;
+}
+
 bool weft_hosts_is_member(const weft_hosts *h)
 {
     return h->state == HOSTS_MEMBER;
@@ -442,7 +451,7 @@ bool weft_hosts_is_leader(const weft_hosts *h)
 
 bool weft_hosts_is_enough(const weft_hosts *h)
 {
-    return h->view->n_host >= h->o.min_host;
+    return h->view->n_host >= h->o.min_host && h->view->n_host >= h->view->least;
 }
 
 bool weft_hosts_is_ready(const weft_hosts *h)
@@ -485,16 +494,18 @@ weft_status weft_hosts_create(const weft_hosts_options *o, weft_hosts **out)
     h->member_s    = 1;
     h->view        = malloc(sizeof *h->view);
     h->scratch     = malloc(sizeof *h->scratch);
+    h->expected    = malloc(sizeof *h->expected);
     h->view_bytes  = malloc(WEFT_MEMBER_VIEW_MOST);
     h->store       = o->shared;
     h->is_majority = !o->shared;
-    if (!h->view || !h->scratch || !h->view_bytes ||
+    if (!h->view || !h->scratch || !h->expected || !h->view_bytes ||
         (h->is_majority &&
          weft_register_open_majority(o->self.id, &h->store) != WEFT_OK)) {
         weft_hosts_destroy(h);
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     }
     memset(h->view, 0, offsetof(weft_member_view, host)); /* no view */
+    memset(h->expected, 0, offsetof(weft_member_view, host));
     *out = h;
     return WEFT_OK;
 }
@@ -507,6 +518,7 @@ void weft_hosts_destroy(weft_hosts *h)
     free(h->queue.byte);
     free(h->view);
     free(h->scratch);
+    free(h->expected);
     free(h->view_bytes);
     free(h);
 }

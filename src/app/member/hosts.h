@@ -12,10 +12,15 @@
  *
  * A job begins with a view of one host: FOUND.  Others are candidates: CONTACT, or the shared
  * register, names agents to send to.  Where none of these answers for failure_timeout_s, and no
- * beat in the register says that they are alive, the run is taken over: the next view is this host
- * alone, and restarts from the newest checkpoint.  As soon as there are min_host of them all are
- * taken in; until then no rank is started (weft_hosts_is_enough).  Later ones join when a step of
- * the view was committed; those beyond max_host wait.
+ * keep-alive number in the register says that they are alive, the run is taken over: the next view
+ * is this host alone, and restarts from the newest checkpoint.  As soon as there are min_host of
+ * them all are taken in; until then no rank is started (weft_hosts_is_enough).  Later ones join
+ * when a step of the view was committed; those beyond max_host wait.
+ *
+ * A host that joins prepares first, while the others train: the leader sends it the view that is
+ * to come (PREPARE), and asks for that view when it has PREPARED.  One that does not within
+ * prepare_s is named, and not waited for.  In a view that is needed for another reason only those
+ * are taken that have prepared, and, in the place of lost hosts, those that wait.
  *
  * The next view: a member asks for it (a rank or a host was lost, a host leaves or joins); the
  * leader, or the first host that is there, asks all hosts to stop their ranks (STOP_RANKS),
@@ -28,10 +33,10 @@
  *     again; a step that all stopped hosts had arrived at is committed, as a lost one may have
  *     passed it.  Where state was lost ranks go back further.
  * (4) A host that learns of a newer view without it is FENCED.
- *     With a shared register each member looks for one there, every WATCH of failure_timeout_s.
+ *     With a shared register each member reads it for one, every WATCH of failure_timeout_s.
  * (5) A host is lost when it was silent for failure_timeout_s, for 0.8 of it where a second agent
  *     has not heard of it either, or at once where its kernel says so (GONE).  Time that this
- *     agent did not look (a late TICK) does not count. */
+ *     agent did not run (a late TICK) does not count. */
 #ifndef WEFT_MEMBER_HOSTS_H
 #define WEFT_MEMBER_HOSTS_H
 
@@ -55,8 +60,12 @@ typedef struct weft_hosts_options {
     weft_register *shared;
     int            min_host, max_host; /* --nnodes MIN:MAX */
     double         failure_timeout_s;
-    double wait_s;   /* for min_host hosts, then SAVE; for a first answer; 0: 60 s */
-    int    max_view; /* one after another without a committed step; 0: 16 */
+    /* As many hosts as there were are needed after one is lost, but for those that left; and no
+     * host is waited for once ranks have run: SAVE at once. */
+    bool   keeps_count, never_waits;
+    double wait_s;    /* for min_host hosts, then SAVE; for a first answer; 0: 60 s */
+    int    max_view;  /* one after another without a committed step; 0: 16 */
+    double prepare_s; /* for hosts that join to prepare; 0: they do not */
 } weft_hosts_options;
 
 typedef enum weft_hosts_event_kind {
@@ -76,9 +85,10 @@ typedef enum weft_hosts_event_kind {
     WEFT_HOSTS_READY, /* epoch: all ranks here run in it */
     WEFT_HOSTS_STEP,  /* passed: a step was committed */
     WEFT_HOSTS_DRAIN, /* id: the host is to leave; this one or another */
-    WEFT_HOSTS_TERM, /* this host was told to end: it leaves; two within 2 s: the job ends */
+    WEFT_HOSTS_TERM, /* this host got a signal to end: it leaves; two within 2 s: the job ends */
     WEFT_HOSTS_SAVE_ALL, /* text: the job is to save and end; interrupts: as SIGINT means */
     WEFT_HOSTS_DONE,     /* the ranks of this host have done their work */
+    WEFT_HOSTS_PREPARED, /* epoch: this host is prepared for that view, or cannot be more so */
 } weft_hosts_event_kind;
 
 typedef struct weft_hosts_event {
@@ -98,7 +108,10 @@ typedef enum weft_hosts_action_kind {
     WEFT_HOSTS_SEND, /* id, bytes, n; may be lost.  weft_hosts_find() has its address */
     WEFT_HOSTS_STOP_RANKS, /* epoch: of this host; then STOPPED, also where there are none */
     WEFT_HOSTS_VIEW,       /* weft_hosts_view() is new, and this host is in it */
-    WEFT_HOSTS_WARN,       /* why: for the log */
+    /* id: weft_hosts_expected() is new: its ranks prepare, and agent id knows for what; then
+     * PREPARED.  Only of a candidate */
+    WEFT_HOSTS_PREPARE,
+    WEFT_HOSTS_WARN, /* why: for the log */
     /* why, interrupts: all ranks save and end; views still change meanwhile */
     WEFT_HOSTS_SAVE,
     /* The last one of these is the last action.  why. */
@@ -126,10 +139,13 @@ bool weft_hosts_next(weft_hosts *h, weft_hosts_action *out);
 
 /* The newest view that is known; epoch 0: none.  Of a candidate: one without it. */
 const weft_member_view *weft_hosts_view(const weft_hosts *h);
+/* Of a candidate: the view that it is to prepare for; epoch 0: none. */
+const weft_member_view *weft_hosts_expected(const weft_hosts *h);
 bool                    weft_hosts_is_member(const weft_hosts *h); /* of that view */
 bool weft_hosts_is_leader(const weft_hosts *h); /* the first that is there */
-bool weft_hosts_is_enough(const weft_hosts *h); /* has the view min_host hosts? */
-bool weft_hosts_is_ready(const weft_hosts *h);  /* leader: do all hosts run in it? */
+/* Has the view min_host hosts, and as many as it needs? */
+bool weft_hosts_is_enough(const weft_hosts *h);
+bool weft_hosts_is_ready(const weft_hosts *h); /* leader: do all hosts run in it? */
 /* Have all other hosts of the view done their work, or are they gone? */
 bool weft_hosts_are_done(const weft_hosts *h);
 /* A host of the view, or a candidate that this agent has heard of; NULL: neither. */

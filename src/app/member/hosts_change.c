@@ -58,28 +58,13 @@ static void judge_leaving(weft_hosts *h)
             name = h->view->host[k].name;
     }
     if (n_term > 1 || (!n_stay && (n_term || name))) {
-        snprintf(text, sizeof text, "%d hosts of %d were told to end", n_term,
+        snprintf(text, sizeof text, "%d of %d hosts got a signal to end", n_term,
                  h->view->n_host);
         weft_member__save_all(h, n_term ? text : "all hosts leave", false);
     } else if (name) {
         snprintf(text, sizeof text, "host %s leaves", name);
         weft_member__want_change(h, text);
     }
-}
-
-/* Hosts join between steps, those that come together at once: a join that follows a join has
- * steps before it, so growth comes to an end. */
-static void judge_candidates(weft_hosts *h)
-{
-    char text[200];
-    int  n = h->view->n_host, next = n + h->n_candidate;
-    if (!h->n_candidate || n >= h->o.max_host) return;
-    if (n < h->o.min_host ? next < h->o.min_host
-                          : !weft_hosts_is_ready(h) || !h->has_step)
-        return;
-    if (next < h->o.max_host && h->now_s - h->candidate_s < HOSTS_JOIN_S) return;
-    snprintf(text, sizeof text, "host %s joins", h->candidate[0].host.name);
-    weft_member__want_change(h, text);
 }
 
 static void judge_losses(weft_hosts *h)
@@ -117,6 +102,20 @@ static bool collect_reports(weft_hosts *h)
     return all;
 }
 
+/* With a shared register: of the hosts that may be alive, is the larger side here?  Those whose end
+ * was announced are on no side. */
+static bool is_larger_side(const weft_hosts *h, const bool *has)
+{
+    int n_here = 0, n_alive = 0, first = -1;
+    for (int k = 0; k < h->view->n_host; k++) {
+        if (!has[k] && h->peer[k].gone) continue;
+        if (first < 0) first = k;
+        n_alive++;
+        n_here += has[k];
+    }
+    return 2 * n_here > n_alive || (2 * n_here == n_alive && has[first]);
+}
+
 /* Hosts that this agent does not see may decide without it. */
 static bool may_propose(weft_hosts *h)
 {
@@ -125,8 +124,7 @@ static bool may_propose(weft_hosts *h)
     int    n_here = 0, n = h->view->n_host;
     double led_s = h->now_s - h->change.led_s;
     for (int k = 0; k < n; k++) n_here += has[k] = k == h->self || !h->peer[k].lost;
-    if (!h->is_majority)
-        return 2 * n_here > n || (2 * n_here == n && has[0]) || led_s >= HOSTS_SMALL_S;
+    if (!h->is_majority) return is_larger_side(h, has) || led_s >= HOSTS_SMALL_S;
     if (weft_majority_is_quorum(n, has)) return true;
     if (led_s < HOSTS_SMALL_S) return false;
     snprintf(why, sizeof why,
@@ -154,23 +152,36 @@ static int64_t find_first_step(const weft_hosts *h)
     return committed + (any && all_at) + 1;
 }
 
+/* Hosts that the next view needs: where losses are not taken, as many as ran or were needed, less
+ * those that leave. */
+static int find_least(const weft_hosts *h)
+{
+    int n = weft_hosts_is_enough(h) ? h->view->n_host : h->view->least;
+    if (!h->o.keeps_count) return 0;
+    for (int k = 0; k < h->view->n_host; k++)
+        n -= n > 0 && h->peer[k].leaving && !h->peer[k].lost;
+    return n;
+}
+
 static void build_view(weft_hosts *h, weft_member_view *v)
 {
     v->epoch      = h->view->epoch + 1;
     v->proposer   = h->o.self.id;
     v->first_step = find_first_step(h);
     v->restarts   = false;
+    v->least      = find_least(h);
     v->n_host     = 0;
+    int n_lost    = 0;
     memcpy(v->reason, h->change.reason, sizeof v->reason);
     for (int k = 0; k < h->view->n_host; k++) {
         const hosts_peer *p = &h->peer[k];
+        n_lost += p->lost && !p->done;
         if (!p->reported || p->lost || p->done || !p->n_rank) continue;
         if (p->leaving && !h->saving) continue; /* the job ends: all have to save */
         v->host[v->n_host]          = h->view->host[k];
         v->host[v->n_host++].n_rank = p->n_rank;
     }
-    for (int k = 0; k < h->n_candidate && v->n_host < h->o.max_host && !h->saving; k++)
-        v->host[v->n_host++] = h->candidate[k].host;
+    if (!h->saving) weft_member__add_candidates(h, v, n_lost);
 }
 
 static void propose_view(weft_hosts *h)
@@ -240,13 +251,13 @@ void weft_member__move_change(weft_hosts *h)
         return;
     }
     if (!h->saving) judge_leaving(h);
-    if (!h->saving) judge_candidates(h);
+    if (!h->saving) weft_member__judge_candidates(h);
     if (h->change.wanted && h->state == HOSTS_MEMBER) lead_change(h);
 }
 
 /* ---- the register ---- */
 
-static bool ask_newest(weft_hosts *h, hosts_look why, uint64_t beat)
+static bool ask_newest(weft_hosts *h, hosts_read why, uint64_t beat)
 {
     if (h->n_asked || h->now_s < h->change.retry_s ||
         weft_register_look(h->store, beat) != WEFT_OK)
@@ -256,12 +267,12 @@ static bool ask_newest(weft_hosts *h, hosts_look why, uint64_t beat)
     return true;
 }
 
-/* The first two leave beats: one that lives is enough. */
+/* The first two write keep-alive numbers: one that lives is enough. */
 void weft_member__watch_register(weft_hosts *h)
 {
     if (h->is_majority || h->now_s < h->watch.next_s) return;
     uint64_t beat = h->self < 2 ? ++h->watch.beat << 16 | (h->o.self.id & 0xffff) : 0;
-    if (ask_newest(h, HOSTS_LOOK_WATCH, beat))
+    if (ask_newest(h, HOSTS_READ_WATCH, beat))
         h->watch.next_s = h->now_s + HOSTS_WATCH * h->o.failure_timeout_s;
 }
 
@@ -270,7 +281,7 @@ void weft_member__propose_found(weft_hosts *h)
 {
     uint8_t bytes[1024];
     if (h->finds) {
-        (void)ask_newest(h, HOSTS_LOOK_FIND, 0);
+        (void)ask_newest(h, HOSTS_READ_FIND, 0);
         return;
     }
     if (h->n_asked || h->now_s < h->change.retry_s) return;
@@ -279,6 +290,7 @@ void weft_member__propose_found(weft_hosts *h)
     v->proposer         = h->o.self.id;
     v->first_step       = 1;
     v->restarts         = h->found_epoch > 1;
+    v->least            = 0;
     v->n_host           = 1;
     v->host[0]          = h->o.self;
     snprintf(v->reason, sizeof v->reason, "host %.64s %s", h->o.self.name,
@@ -290,7 +302,7 @@ void weft_member__propose_found(weft_hosts *h)
     if (weft_register_propose(h->store, v->epoch, bytes, n) == WEFT_OK) h->n_asked++;
 }
 
-/* A candidate knows the newest view, whose hosts do not answer: two looks that far apart show
+/* A candidate knows the newest view, whose hosts do not answer: two reads that far apart show
  * whether they are alive. */
 static void judge_run(weft_hosts *h, uint64_t beat)
 {
@@ -301,12 +313,12 @@ static void judge_run(weft_hosts *h, uint64_t beat)
     h->watch.next_s = h->now_s;
     if (!dead) return;
     h->found_epoch = h->view->epoch + 1;
-    snprintf(
-        why, sizeof why,
-        "no host of view %u (%.40s%s) has answered for %.3g s, nor left a beat in the "
-        "register: this host takes the job over",
-        h->view->epoch, h->view->host[0].name, h->view->n_host > 1 ? ", .." : "",
-        h->now_s - h->member_s);
+    snprintf(why, sizeof why,
+             "no host of view %u (%.40s%s) has answered for %.3g s, nor left a "
+             "keep-alive in the "
+             "register: this host takes the job over",
+             h->view->epoch, h->view->host[0].name, h->view->n_host > 1 ? ", .." : "",
+             h->now_s - h->member_s);
     weft_member__add_action(h, WEFT_HOSTS_WARN, why);
 }
 
@@ -326,8 +338,8 @@ static bool take_found(weft_hosts *h, const weft_register_outcome *o)
     return false;
 }
 
-/* Nothing is decided by a member's look that has no answer: the job goes on. */
-static void miss_look(weft_hosts *h, const weft_register_outcome *o)
+/* Nothing is decided by a member's read that has no answer: the job goes on. */
+static void miss_read(weft_hosts *h, const weft_register_outcome *o)
 {
     if (!h->watch.fails) weft_member__add_action(h, WEFT_HOSTS_WARN, o->why);
     h->watch.fails = true;
@@ -347,22 +359,22 @@ static void miss_register(weft_hosts *h, const weft_register_outcome *o)
 static void take_outcome(weft_hosts *h, const weft_register_outcome *o)
 {
     char       why[200];
-    hosts_look look = h->watch.asked;
-    h->watch.asked  = HOSTS_LOOK_NONE;
+    hosts_read asked = h->watch.asked;
+    h->watch.asked   = HOSTS_READ_NONE;
     if (h->n_asked) h->n_asked--;
     if (o->result == WEFT_REGISTER_UNKNOWN) {
-        look == HOSTS_LOOK_WATCH ? miss_look(h, o) : miss_register(h, o);
+        asked == HOSTS_READ_WATCH ? miss_read(h, o) : miss_register(h, o);
         return;
     }
     h->watch.fails = false;
     h->unknown_s   = 0;
-    if (look == HOSTS_LOOK_FIND && take_found(h, o)) return;
+    if (asked == HOSTS_READ_FIND && take_found(h, o)) return;
     if (o->result != WEFT_REGISTER_STANDS) return;
     if (h->state == HOSTS_CANDIDATE) {
         h->found_epoch = 0;
         h->member_s    = h->now_s; /* hosts that are new to it may answer */
     }
-    if (weft_member__adopt_view(h, o->bytes, o->n, look == HOSTS_LOOK_NONE)) return;
+    if (weft_member__adopt_view(h, o->bytes, o->n, asked == HOSTS_READ_NONE)) return;
     snprintf(why, sizeof why,
              "the register holds something else than views for epoch %u: give another "
              "--rdzv",

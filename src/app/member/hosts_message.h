@@ -8,7 +8,7 @@ typedef enum hosts_message_kind {
     HOSTS_ALIVE = 1, /* flags, text: why the job is saved */
     HOSTS_ASK,       /* for the newest view */
     HOSTS_TAKE,      /* bytes: a view that stands */
-    HOSTS_JOIN,      /* host: it wants to be in the next view */
+    HOSTS_JOIN,      /* host: it wants to be in the next view; flags */
     HOSTS_WANT,    /* text: the next view is needed; id: of a host that is silent, or 0 */
     HOSTS_COLLECT, /* stop your ranks, and report */
     HOSTS_REPORT,  /* arrived, passed (-1: its ranks left nothing), n_rank, flags */
@@ -16,16 +16,18 @@ typedef enum hosts_message_kind {
     HOSTS_HEARD,   /* id, age_ms */
     HOSTS_LEAVE,   /* id, flags: that host is to leave */
     HOSTS_VOTE,    /* bytes: of the register of a majority */
+    HOSTS_PREPARE, /* bytes: the view that this candidate is to prepare for */
     HOSTS_N_MESSAGE
 } hosts_message_kind;
 
 enum {
-    HOSTS_SAVING  = 1,  /* ALIVE */
-    HOSTS_READY   = 2,  /* ALIVE: all ranks run in the epoch */
-    HOSTS_DONE    = 4,  /* ALIVE: its ranks have done their work */
-    HOSTS_TERM    = 8,  /* LEAVE: by a signal; REPORT: it leaves by one */
-    HOSTS_LEAVING = 16, /* REPORT */
-    HOSTS_INT     = 32  /* ALIVE: SAVING by SIGINT */
+    HOSTS_SAVING   = 1,  /* ALIVE */
+    HOSTS_READY    = 2,  /* ALIVE: all ranks run in the epoch */
+    HOSTS_DONE     = 4,  /* ALIVE: its ranks have done their work */
+    HOSTS_TERM     = 8,  /* LEAVE: by a signal; REPORT: it leaves by one */
+    HOSTS_LEAVING  = 16, /* REPORT */
+    HOSTS_INT      = 32, /* ALIVE: SAVING by SIGINT */
+    HOSTS_PREPARED = 64  /* JOIN: its ranks are prepared for the view after this epoch */
 };
 
 typedef struct hosts_message {

@@ -19,7 +19,7 @@ enum {
 #define HOSTS_COLLECT_S  15.0 /* for a host that is there to stop its ranks */
 #define HOSTS_REGISTER_S 60.0 /* for a register that does not answer */
 #define HOSTS_CONFIRM_S  5.0 /* for a host that leaves: that another one knows the view */
-#define HOSTS_WATCH      0.25 /* of failure_timeout_s: between looks at a shared register */
+#define HOSTS_WATCH      0.25 /* of failure_timeout_s: between reads of a shared register */
 
 typedef enum hosts_state {
     HOSTS_CANDIDATE, /* in no view */
@@ -43,6 +43,9 @@ typedef struct hosts_peer {
 typedef struct hosts_candidate {
     weft_member_host host;
     double           heard_s;
+    /* Epochs of the view that these are of; 0: never.  asked: to prepare for the next one;
+     * prepared: it is; late: it was asked, and is not waited for any more */
+    uint32_t asked, prepared, late;
 } hosts_candidate;
 
 /* The way to the next view. */
@@ -55,19 +58,19 @@ typedef struct hosts_change {
     int64_t arrived, passed;   /* once stopped */
 } hosts_change;
 
-/* Looks at a shared register, one at a time. */
-typedef enum hosts_look {
-    HOSTS_LOOK_NONE,
-    HOSTS_LOOK_FIND, /* a candidate: is there a view, and is its run alive? */
-    HOSTS_LOOK_WATCH /* a member: is there one without it? */
-} hosts_look;
+/* Reads of a shared register, one at a time. */
+typedef enum hosts_read {
+    HOSTS_READ_NONE,
+    HOSTS_READ_FIND, /* a candidate: is there a view, and is its run alive? */
+    HOSTS_READ_WATCH /* a member: is there one without it? */
+} hosts_read;
 
 typedef struct hosts_watch {
-    hosts_look asked;
+    hosts_read asked;
     double     next_s; /* a member's next one */
     bool       fails;  /* the last one had no answer */
-    /* a candidate: the beat of its last look; the run that it knows is to be taken over if the
-     * next look finds the same one */
+    /* a candidate: the keep-alive number of its last read; the run that it knows is to be taken
+     * over if the next read finds the same one */
     uint64_t beat;
     bool     takes;
 } hosts_watch;
@@ -96,6 +99,10 @@ struct weft_hosts {
     int               n_candidate;
     double            candidate_s; /* when the newest one came */
     hosts_candidate   candidate[HOSTS_MAX_CANDIDATE];
+    double            prepare_s; /* leader: since when those that were asked prepare */
+    double            repeat_s;  /* when they are asked again */
+    weft_member_view *expected;  /* candidate: to prepare for; epoch 0: none */
+    bool              prepared;  /* for that */
     int               n_contact;
     uint64_t          contact[HOSTS_MAX_CONTACT];
     int               n_asked;     /* proposals without an outcome */
@@ -108,6 +115,7 @@ struct weft_hosts {
     char              save_why[WEFT_MEMBER_REASON];
     int               n_idle_view; /* since a step was committed */
     bool              has_step;    /* one was committed in this view */
+    bool              has_run;     /* a view had hosts enough for ranks to start */
     hosts_queue       queue;
 };
 
@@ -132,11 +140,22 @@ void weft_member__send_report(weft_hosts *h, uint64_t to);
 void weft_member__move_change(weft_hosts *h);
 void weft_member__propose_found(weft_hosts *h);
 void weft_member__poll_register(weft_hosts *h);
-void weft_member__watch_register(weft_hosts *h); /* a member's looks */
+void weft_member__watch_register(weft_hosts *h); /* a member reads it */
 
 /* hosts_watch.c */
 void weft_member__watch_peers(weft_hosts *h);
 void weft_member__hear_message(weft_hosts *h, uint64_t from, const hosts_message *m);
+
+/* hosts_join.c */
 void weft_member__drop_candidate(weft_hosts *h, uint64_t id);
+void weft_member__drop_silent(weft_hosts *h); /* candidates */
+void weft_member__hear_join(weft_hosts *h, uint64_t from, const hosts_message *m);
+void weft_member__judge_candidates(weft_hosts *h); /* the leader: do some join? */
+/* Those that join in the next view; n_lost: hosts that it lacks. */
+void weft_member__add_candidates(weft_hosts *h, weft_member_view *next, int n_lost);
+/* A candidate: to ask for a place; what it is to prepare for. */
+void weft_member__ask_to_join(weft_hosts *h);
+void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message *m);
+void weft_member__note_prepared(weft_hosts *h, uint32_t epoch);
 
 #endif

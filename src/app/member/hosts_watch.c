@@ -41,40 +41,7 @@ void weft_member__watch_peers(weft_hosts *h)
                 h, h->view->host[witness].id,
                 &(hosts_message){.kind = HOSTS_PROBE, .id = h->view->host[k].id});
     }
-    for (int k = h->n_candidate - 1; k >= 0; k--)
-        if (h->now_s - h->candidate[k].heard_s >= h->o.failure_timeout_s)
-            weft_member__drop_candidate(h, h->candidate[k].host.id);
-}
-
-/* ---- candidates ---- */
-
-void weft_member__drop_candidate(weft_hosts *h, uint64_t id)
-{
-    for (int k = 0; k < h->n_candidate; k++) {
-        if (h->candidate[k].host.id != id) continue;
-        h->n_candidate--;
-        memmove(&h->candidate[k], &h->candidate[k + 1],
-                sizeof *h->candidate * (size_t)(h->n_candidate - k));
-        return;
-    }
-}
-
-static void hear_join(weft_hosts *h, uint64_t from, const hosts_message *m)
-{
-    int k = 0;
-    if (m->epoch < h->view->epoch)
-        weft_member__send_view(h, from);
-    else if (h->state == HOSTS_MEMBER) /* it need not look for another job */
-        weft_member__send_host(h, from, &(hosts_message){.kind = HOSTS_ALIVE});
-    if (h->state != HOSTS_MEMBER || m->host.id != from || h->saving || !m->host.n_rank ||
-        weft_member_view_find(h->view, from) >= 0)
-        return;
-    while (k < h->n_candidate && h->candidate[k].host.id != from) k++;
-    if (k == HOSTS_MAX_CANDIDATE) return;
-    h->candidate[k] = (hosts_candidate){.host = m->host, .heard_s = h->now_s};
-    if (k < h->n_candidate) return;
-    h->n_candidate++;
-    h->candidate_s = h->now_s;
+    weft_member__drop_silent(h);
 }
 
 /* ---- messages of this view ---- */
@@ -183,12 +150,14 @@ void weft_member__hear_message(weft_hosts *h, uint64_t from, const hosts_message
     } else if (m->kind == HOSTS_ASK) {
         weft_member__send_view(h, from);
     } else if (m->kind == HOSTS_JOIN) {
-        hear_join(h, from, m);
+        weft_member__hear_join(h, from, m);
     } else if (m->epoch < h->view->epoch) {
         weft_member__send_view(h, from); /* it is behind, or not in the job any more */
     } else if (m->epoch > h->view->epoch) {
         weft_member__send_host(h, from, &(hosts_message){.kind = HOSTS_ASK});
     } else if (k >= 0 && h->state == HOSTS_MEMBER) {
         hear_member(h, k, m);
+    } else if (k >= 0 && m->kind == HOSTS_PREPARE) {
+        weft_member__hear_prepare(h, from, m);
     }
 }

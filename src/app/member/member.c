@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "register/register.h"
 
@@ -20,9 +21,11 @@ typedef enum slot_state {
     PREPARED,
 } slot_state;
 
-/* What the register holds: which process has each slot, the how-many-th of that slot, from 1. */
+/* What the register holds: of each rank its slot, and which process has that, the how-many-th of
+ * the slot, from 1. */
 typedef struct member_view {
     int      n_slot;
+    int      slot[MAX_SLOT];
     uint32_t process[MAX_SLOT];
 } member_view;
 
@@ -30,6 +33,7 @@ typedef struct member_slot {
     slot_state state;
     uint32_t   process;        /* the how-many-th */
     bool       done;           /* its process has done its work */
+    bool       cordoned;       /* in no view once it is left out */
     int        n_loss;         /* so far */
     int64_t    lost[MAX_LOSS]; /* steps of the last losses, a ring */
 } member_slot;
@@ -39,6 +43,8 @@ struct weft_member {
     int n_room; /* that there may be */
     int n_next; /* of the next view, once processes beyond this one are gone; 0: as now */
     int n_settled; /* of the last view in which all were ready; 0: none yet */
+    int *order;    /* of all slots: those of the newest view by rank, then the others */
+    int *settled;  /* the order of the last view in which all were ready */
     weft_member_limits limits;
     weft_register     *views;
     uint32_t           epoch; /* of the newest view */
@@ -70,6 +76,12 @@ bool weft_member_is_over(const weft_member *m)
     return m->over;
 }
 
+/* The slot of a rank of the newest view, or beyond them. */
+static member_slot *slot_at(const weft_member *m, int position)
+{
+    return &m->slot[m->order[position]];
+}
+
 bool weft_member_is_running(const weft_member *m, int slot)
 {
     return m->slot[slot].state == RUNNING;
@@ -78,13 +90,42 @@ bool weft_member_is_running(const weft_member *m, int slot)
 bool weft_member_is_ready(const weft_member *m)
 {
     for (int k = 0; k < m->n_slot; k++)
-        if (m->slot[k].state != RUNNING) return false;
+        if (slot_at(m, k)->state != RUNNING) return false;
     return true;
 }
 
 int weft_member_count(const weft_member *m)
 {
     return m->n_slot;
+}
+
+const int *weft_member_order(const weft_member *m)
+{
+    return m->order;
+}
+
+int weft_member_position(const weft_member *m, int slot)
+{
+    int k = 0;
+    while (m->order[k] != slot) k++;
+    return k;
+}
+
+bool weft_member_is_in_view(const weft_member *m, int slot)
+{
+    return weft_member_position(m, slot) < m->n_slot;
+}
+
+int weft_member_usable(const weft_member *m)
+{
+    int n = 0;
+    for (int k = 0; k < m->n_room; k++) n += !m->slot[k].cordoned;
+    return n;
+}
+
+void weft_member_cordon(weft_member *m, int slot)
+{
+    if (slot >= 0 && slot < m->n_room) m->slot[slot].cordoned = true;
 }
 
 double weft_member_deadline_s(const weft_member *m)
@@ -134,13 +175,14 @@ static bool count_view(weft_member *m)
 static void fill_slots(weft_member *m, member_view *v)
 {
     for (int k = 0; k < m->n_slot; k++) {
-        member_slot *s = &m->slot[k];
+        member_slot *s = slot_at(m, k);
         if (s->state == ABSENT) {
             s->process++;
             s->done                                = false;
-            add_action(m, WEFT_MEMBER_START)->slot = k;
+            add_action(m, WEFT_MEMBER_START)->slot = m->order[k];
         }
         s->state      = INVITED;
+        v->slot[k]    = m->order[k];
         v->process[k] = s->process;
     }
     m->late_s = 0;
@@ -162,14 +204,22 @@ void weft_member_enter(weft_member *m, uint32_t epoch, int n)
     m->n_slot = n;
     m->epoch  = epoch;
     if (!count_view(m)) return;
+    for (int k = n; k < m->n_room; k++)
+        if (weft_member_is_preparing(m, m->order[k]))
+            add_action(m, WEFT_MEMBER_KILL)->slot = m->order[k];
     fill_slots(m, &v);
     add_action(m, WEFT_MEMBER_VIEW);
+}
+
+static bool is_busy(const member_slot *s)
+{
+    return s->state == INVITED || s->state == RUNNING;
 }
 
 bool weft_member_is_stopped(const weft_member *m)
 {
     for (int k = 0; k < m->n_slot; k++)
-        if (m->slot[k].state == INVITED || m->slot[k].state == RUNNING) return false;
+        if (is_busy(slot_at(m, k))) return false;
     return true;
 }
 
@@ -209,11 +259,15 @@ weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
     weft_member *m = calloc(1, sizeof *m);
     if (m) m->slot = calloc((size_t)n_room, sizeof *m->slot);
     if (m) m->action = calloc(MAX_ACTION, sizeof *m->action);
-    if (!m || !m->slot || !m->action || weft_register_open_memory(&m->views) != WEFT_OK) {
+    if (m) m->order = calloc((size_t)n_room, sizeof *m->order);
+    if (m) m->settled = calloc((size_t)n_room, sizeof *m->settled);
+    if (!m || !m->slot || !m->action || !m->order || !m->settled ||
+        weft_register_open_memory(&m->views) != WEFT_OK) {
         weft_member_destroy(m);
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     }
-    m->n_slot     = n_slot;
+    for (int k = 0; k < n_room; k++) m->order[k] = k;
+    m->n_slot     = limits->outside ? 0 : n_slot; /* none is in a view yet */
     m->n_room     = n_room;
     m->limits     = *limits;
     m->crash_slot = -1;
@@ -228,6 +282,8 @@ void weft_member_destroy(weft_member *m)
     weft_register_close(m->views);
     free(m->slot);
     free(m->action);
+    free(m->order);
+    free(m->settled);
     free(m);
 }
 
@@ -267,8 +323,9 @@ static void note_step(weft_member *m, int64_t step)
 bool weft_member_replaces(const weft_member *m)
 {
     bool left = false;
-    for (int k = 0; k < m->n_slot; k++) left = left || m->slot[k].done;
-    return !m->over && !m->slot[0].done && !((m->stopping || m->limits.outside) && left);
+    for (int k = 0; k < m->n_slot; k++) left = left || slot_at(m, k)->done;
+    return !m->over && !slot_at(m, 0)->done &&
+           !((m->stopping || m->limits.outside) && left);
 }
 
 static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spared)
@@ -279,11 +336,12 @@ static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spare
     if (!weft_member_replaces(m)) return;
     if (cause == WEFT_MEMBER_CRASHED && has_crashed_elsewhere(m, k)) {
         snprintf(why, sizeof why, "step %lld crashes whoever runs it: now rank %d",
-                 (long long)m->step + 1, k);
+                 (long long)m->step + 1, weft_member_position(m, k));
         end_job(m, why);
     } else if (!spared && is_lost_too_often(m, s, s->n_loss, m->step)) {
-        snprintf(why, sizeof why, "rank %d was lost %d times within %lld steps", k,
-                 m->limits.max_loss, (long long)m->limits.within_step);
+        snprintf(why, sizeof why, "rank %d was lost %d times within %lld steps",
+                 weft_member_position(m, k), m->limits.max_loss,
+                 (long long)m->limits.within_step);
         end_job(m, why);
     } else {
         if (spared) s->n_loss = 0; /* what follows is another's */
@@ -292,25 +350,35 @@ static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spare
 }
 
 /* It was to join those of the last view in which all were ready. */
-static bool is_newcomer(const weft_member *m, int k)
+static bool is_newcomer(const weft_member *m, int position)
 {
-    return m->n_settled > 0 && m->n_slot > m->n_settled && k >= m->n_settled;
+    return m->n_settled > 0 && m->n_slot > m->n_settled && position >= m->n_settled;
 }
 
 /* Rank 0 has ended while others wait for it in a later view: for them nothing is left to do. */
 static void check_done(weft_member *m)
 {
-    for (int k = 1; m->slot[0].done && !m->over && k < m->n_slot; k++)
-        if (m->slot[k].state == INVITED && !weft_member_is_ready(m)) end_job(m, "");
+    for (int k = 1; slot_at(m, 0)->done && !m->over && k < m->n_slot; k++)
+        if (slot_at(m, k)->state == INVITED && !weft_member_is_ready(m)) end_job(m, "");
+}
+
+/* As many as in the last view in which all were ready are those: where they are to end updates each
+ * slot has the rank that it had. */
+static const int *find_order(const weft_member *m, int n)
+{
+    return n == m->n_settled ? m->settled : m->order;
 }
 
 /* The view of as many as its ranks have asked for, once slots that are to be in it again have lost
  * the processes that were beyond it. */
 static void try_recount(weft_member *m)
 {
-    for (int k = m->n_slot; k < m->n_next; k++)
-        if (m->slot[k].state != ABSENT) return;
     if (!m->n_next || m->over) return;
+    const int *order = find_order(m, m->n_next);
+    for (int k = 0; k < m->n_next; k++)
+        if (!weft_member_is_in_view(m, order[k]) && m->slot[order[k]].state != ABSENT)
+            return;
+    if (order != m->order) memcpy(m->order, order, sizeof *order * (size_t)m->n_room);
     m->n_slot = m->n_next;
     m->n_next = 0;
     decide_view(m, "ranks lost a peer");
@@ -322,18 +390,19 @@ static void end_slot(weft_member *m, const weft_member_event *e)
     if (s->state == ABSENT) return;
     s->state = ABSENT;
     note_step(m, e->step);
-    bool beyond = e->slot >= m->n_slot;
+    int  position = weft_member_position(m, e->slot);
+    bool beyond   = position >= m->n_slot;
     if (beyond) try_recount(m);
     if (m->over || beyond) return;
     s->done = e->cause == WEFT_MEMBER_DONE;
-    if (is_newcomer(m, e->slot) && !s->done && !m->stopping && !m->slot[0].done) {
+    if (is_newcomer(m, position) && !s->done && !m->stopping && !slot_at(m, 0)->done) {
         m->n_slot = m->n_settled;
         decide_view(m, "ranks lost a peer");
     } else if (e->cause == WEFT_MEMBER_FAILED)
         end_job(m, "a rank failed");
     else if (!s->done)
         lose_slot(m, e->slot, e->cause, e->spared);
-    else if (e->slot == 0)
+    else if (position == 0)
         check_done(m);
 }
 
@@ -344,11 +413,11 @@ static void check_waiting(weft_member *m, double now_s)
 {
     int waiting = 0, busy = 0;
     for (int k = 0; k < m->n_slot; k++) {
-        waiting += m->slot[k].state == WAITING;
-        busy += m->slot[k].state == INVITED || m->slot[k].state == RUNNING;
+        waiting += slot_at(m, k)->state == WAITING;
+        busy += is_busy(slot_at(m, k));
     }
     if (!waiting || m->over || m->n_next) return;
-    if (m->slot[0].done)
+    if (slot_at(m, 0)->done)
         end_job(m, "");
     else if (!weft_member_replaces(m))
         end_job(m, "a rank was lost while the job was to end");
@@ -371,8 +440,7 @@ static void kill_late(weft_member *m, double now_s)
     if (m->over || m->late_s <= 0 || now_s < m->late_s) return;
     m->late_s = now_s + m->limits.late_s;
     for (int k = 0; k < m->n_slot; k++)
-        if (m->slot[k].state == INVITED || m->slot[k].state == RUNNING)
-            add_action(m, WEFT_MEMBER_KILL)->slot = k;
+        if (is_busy(slot_at(m, k))) add_action(m, WEFT_MEMBER_KILL)->slot = m->order[k];
 }
 
 /* ---- more or fewer ---- */
@@ -385,32 +453,58 @@ bool weft_member_is_preparing(const weft_member *m, int slot)
 bool weft_member_is_prepared(const weft_member *m, int n)
 {
     for (int k = m->n_slot; k < n; k++)
-        if (m->slot[k].state != PREPARED) return false;
+        if (slot_at(m, k)->state != PREPARED) return false;
     return true;
 }
 
 void weft_member_prepare(weft_member *m, int n)
 {
-    if (n > m->n_room || m->limits.outside || !weft_member_may_resize(m)) return;
+    bool later = m->limits.outside && m->epoch; /* such a host is in the job already */
+    if (n > weft_member_usable(m) || later || !weft_member_may_resize(m)) return;
     for (int k = m->n_slot; k < n; k++) {
-        if (m->slot[k].state != ABSENT) continue;
-        m->slot[k].process++;
-        m->slot[k].done                        = false;
-        m->slot[k].state                       = PREPARING;
-        add_action(m, WEFT_MEMBER_START)->slot = k;
+        member_slot *s = slot_at(m, k);
+        if (s->state != ABSENT) continue;
+        s->process++;
+        s->done                                = false;
+        s->state                               = PREPARING;
+        add_action(m, WEFT_MEMBER_START)->slot = m->order[k];
     }
 }
 
 bool weft_member_may_resize(const weft_member *m)
 {
     for (int k = m->n_slot; k < m->n_room; k++)
-        if (m->slot[k].state != ABSENT && !weft_member_is_preparing(m, k)) return false;
-    return !m->over && !m->stopping && !m->slot[0].done && weft_member_is_ready(m);
+        if (slot_at(m, k)->state != ABSENT && !weft_member_is_preparing(m, m->order[k]))
+            return false;
+    return !m->over && !m->stopping && !slot_at(m, 0)->done && weft_member_is_ready(m);
+}
+
+/* Cordoned slots go to the end, and the last ones of the view take their ranks: all others keep
+ * theirs. */
+static void leave_out(weft_member *m)
+{
+    int n = m->n_slot, last = m->n_room;
+    for (int k = n - 1; k >= 0; k--) {
+        if (!slot_at(m, k)->cordoned) continue;
+        int bad     = m->order[k];
+        m->order[k] = m->order[--n];
+        m->order[n] = bad;
+    }
+    for (int k = last - 1; k >= 0; k--) {
+        if (!slot_at(m, k)->cordoned) continue;
+        int bad = m->order[k];
+        memmove(m->order + k, m->order + k + 1,
+                sizeof *m->order * (size_t)(last - k - 1));
+        m->order[--last] = bad;
+    }
 }
 
 void weft_member_resize(weft_member *m, int n)
 {
-    if (n < 1 || n > m->n_room || n == m->n_slot || !weft_member_may_resize(m)) return;
+    if (n < 1 || n > weft_member_usable(m) || n == m->n_slot ||
+        !weft_member_may_resize(m))
+        return;
+    leave_out(m);
     m->n_slot = n;
     m->n_view = 0; /* nothing was lost */
     decide_view(m, "ranks lost a peer");
@@ -428,10 +522,18 @@ void weft_member_recount(weft_member *m, uint32_t epoch, int n)
     if (m->over || epoch != weft_member_epoch(m) || n < 1 || n == m->n_slot ||
         n > m->n_room || (m->stopping && n < m->n_slot))
         return;
-    m->n_next = n;
-    for (int k = m->n_slot; k < n; k++)
-        if (m->slot[k].state != ABSENT) add_action(m, WEFT_MEMBER_KILL)->slot = k;
+    m->n_next        = n;
+    const int *order = find_order(m, n);
+    for (int k = 0; k < n; k++)
+        if (!weft_member_is_in_view(m, order[k]) && m->slot[order[k]].state != ABSENT)
+            add_action(m, WEFT_MEMBER_KILL)->slot = order[k];
     try_recount(m);
+}
+
+static void settle_view(weft_member *m)
+{
+    m->n_settled = m->n_slot;
+    memcpy(m->settled, m->order, sizeof *m->order * (size_t)m->n_room);
 }
 
 void weft_member_tell(weft_member *m, const weft_member_event *e)
@@ -446,7 +548,7 @@ void weft_member_tell(weft_member *m, const weft_member_event *e)
         break;
     case WEFT_MEMBER_READY:
         if (e->epoch == weft_member_epoch(m) && s->state == INVITED) s->state = RUNNING;
-        if (weft_member_is_ready(m)) m->n_settled = m->n_slot;
+        if (weft_member_is_ready(m)) settle_view(m);
         break;
     case WEFT_MEMBER_ALIVE:
         if (m->late_s > 0 && s->state != ABSENT && s->state != WAITING)

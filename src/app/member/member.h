@@ -7,17 +7,20 @@
  *     while (weft_member_next(m, &action)) ..             what the agent has to do, in order
  *     weft_member_destroy(m);
  *
- * A slot is the place of one rank; its number is the rank.  A slot whose process was lost gets
- * another process, and all slots get the next view at once: survivors leave the old epoch when they
- * notice, and whoever comes late is waited for by the others, who connect.
+ * A slot is the place of one rank: its process, its memory, its cores or its GPU.  A view lists its
+ * slots in the order of ranks; slots are numbered for the whole job.  A slot whose process was lost
+ * gets another process, and all slots get the next view at once: survivors leave the old epoch when
+ * they notice, and whoever comes late is waited for by the others, who connect.
  *
  *     slot   ABSENT -START-> INVITED -ready-> RUNNING -left-> WAITING -VIEW-> INVITED
  *            ABSENT -START-> PREPARING -prepared-> PREPARED -VIEW-> INVITED
  *            any of them -ended-> ABSENT
  *
- * The number of slots in a view may change (weft_member_resize): the first n are in it, and a
- * process of a slot beyond them has nothing left to do: that it ends is no loss.  Where a slot that
- * is new in a view is lost before all are ready, the next view has those that were there before.
+ * The number of slots in a view may change (weft_member_resize): the first n of an order of all
+ * slots are in it, and a process of a slot beyond them has nothing left to do: that it ends is no
+ * loss.  Where a slot that is new in a view is lost before all are ready, the next view has those
+ * that were there before.  A slot that is cordoned is last in the order from the next number of
+ * slots on, and in no view after that; the last slot of the view takes its rank.
  *
  * (1) One view for each epoch, decided once by a write-once register; epochs rise by one.
  * (2) Every slot of a view has a process when the view is decided.
@@ -100,7 +103,7 @@ bool weft_member_next(weft_member *m, weft_member_action *out);
 
 /* outside: the view of an epoch was decided, and n slots are in it. */
 void weft_member_enter(weft_member *m, uint32_t epoch, int n);
-/* outside: ranks were told to leave, as one is lost; who does not is killed. */
+/* outside: ranks are to leave, as one is lost; those that do not are killed. */
 void weft_member_leave(weft_member *m, double now_s);
 /* outside: no slot is in the newest view any more, or none was. */
 bool weft_member_is_stopped(const weft_member *m);
@@ -115,8 +118,17 @@ bool weft_member_replaces(const weft_member *m);
 bool weft_member_is_too_often(const weft_member *m, int slot, int64_t step);
 bool weft_member_is_over(const weft_member *m); /* END was decided */
 int  weft_member_count(const weft_member *m);   /* slots of the newest view */
+/* All slots in order, max_slot or as many as the first view has: those of the newest view by rank,
+ * then the others. */
+const int *weft_member_order(const weft_member *m);
+int        weft_member_position(const weft_member *m, int slot); /* there */
+bool       weft_member_is_in_view(const weft_member *m, int slot);
+/* The slot is left out of views from the next resize on, which has at most as many as are left. */
+void weft_member_cordon(weft_member *m, int slot);
+int  weft_member_usable(const weft_member *m); /* slots that are not cordoned */
 /* Processes for slots beyond the view, up to n: they prepare while the others train, and are in the
- * view of weft_member_resize().  Where weft_member_may_resize() holds. */
+ * view of weft_member_resize().  Where weft_member_may_resize() holds.  outside: before the first
+ * view, for the one of weft_member_enter(). */
 void weft_member_prepare(weft_member *m, int n);
 /* Is a process of the slot beyond the view there, preparing or prepared? */
 bool weft_member_is_preparing(const weft_member *m, int slot);
@@ -125,13 +137,15 @@ bool weft_member_is_prepared(const weft_member *m, int n);
 /* All are ready, nobody is to end, and no process of a slot beyond the view is left, but for those
  * that prepare. */
 bool weft_member_may_resize(const weft_member *m);
-/* The next view has n slots, from 1 to max_slot; nothing happens where that may not be. */
+/* The next view has n slots, from 1 to those that are usable; nothing happens where that may not
+ * be. */
 void weft_member_resize(weft_member *m, int n);
 /* The next view has the same slots, where a resize may be. */
 void weft_member_renew(weft_member *m);
 /* The ranks of the newest view found that fewer of them are of use, or that updates are to be ended
- * by more of them: the next one has the first n.  Also before they are ready; a process of a slot
- * that is beyond the newest view has nothing left to do there, and gets another one. */
+ * by more of them: the next one has the first n, in the last order in which all were ready where
+ * those were as many.  Also before they are ready; a process of a slot that is beyond the newest
+ * view has nothing left to do there, and gets another one. */
 void weft_member_recount(weft_member *m, uint32_t epoch, int n);
 /* When a TICK is due; 0: never. */
 double weft_member_deadline_s(const weft_member *m);

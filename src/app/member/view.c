@@ -5,7 +5,7 @@
 #include "member/view_priv.h"
 
 enum {
-    FORMAT   = 2,
+    FORMAT   = 3,
     MAX_RANK = 1024 /* of a host */
 };
 
@@ -37,6 +37,7 @@ size_t weft_member_view_encode(const weft_member_view *v, void *bytes, size_t ca
     weft_bytes_put_number(&w, v->proposer, 8);
     weft_bytes_put_number(&w, (uint64_t)v->first_step, 8);
     weft_bytes_put_number(&w, v->restarts, 1);
+    weft_bytes_put_number(&w, (uint64_t)v->least, 2);
     weft_bytes_put_text(&w, v->reason);
     weft_bytes_put_number(&w, (uint64_t)v->n_host, 2);
     for (int k = 0; k < v->n_host; k++) weft_member__put_host(&w, &v->host[k]);
@@ -52,11 +53,12 @@ weft_status weft_member_view_decode(const void *bytes, size_t n, weft_member_vie
     v->first_step            = (int64_t)weft_bytes_get_number(&r, 8);
     uint64_t restarts        = weft_bytes_get_number(&r, 1);
     v->restarts              = restarts == 1;
+    v->least                 = (int)weft_bytes_get_number(&r, 2);
     weft_bytes_get_text(&r, v->reason, sizeof v->reason);
     v->n_host = (int)weft_bytes_get_number(&r, 2);
     if (r.bad || format != FORMAT || !v->epoch || v->epoch == UINT32_MAX ||
         v->first_step < 0 || v->first_step > WEFT_MEMBER_MAX_STEP || restarts > 1 ||
-        v->n_host > WEFT_MEMBER_MAX_HOST)
+        v->n_host > WEFT_MEMBER_MAX_HOST || v->least > WEFT_MEMBER_MAX_HOST)
         return WEFT_FAIL(WEFT_ERR_ARG, "%zu bytes that are no view of a job", n);
     for (int k = 0; k < v->n_host && !r.bad; k++) weft_member__get_host(&r, &v->host[k]);
     if (r.bad || r.n) return WEFT_FAIL(WEFT_ERR_ARG, "a view of a job that is not whole");

@@ -39,9 +39,10 @@ typedef struct weft_member_view {
     /* the next that is run: all before it are committed */
     int64_t first_step;
     /* of another run than the view before: ranks begin with the newest checkpoint */
-    bool             restarts;
-    char             reason[WEFT_MEMBER_REASON];
-    int              n_host;
+    bool restarts;
+    int  least; /* hosts without which no rank starts, where MIN is not more */
+    char reason[WEFT_MEMBER_REASON];
+    int  n_host;
     weft_member_host host[WEFT_MEMBER_MAX_HOST];
 } weft_member_view;
 

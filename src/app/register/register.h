@@ -56,10 +56,10 @@ typedef enum weft_register_result {
 typedef struct weft_register_outcome {
     weft_register_result result;
     uint32_t             epoch;
-    uint64_t             beat;  /* look: the number that was left last; 0: none */
-    const uint8_t       *bytes; /* until the next call */
-    size_t               n;
-    char                 why[300]; /* one line with the remedy */
+    uint64_t       beat;  /* look: the keep-alive number that was written last; 0: none */
+    const uint8_t *bytes; /* until the next call */
+    size_t         n;
+    char           why[300]; /* one line with the remedy */
 } weft_register_outcome;
 
 /* By its text.  Waits, up to limit_s: the register is reached, found to be exclusive, and this
@@ -76,8 +76,9 @@ weft_status weft_register_propose(weft_register *r, uint32_t epoch, const void *
                                   size_t n);
 /* What stands for an epoch, or for the NEWEST one. */
 weft_status weft_register_read(weft_register *r, uint32_t epoch);
-/* The NEWEST one.  beat not 0: leaves this number, which is not one that was left before: who looks
- * twice and finds two numbers knows that the job is alive.  Nothing is decided by it. */
+/* Reads the NEWEST one.  beat not 0: writes this keep-alive number, which is not one that was
+ * written before: two reads with different numbers mean that the job is alive.  Nothing is decided
+ * by it. */
 weft_status weft_register_look(weft_register *r, uint64_t beat);
 /* false: no outcome so far.  Outcomes come in the order of calls. */
 bool weft_register_next(weft_register *r, weft_register_outcome *out);

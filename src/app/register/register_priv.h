@@ -5,7 +5,7 @@
 #include "register/register.h"
 
 typedef struct register_ops {
-    /* n is -1: read; bytes: the 8 of a beat to leave, or NULL */
+    /* n is -1: read; bytes: the 8 of a keep-alive number to write, or NULL */
     weft_status (*ask)(weft_register *r, uint32_t epoch, const void *bytes, int64_t n);
     bool (*next)(weft_register *r, weft_register_outcome *out);
     int (*fd)(const weft_register *r);
@@ -19,15 +19,15 @@ struct weft_register {
 typedef struct register_value {
     bool     stands;
     uint32_t epoch;
-    uint64_t beat; /* of a look at the newest */
+    uint64_t beat; /* of a read of the newest: the keep-alive number */
     uint8_t *bytes;
     size_t   n;
 } register_value;
 
 /* A store whose calls may wait.  All are made by one thread, one after another. */
 typedef struct register_store {
-    /* n is -1: read; bytes: the 8 of a beat to leave, or NULL.  STANDS or EMPTY with a value that
-     * *value owns (free), or WEFT_ERR_IO. */
+    /* n is -1: read; bytes: the 8 of a keep-alive number to write, or NULL.  STANDS or EMPTY with a
+     * value that *value owns (free), or WEFT_ERR_IO. */
     weft_status (*ask)(void *store, uint32_t epoch, const void *bytes, int64_t n,
                        register_value *value);
     void (*destroy)(void *store);

@@ -13,8 +13,8 @@
 
 /* How far a rank is, by the words of its slot. */
 typedef struct progress_words {
-    int64_t  state_step; /* all of its state is after that; -1: it is not whole */
-    int64_t  arrived, passed;
+    int64_t state_step; /* its updates are made up to that one; -1: some are broken off */
+    int64_t arrived, passed;
     uint32_t norm;    /* of step `arrived` */
     int32_t  known;   /* a rank that had started is there, or what it has left */
     int32_t  skipped; /* step `arrived` has no update */
@@ -32,13 +32,20 @@ typedef struct progress_card {
     int32_t        unfinished; /* updates of a slot beyond the view are to be ended */
 } progress_card;
 
-/* Of all that the slot holds. */
+static void take_newer(weft_comm_shm_held *h, int64_t *newest)
+{
+    int64_t step = atomic_load(&h->step), computed = atomic_load(&h->computed_step);
+    if (step > *newest) *newest = step;
+    if (computed > *newest) *newest = computed;
+}
+
+/* Of all that the slot holds; what its rank has computed of a step is enough, others have the rest.
+ */
 static int64_t find_newest(weft_comm_shm_slot *slot)
 {
-    int64_t newest = atomic_load(&slot->state.step);
-    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
-        if (atomic_load(&slot->older[k].step) > newest)
-            newest = atomic_load(&slot->older[k].step);
+    int64_t newest = -1;
+    take_newer(&slot->state, &newest);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) take_newer(&slot->older[k], &newest);
     return newest;
 }
 
@@ -63,26 +70,27 @@ static void fill_words(const weft_session *s, progress_words *w)
     memset(w, 0, sizeof *w);
     w->state_step = s->started && s->state ? weft_state_step(s->state) : -1;
     w->arrived = w->passed = w->state_step;
-    if (weft_session__slot(s)) fill_slot_words(s, end->rank, w);
+    if (weft_session__slot(s)) fill_slot_words(s, weft_comm_shm_own_slot(end), w);
     w->known = w->known || s->started;
 }
 
-/* Slots of this host that are not in the view, of which this rank tells: every n-th. */
-static int next_beyond(const weft_session *s, int slot)
+/* The k-th of the slots of this host that are not in the view, of which this rank tells: every n-th
+ * of them.  -1: there is none. */
+static int find_beyond(const weft_session *s, int k)
 {
-    weft_comm *end = weft_comm_shared_end(s->now->comm);
-    int        n   = s->now->local > 0 ? s->now->local : 1;
-    slot           = slot < 0 ? n + end->rank : slot + n;
-    return weft_comm_shm_kept_slot_of(end, slot) ? slot : -1;
+    weft_comm *end  = weft_comm_shared_end(s->now->comm);
+    int        n    = s->now->local > 0 ? s->now->local : 1;
+    int        slot = weft_comm_shm_slot_at(end, end->rank + (k + 1) * n);
+    return slot >= 0 && weft_comm_shm_kept_slot_of(end, slot) ? slot : -1;
 }
 
 static void fill_beyond(const weft_session *s, progress_words *all)
 {
     *all = (progress_words){.absent = 1, .state_step = -1, .arrived = -1, .passed = -1};
     if (!weft_session__slot(s)) return;
-    for (int k = next_beyond(s, -1); k >= 0; k = next_beyond(s, k)) {
+    for (int k = 0, slot; (slot = find_beyond(s, k)) >= 0; k++) {
         progress_words w = {.state_step = -1};
-        fill_slot_words(s, k, &w);
+        fill_slot_words(s, slot, &w);
         if (!w.known) continue;
         if (all->absent) {
             *all = w;
@@ -220,17 +228,15 @@ static bool is_whole(const progress_words *w, int64_t step)
            (w->skipped && w->arrived == step && w->state_step == step - 1);
 }
 
-/* Does a slot beyond the view, of which this rank tells, hold updates of the step that were broken
- * off? */
-static bool has_unfinished_beyond(const weft_session *s, int64_t step)
+int weft_session__find_unfinished(const weft_session *s, int64_t step)
 {
-    if (!weft_session__slot(s) || !s->device->host_access || step < 0) return false;
-    for (int k = next_beyond(s, -1); k >= 0; k = next_beyond(s, k)) {
+    if (!weft_session__slot(s) || !s->device->host_access || step < 0) return -1;
+    for (int k = 0, slot; (slot = find_beyond(s, k)) >= 0; k++) {
         progress_words w = {.state_step = -1};
-        fill_slot_words(s, k, &w);
-        if (w.known && w.arrived == step && !is_whole(&w, step)) return true;
+        fill_slot_words(s, slot, &w);
+        if (w.known && w.arrived == step && !is_whole(&w, step)) return slot;
     }
-    return false;
+    return -1;
 }
 
 static void compare_own(weft_session *s, const progress_of *w, const progress_card *of)
@@ -269,7 +275,7 @@ weft_status weft_session__catch_up(weft_session *s)
     int64_t step = s->device->host_access ? find_committed(words, g->comm->world)
                                           : find_held(words, g->comm->world);
     find_card(s, step, &own.card);
-    own.unfinished = has_unfinished_beyond(s, step);
+    own.unfinished = weft_session__find_unfinished(s, step) >= 0;
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, card));
     WEFT_TRY(compare_cards(s, card, step));
     compare_own(s, words, card);

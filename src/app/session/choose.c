@@ -48,6 +48,10 @@ int weft_session__count_by_host(const weft_session *s, int *count)
 {
     const int32_t *host  = s->now->comm ? weft_comm_hosts_of(s->now->comm) : NULL;
     int            world = s->now->n_rank, local = s->now->local, n = 0;
+    if (!host && s->now->n_host > 0) {
+        memcpy(count, s->now->host_ranks, sizeof *count * (size_t)s->now->n_host);
+        return s->now->n_host;
+    }
     for (int r = 0; r < world; r++) {
         bool first = host ? host[r] == r : !local || r % local == 0;
         if (first) count[n++] = 0;

@@ -21,16 +21,18 @@ enum {
 
 /* ---- connect ---- */
 
-/* Once: the state stays where it is when memberships change. */
+/* Once: the state stays where it is when memberships change.  A device is its slot's, whatever rank
+ * that has. */
 static weft_status open_device(weft_session *s, const weft_membership *m)
 {
+    int n_slot = m->max_local > m->local_world ? m->max_local : m->local_world;
     if (s->device) return WEFT_OK;
     WEFT_TRY(
         weft_session_open_device(&(weft_session_device){.where       = s->job.file,
                                                         .list        = s->job.device,
                                                         .share_gpu   = s->job.share_gpu,
-                                                        .local_rank  = m->local_rank,
-                                                        .local_world = m->local_world},
+                                                        .local_rank  = m->slot,
+                                                        .local_world = n_slot},
                                  &s->device));
     if (!strcmp(s->job.device, "auto")) s->job.device = s->device->kernels;
     return WEFT_OK;
@@ -48,6 +50,7 @@ static weft_status connect_ranks(weft_session *s)
         weft_failpoint("view.await");
         WEFT_TRY(source->await(source->arg, &m, &listener));
         s->released = m.world == 0;
+        if (s->released) s->r.rank = -1, s->status.writes = false;
         if (s->released)
             return WEFT_FAIL(WEFT_ERR_PEER, "the others go on without this rank");
         s->over = false;
@@ -95,6 +98,15 @@ static weft_status decide_for_all(weft_session *s)
     return st == WEFT_OK ? weft_session__resize_plan(s) : st;
 }
 
+/* As the recorded run had it. */
+static weft_status take_replayed(weft_session *s)
+{
+    WEFT_TRY(weft_session__find_seq(&s->job));
+    WEFT_TRY(weft_session__outcome(s, weft_session__read_model(s)));
+    WEFT_TRY(weft_session__resize_plan(s));
+    return weft_session__outcome(s, weft_session__check_replayed(s));
+}
+
 static weft_status decide(weft_session *s)
 {
     if (s->now->continues) {
@@ -110,14 +122,22 @@ static weft_status decide(weft_session *s)
     weft_session__resolve_reduction(s);
     WEFT_TRY(weft_session__compare_kernels(s));
     WEFT_TRY(weft_session__check_replay(s));
-    WEFT_TRY(decide_for_all(s));
+    WEFT_TRY(weft_session__begins_replayed(s) ? take_replayed(s) : decide_for_all(s));
     return s->started ? WEFT_OK : weft_session__take_place(s);
+}
+
+weft_status weft_session__make_training(weft_session *s)
+{
+    weft_compile_spec spec = weft_job_spec(&s->job);
+    if (s->training.graph && weft_training_is_for(&s->training, &spec)) return WEFT_OK;
+    weft_session__forget_replans(s); /* they are of the other one */
+    weft_training_fini(&s->training);
+    return weft_compile_training(&spec, &s->training);
 }
 
 static weft_status make_program(weft_session *s)
 {
-    weft_compile_spec spec  = weft_job_spec(&s->job);
-    bool              ranks = s->now->comm && s->now->plan;
+    bool ranks = s->now->comm && s->now->plan;
     if (s->now->continues && s->kept.made.program) {
         s->now->made = s->kept.made;
         s->kept.made = (weft_compiled){0};
@@ -126,11 +146,7 @@ static weft_status make_program(weft_session *s)
     WEFT_TRY(weft_gpu_check_offload(s->now->plan ? s->now->plan->strategy.offload
                                                  : s->job.strategy.offload,
                                     s->device));
-    if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
-        weft_session__forget_replans(s); /* they are of the other one */
-        weft_training_fini(&s->training);
-        WEFT_TRY(weft_compile_training(&spec, &s->training));
-    }
+    WEFT_TRY(weft_session__make_training(s));
     return weft_compile_program(&s->training, ranks ? s->now->plan : NULL,
                                 ranks ? s->now->comm->rank : 0, &s->now->made);
 }
@@ -407,6 +423,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     g->opened_s = weft_clock_s() - begun_s;
     weft_failpoint("view.ready");
     weft_session__record_plan(s);
+    weft_session__offer_brief(s);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
     weft_failpoint("view.told");
     return WEFT_OK;

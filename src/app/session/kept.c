@@ -1,7 +1,6 @@
 #include "session/kept.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/hosts.h"
@@ -11,8 +10,7 @@
 
 enum {
     ALIGN     = 4096,
-    HUGE_PAGE = 1 << 21,
-    MAX_PLAN  = 64 << 20
+    HUGE_PAGE = 1 << 21
 };
 
 struct weft_kept {
@@ -77,34 +75,10 @@ const weft_kept *weft_kept_find_of(weft_comm *comm, int slot)
     return fits ? k : NULL;
 }
 
-bool weft_kept_read(int kept_fd, int slot, weft_kept_card *card, weft_text *plan)
-{
-    weft_comm_shm_slot *words;
-    weft_kept          *k    = malloc(sizeof *k);
-    char               *text = NULL;
-    bool    good = k && weft_comm_shm_map_slot(kept_fd, slot, &words) == WEFT_OK;
-    int64_t at   = good ? atomic_load(&words->record) - 1 : -1;
-    good         = good && at >= 0 &&
-           weft_comm_shm_read_slab(kept_fd, slot, at, sizeof *k, k) == WEFT_OK &&
-           k->magic == MAGIC && k->plan_bytes >= 0 && k->plan_bytes < MAX_PLAN;
-    if (good) text = malloc((size_t)k->plan_bytes + 1);
-    good = good && text &&
-           weft_comm_shm_read_slab(kept_fd, slot, at + k->plan_at, k->plan_bytes, text) ==
-               WEFT_OK;
-    const weft_kept_card *newest = good ? weft_kept_newest(k) : NULL;
-    /* what is read from a card is the same in all of a job's */
-    good = newest && newest->started && atomic_load(&words->record) - 1 == at;
-    if (good) *card = *newest;
-    if (good) weft_text_put(plan, text, (size_t)k->plan_bytes);
-    free(text);
-    free(k);
-    return good && weft_text_status(plan) == WEFT_OK;
-}
-
 const weft_kept *weft_kept_find(weft_comm *comm)
 {
     weft_comm *end = weft_comm_shared_end(comm);
-    return end ? weft_kept_find_of(comm, end->rank) : NULL;
+    return end ? weft_kept_find_of(comm, weft_comm_shm_own_slot(end)) : NULL;
 }
 
 const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step)
@@ -131,12 +105,27 @@ int weft_kept_rank(const weft_kept *k)
     return k->rank;
 }
 
+int64_t weft_kept_bytes(const weft_kept *k)
+{
+    return k->bytes;
+}
+
 const int64_t *weft_kept_slabs(const weft_kept *k, const weft_program *p)
 {
     if (k->n_slab != p->n_slab) return NULL;
     for (int i = 0; i < p->n_slab; i++)
         if (k->slab_at[i] >= 0 && k->slab_bytes[i] != p->slab[i].bytes) return NULL;
     return k->slab_at;
+}
+
+int weft_kept_threads(const weft_kept *k, const weft_program *p)
+{
+    int64_t one  = weft_exec_journal_bytes(p, 1);
+    int64_t each = weft_exec_journal_bytes(p, 2) - one, more = k->journal_bytes - one;
+    if (k->journal_at < k->plan_at || k->journal_bytes > k->bytes - k->journal_at ||
+        more < 0 || (each ? more % each || more / each > INT16_MAX : more))
+        return 0;
+    return each ? (int)(more / each) + 1 : 1;
 }
 
 void *weft_kept_journal(weft_kept *k)
@@ -211,7 +200,8 @@ void weft_kept_describe(weft_kept *k, weft_comm *comm, const weft_kept_need *nee
         k->card[i] = before->card[i];
         atomic_store(&k->valid[i], atomic_load(&before->valid[i]));
     }
-    if (weft_comm_shm_find(end, k, &at) == end->rank) atomic_store(&slot->record, at + 1);
+    if (weft_comm_shm_find(end, k, &at) == weft_comm_shm_own_slot(end))
+        atomic_store(&slot->record, at + 1);
 }
 
 void weft_kept_put_card(weft_kept *k, const weft_kept_card *c)

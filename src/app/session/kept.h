@@ -41,10 +41,8 @@ const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step);
 const weft_kept_card *weft_kept_newest(const weft_kept *k);
 const char           *weft_kept_plan(const weft_kept *k, int64_t *bytes);
 int                   weft_kept_rank(const weft_kept *k); /* that its program is of */
+int64_t               weft_kept_bytes(const weft_kept *k);
 
-/* The newest card and the plan of a slot, read by a process that is in no membership.  false: they
- * are not there, or are just being replaced. */
-bool weft_kept_read(int kept_fd, int slot, weft_kept_card *card, weft_text *plan);
 typedef struct weft_kept_need {
     const char         *plan; /* its text */
     int64_t             plan_bytes;
@@ -53,6 +51,8 @@ typedef struct weft_kept_need {
     int                 n_thread;
     bool                journals; /* its updates, which are in memory that stays */
 } weft_kept_need;
+/* Of the pool that its journal is for, where that is of p; 0: it is of another program. */
+int weft_kept_threads(const weft_kept *k, const weft_program *p);
 /* What a rank with that program takes of its slab: states, work, record. */
 int64_t weft_kept_room(const weft_kept_need *need);
 /* The one that is there, before anything is allocated in the rank's slab, where it is of that plan

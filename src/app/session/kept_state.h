@@ -15,10 +15,18 @@
 #include "state/holders.h"
 
 typedef struct weft_kept_states {
-    int           n_slot; /* of this host */
-    int           n;      /* holders: of each slot its state, then what it has besides */
+    int n_slot; /* of this host */
+    /* holders: of each slot its state, then what it has besides; slots in the order of the ranks
+     * that have them, those that none has last */
+    int           n;
     weft_state  **state;
     weft_holders *holders;
+    /* Of each state in the first half of `state` (the second: what it has for another rank), what
+     * says which tensors are there (state/table.h). */
+    struct weft_kept_table {
+        void   *at;
+        int64_t bytes;
+    } * table;
     /* Once exchanged between hosts: holder h is served by rank h % world; source[h]: its state,
      * where it is on this host; host[h]: the host of its rank. */
     weft_state **source;
@@ -31,6 +39,11 @@ weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t 
  * which states have them. */
 weft_status weft_kept_states_exchange(weft_kept_states *k, const weft_state *like,
                                       weft_comm *comm, weft_comm_group *group);
-void        weft_kept_states_close(weft_kept_states *k); /* a zeroed one is fine */
+/* When all ranks have these tensors in their new states: in slots that this rank serves they are no
+ * longer there, then their pages are given back.  to: this rank's new state, which stays;
+ * tensor[i]: is it one of them? */
+void weft_kept_states_give_back(weft_kept_states *k, weft_comm *comm,
+                                const weft_state *to, const bool *tensor);
+void weft_kept_states_close(weft_kept_states *k); /* a zeroed one is fine */
 
 #endif

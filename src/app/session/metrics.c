@@ -42,7 +42,8 @@ static size_t kept(const char *text, size_t n, int64_t done, int64_t *last)
     return at;
 }
 
-weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out)
+weft_status weft_metrics_open(const char *dir, int64_t done, bool fences,
+                              weft_metrics **out)
 {
     char         *text = NULL;
     size_t        n = 0, keep = 0;
@@ -54,7 +55,7 @@ weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out)
     if (weft_io_exists(m->path)) {
         WEFT_GO(weft_io_read_as(m->path, WEFT_IO_LARGE, &text, &n));
         keep = kept(text, n, done, &m->kept);
-        if (keep < n) WEFT_GO(weft_io_replace_file(m->path, text, keep));
+        if (keep < n || fences) WEFT_GO(weft_io_replace_file(m->path, text, keep));
     }
     WEFT_GO(weft_io_open_write(m->path, false, &m->fd));
     if (lseek(m->fd, 0, SEEK_END) < 0)

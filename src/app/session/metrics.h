@@ -1,7 +1,9 @@
 /* metrics.jsonl: one object a step, in order, each step once.
  *
  * Opening keeps the lines of the steps that are done and drops the rest: lines of steps after the
- * checkpoint that a run resumes from, and a line that a crash cut short. */
+ * checkpoint that a run resumes from, and a line that a crash cut short.
+ * An earlier writer that was replaced while it was stopped may wake and go on.  Where it may be on
+ * another host, opening replaces the file: what that one still writes is in none (fences). */
 #ifndef WEFT_SESSION_METRICS_H
 #define WEFT_SESSION_METRICS_H
 
@@ -22,7 +24,8 @@ typedef struct weft_metrics_row {
     const float *load;
 } weft_metrics_row;
 
-weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out);
+weft_status weft_metrics_open(const char *dir, int64_t done, bool fences,
+                              weft_metrics **out);
 /* Appends one line; allocates nothing. */
 weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r);
 /* The same of an object that is text already. */

@@ -1,8 +1,16 @@
 /* The move of the state into a generation: is the list right, what should it take, what did it
  * take?  Log and incident have both. */
+#include <stdio.h>
+
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "comm/hosts.h"
+#include "comm/shm.h"
 #include "session/session_priv.h"
+
+enum {
+    LEFT_SHARE = 8 /* of free memory, which old and new states together leave to others */
+};
 
 weft_status weft_session__find_complete(const weft_holders *from, const weft_holders *to,
                                         bool *out)
@@ -13,6 +21,32 @@ weft_status weft_session__find_complete(const weft_holders *from, const weft_hol
     if (*out) st = weft_move_verify(&l, from, to);
     weft_move_list_fini(&l);
     return st;
+}
+
+bool weft_session__is_short(const weft_session__room *of, const int32_t *host, int world)
+{
+    for (int r = 0; r < world; r++) {
+        int64_t need = 0;
+        for (int k = 0; k < world; k++)
+            if (!host || host[k] == host[r]) need += of[k].need;
+        if (of[r].have < 0 || need > of[r].have - of[r].have / LEFT_SHARE) return true;
+    }
+    return false;
+}
+
+weft_status weft_session__compare_room(weft_session *s)
+{
+    weft_generation    *g     = s->now;
+    int                 world = g->comm->world;
+    weft_session__room  mine  = {.have = weft_session__free_bytes()};
+    weft_session__room *of    = WEFT_ARENA_ARRAY(g->arena, weft_session__room, world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    if (weft_failpoint_flips("move.room")) mine.have = -1; /* as if there were none */
+    WEFT_TRY(weft_program_state_count_missing(&g->made, g->comm, s->device, g->resumes,
+                                              &mine.need));
+    WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, of));
+    g->in_batches = weft_session__is_short(of, weft_comm_hosts_of(g->comm), world);
+    return WEFT_OK;
 }
 
 weft_status weft_session__run_move(weft_session *s, weft_mover *m)
@@ -67,22 +101,28 @@ static void report_move(weft_session *s, const weft_session__moved *of)
     weft_move_speed               speed;
     weft_move_routes              routes = {.world = s->now->comm->world,
                                             .host  = weft_comm_hosts_of(s->now->comm)};
-    char                          bytes[32], sent[32];
+    char                          bytes[32], sent[32], peak[32], batches[96] = "";
     weft_move_load *load = WEFT_ARENA_ARRAY(s->now->arena, weft_move_load, routes.world);
     for (int r = 0; load && r < routes.world; r++) {
         load[r] = of[r].load;
         move.bytes += load[r].copied + load[r].received;
         move.sent += load[r].sent;
         if (of[r].seconds > move.seconds) move.seconds = of[r].seconds;
+        if (of[r].n_batch > move.n_batch) move.n_batch = (int)of[r].n_batch;
+        if (of[r].peak_bytes > move.peak_bytes) move.peak_bytes = of[r].peak_bytes;
     }
     if (!load || !move.bytes || find_speed(s, &routes, &speed) != WEFT_OK) return;
     move.predicted_s = weft_move_simulate(load, &routes, &speed);
+    if (s->now->in_batches)
+        snprintf(batches, sizeof batches,
+                 ", in %d batches with at most %s of memory of a host", move.n_batch,
+                 weft_session__print_size((double)move.peak_bytes, peak, sizeof peak));
     weft_say_info(&s->say,
                   "%s of the state moved, %s of it between hosts, in %.3g s (%.3g s "
-                  "expected)",
+                  "expected)%s",
                   weft_session__print_size((double)move.bytes, bytes, sizeof bytes),
                   weft_session__print_size((double)move.sent, sent, sizeof sent),
-                  move.seconds, move.predicted_s);
+                  move.seconds, move.predicted_s, batches);
     if (source->moved) source->moved(source->arg, &move);
 }
 

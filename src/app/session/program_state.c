@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
+#include "session/computed_state.h"
 #include "state/table.h"
 
 static int find_slab(const weft_program *p, weft_slab_kind kind)
@@ -78,7 +79,7 @@ int64_t weft_program_slab_find(weft_comm *comm, const weft_memory *m)
     weft_comm *end = weft_comm_shared_end(comm);
     int64_t    at  = -1;
     if (!end || m->space != WEFT_SPACE_SHARED ||
-        weft_comm_shm_find(end, m->address, &at) != end->rank)
+        weft_comm_shm_find(end, m->address, &at) != weft_comm_shm_own_slot(end))
         return -1;
     return at;
 }
@@ -232,15 +233,61 @@ uint64_t weft_program_state_layout(const weft_state *s)
 /* Memory of the rank's own slab, by its offset. */
 static void free_range(weft_comm *end, int64_t at, int64_t bytes)
 {
-    void *p = weft_comm_shm_reach(end, end->rank, at, bytes);
+    void *p = weft_comm_shm_reach(end, weft_comm_shm_own_slot(end), at, bytes);
     if (p) weft_comm_shm_free(end, p);
+}
+
+/* Is it of a step, all of it or what its rank has computed? */
+static bool is_of_step(weft_comm_shm_held *h)
+{
+    return atomic_load(&h->step) >= 0 || atomic_load(&h->computed_step) >= 0;
 }
 
 static void forget_held(weft_comm *end, weft_comm_shm_held *h)
 {
-    if (atomic_exchange(&h->step, -1) < 0) return;
+    if (!is_of_step(h)) return;
+    atomic_store(&h->step, -1);
+    atomic_store(&h->computed_step, -1);
     free_range(end, atomic_load(&h->at), atomic_load(&h->bytes));
     free_range(end, atomic_load(&h->table_at), atomic_load(&h->table_bytes));
+    free_range(end, atomic_load(&h->computed_at), atomic_load(&h->computed_bytes));
+}
+
+static bool holds_step(weft_comm_shm_held *h, int64_t step)
+{
+    return step >= 0 &&
+           (atomic_load(&h->step) == step || atomic_load(&h->computed_step) == step);
+}
+
+bool weft_program_state_holds(weft_comm_shm_slot *slot, int64_t step)
+{
+    bool holds = holds_step(&slot->state, step);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
+        holds = holds || holds_step(&slot->older[k], step);
+    return holds;
+}
+
+void weft_program_state_mark_computed(weft_comm_shm_slot *slot, int64_t step)
+{
+    weft_comm_shm_held *h = &slot->state;
+    atomic_store(atomic_load(&h->computed_bytes) ? &h->computed_step : &h->step, step);
+}
+
+/* The memory and its tables are taken, or none of them. */
+static bool adopt_ranges(weft_comm *end, weft_comm_shm_held *h)
+{
+    int64_t at[3]    = {atomic_load(&h->at), atomic_load(&h->table_at),
+                        atomic_load(&h->computed_at)};
+    int64_t bytes[3] = {atomic_load(&h->bytes), atomic_load(&h->table_bytes),
+                        atomic_load(&h->computed_bytes)};
+    void   *p;
+    for (int k = 0; k < 3; k++) {
+        if (k == 2 && !bytes[k]) continue;
+        if (weft_comm_shm_adopt(end, at[k], bytes[k], &p) == WEFT_OK) continue;
+        while (k-- > 0) free_range(end, at[k], bytes[k]);
+        return false;
+    }
+    return true;
 }
 
 /* What is described twice, as while a description moves, is reserved once.  unfinished: it is of no
@@ -248,77 +295,123 @@ static void forget_held(weft_comm *end, weft_comm_shm_held *h)
 static void reserve_held(weft_comm *end, weft_comm_shm_held *h, int64_t step,
                          bool unfinished)
 {
-    int64_t at = atomic_load(&h->at), bytes = atomic_load(&h->bytes);
-    void   *p;
-    bool    here = unfinished || (atomic_load(&h->step) == step && step >= 0);
-    here         = here && weft_comm_shm_adopt(end, at, bytes, &p) == WEFT_OK;
-    if (here && weft_comm_shm_adopt(end, atomic_load(&h->table_at),
-                                    atomic_load(&h->table_bytes), &p) != WEFT_OK) {
-        free_range(end, at, bytes);
-        here = false;
-    }
-    if (!here) atomic_store(&h->step, -1);
-    if (!here) atomic_store(&h->bytes, 0);
+    if ((unfinished || holds_step(h, step)) && adopt_ranges(end, h)) return;
+    atomic_store(&h->step, -1);
+    atomic_store(&h->computed_step, -1);
+    atomic_store(&h->bytes, 0);
+}
+
+/* What says which tensors of it are there; *bytes: of the table. */
+static void *table_of(weft_comm *end, const weft_comm_shm_held *h, int64_t *bytes)
+{
+    *bytes = atomic_load(&h->table_bytes);
+    return weft_comm_shm_reach(end, weft_comm_shm_own_slot(end),
+                               atomic_load(&h->table_at), *bytes);
+}
+
+/* Of how many tensors; -1: nothing says so. */
+static int count_there(weft_comm *end, const weft_comm_shm_held *h, int *all)
+{
+    int64_t     bytes;
+    const void *table = table_of(end, h, &bytes);
+    *all              = 0;
+    return table ? weft_state_table_count(table, bytes, all) : -1;
+}
+
+/* The target of a move that was broken off before it had anything, or a source that has nothing
+ * left. */
+static void forget_empty(weft_comm *end, weft_comm_shm_held *h)
+{
+    int all;
+    if (atomic_load(&h->computed_step) < 0 && atomic_load(&h->step) >= 0 &&
+        count_there(end, h, &all) == 0 && all)
+        forget_held(end, h);
 }
 
 void weft_program_state_reserve(weft_comm *comm, int64_t step, bool unfinished)
 {
     weft_comm          *end  = weft_comm_shared_end(comm);
     weft_comm_shm_slot *slot = weft_program_state_slot(comm);
+    int                 n    = 0;
     reserve_held(end, &slot->state, step, unfinished);
-    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
+    if (!unfinished) forget_empty(end, &slot->state);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) {
         reserve_held(end, &slot->older[k], step, false);
+        forget_empty(end, &slot->older[k]);
+        n += is_of_step(&slot->older[k]);
+    }
+    /* One place is left for the state, before ranks look at what slots have.  Where so many moves
+     * were broken off that it is not: the oldest is what all ranks had. */
+    if (n == WEFT_COMM_SHM_OLDER && !unfinished) forget_held(end, &slot->state);
 }
 
-void weft_program_state_settle(weft_comm *comm)
+void weft_program_state_settle(weft_comm *comm, bool give_back)
 {
+    weft_comm          *end  = weft_comm_shared_end(comm);
     weft_comm_shm_slot *slot = weft_program_state_slot(comm);
-    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++)
-        forget_held(weft_comm_shared_end(comm), &slot->older[k]);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) {
+        weft_comm_shm_held *h     = &slot->older[k];
+        int64_t             bytes = atomic_load(&h->bytes);
+        void               *p     = weft_comm_shm_reach(end, weft_comm_shm_own_slot(end),
+                                                        atomic_load(&h->at), bytes);
+        if (!is_of_step(h)) continue;
+        forget_held(end, h);
+        if (give_back && p) weft_comm_shm_give_back(end, p, bytes);
+    }
+}
+
+void weft_program_state_begin_move(weft_comm *comm, int64_t step)
+{
+    weft_comm_shm_held *h = &weft_program_state_slot(comm)->state;
+    int64_t             bytes;
+    void               *table = table_of(weft_comm_shared_end(comm), h, &bytes);
+    if (atomic_load(&h->step) == step || !table) return;
+    weft_state_table_mark(table, bytes, -1, false);
+    atomic_store(&h->step, step);
+}
+
+void weft_program_state_mark(weft_comm *comm, int tensor)
+{
+    int64_t bytes;
+    void   *table = table_of(weft_comm_shared_end(comm),
+                             &weft_program_state_slot(comm)->state, &bytes);
+    if (table) weft_state_table_mark(table, bytes, tensor, true);
+}
+
+bool weft_program_state_is_whole(weft_comm *comm)
+{
+    int all;
+    return count_there(weft_comm_shared_end(comm), &weft_program_state_slot(comm)->state,
+                       &all) == all;
 }
 
 /* A process that is killed in between leaves it described twice, never not at all. */
 static void move_held(weft_comm_shm_held *from, weft_comm_shm_held *to)
 {
     atomic_store(&to->step, -1);
+    atomic_store(&to->computed_step, -1);
     atomic_store(&to->at, atomic_load(&from->at));
     atomic_store(&to->bytes, atomic_load(&from->bytes));
     atomic_store(&to->table_at, atomic_load(&from->table_at));
     atomic_store(&to->table_bytes, atomic_load(&from->table_bytes));
+    atomic_store(&to->computed_at, atomic_load(&from->computed_at));
+    atomic_store(&to->computed_bytes, atomic_load(&from->computed_bytes));
     atomic_store(&to->layout, atomic_load(&from->layout));
     atomic_store(&to->step, atomic_load(&from->step));
+    atomic_store(&to->computed_step, atomic_load(&from->computed_step));
     atomic_store(&from->step, -1);
+    atomic_store(&from->computed_step, -1);
 }
 
-/* The state of the slot makes room for another one.  After several moves that were broken off there
- * may be no place for it: the oldest is what all ranks had, so it is the newest that goes. */
+/* The state of the slot makes room for another one: there is a place for it (reserve). */
 static void put_aside(weft_comm *end, weft_comm_shm_slot *slot)
 {
     for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) {
-        if (atomic_load(&slot->older[k].step) >= 0) continue;
-        if (atomic_load(&slot->state.step) >= 0) move_held(&slot->state, &slot->older[k]);
+        if (is_of_step(&slot->older[k])) continue;
+        if (is_of_step(&slot->state)) move_held(&slot->state, &slot->older[k]);
         return;
     }
     forget_held(end, &slot->state);
-}
-
-/* Next to the state, what it holds. */
-static weft_status describe_slot(weft_comm_shm_slot *slot, weft_comm *end,
-                                 const weft_state *s)
-{
-    int64_t at = 0, table_at = 0, bytes = weft_state_table_bytes(s);
-    void   *table;
-    WEFT_TRY(weft_comm_shm_alloc(end, bytes, &table));
-    weft_state_table_write(s, bytes, table);
-    if (weft_comm_shm_find(end, table, &table_at) != end->rank) table_at = -1;
-    if (weft_comm_shm_find(end, weft_state_memory(s)->address, &at) != end->rank) at = -1;
-    atomic_store(&slot->state.step, -1);
-    atomic_store(&slot->state.at, at);
-    atomic_store(&slot->state.bytes, weft_state_memory(s)->bytes);
-    atomic_store(&slot->state.table_at, table_at);
-    atomic_store(&slot->state.table_bytes, bytes);
-    atomic_store(&slot->state.layout, weft_program_state_layout(s));
-    return WEFT_OK;
 }
 
 static void keep_memory(void *arg, weft_memory *m)
@@ -326,53 +419,170 @@ static void keep_memory(void *arg, weft_memory *m)
     (void)arg, (void)m;
 }
 
-/* The memory of one of the slot's states, where that is laid out as the program wants it; *out
- * stays NULL where it is not. */
-static weft_status adopt_state(const weft_compiled *made, weft_comm *comm,
-                               weft_device *device, const weft_comm_shm_held *held,
-                               bool unfinished, weft_state **out)
+/* A table of s next to it. */
+static weft_status write_table(weft_comm *end, const weft_state *s, int64_t *at,
+                               int64_t *bytes)
 {
-    weft_comm  *end   = weft_comm_shared_end(comm);
+    void *table;
+    *bytes = weft_state_table_bytes(s);
+    WEFT_TRY(weft_comm_shm_alloc(end, *bytes, &table));
+    weft_state_table_write(s, *bytes, table);
+    if (weft_comm_shm_find(end, table, at) != weft_comm_shm_own_slot(end)) *at = -1;
+    return WEFT_OK;
+}
+
+/* The same of what this rank computes itself; *bytes stays 0 where that is all of it. */
+static weft_status write_computed(const weft_compiled *made, weft_comm *end,
+                                  const weft_state *s, int64_t *at, int64_t *bytes)
+{
+    weft_state *own = NULL;
+    WEFT_TRY(weft_computed_state_make(made, s, &own));
+    weft_status st = own ? write_table(end, own, at, bytes) : WEFT_OK;
+    weft_state_destroy(own);
+    return st;
+}
+
+/* Next to the state, what it holds. */
+static weft_status describe_slot(const weft_compiled *made, weft_comm_shm_slot *slot,
+                                 weft_comm *end, const weft_state *s)
+{
+    weft_comm_shm_held *h  = &slot->state;
+    int64_t             at = 0, table_at = 0, bytes, own_at = 0, own_bytes = 0;
+    WEFT_TRY(write_table(end, s, &table_at, &bytes));
+    WEFT_TRY(write_computed(made, end, s, &own_at, &own_bytes));
+    if (weft_comm_shm_find(end, weft_state_memory(s)->address, &at) !=
+        weft_comm_shm_own_slot(end))
+        at = -1;
+    atomic_store(&h->step, -1);
+    atomic_store(&h->computed_step, -1);
+    atomic_store(&h->at, at);
+    atomic_store(&h->bytes, weft_state_memory(s)->bytes);
+    atomic_store(&h->table_at, table_at);
+    atomic_store(&h->table_bytes, bytes);
+    atomic_store(&h->computed_at, own_at);
+    atomic_store(&h->computed_bytes, own_bytes);
+    atomic_store(&h->layout, weft_program_state_layout(s));
+    return WEFT_OK;
+}
+
+/* The memory of a slot's state, where that is laid out as the program wants it; its address stays
+ * NULL where it is not. */
+static weft_status find_memory(const weft_compiled *made, weft_comm *comm, int slot,
+                               const weft_comm_shm_held *held, weft_memory *out)
+{
     int         slab  = weft_program_state_slab(made->program);
     int64_t     bytes = atomic_load(&held->bytes);
-    weft_memory m     = {device, WEFT_SPACE_SHARED, NULL, bytes};
+    weft_memory m     = {out->device, WEFT_SPACE_SHARED, NULL, bytes};
     weft_state *like  = NULL;
-    if ((atomic_load(&held->step) < 0 && !unfinished) || slab < 0 ||
-        bytes != made->program->slab[slab].bytes)
-        return WEFT_OK;
-    m.address = weft_comm_shm_reach(end, end->rank, atomic_load(&held->at), bytes);
+    if (slab < 0 || bytes != made->program->slab[slab].bytes) return WEFT_OK;
+    m.address = weft_comm_shm_reach(weft_comm_shared_end(comm), slot,
+                                    atomic_load(&held->at), bytes);
     if (!m.address) return WEFT_OK;
     WEFT_TRY(make_state(made, &m, keep_memory, NULL, &like));
-    bool same = weft_program_state_layout(like) == atomic_load(&held->layout);
+    if (weft_program_state_layout(like) == atomic_load(&held->layout)) *out = m;
     weft_state_destroy(like);
-    return same ? make_state(made, &m, free_slab, comm, out) : WEFT_OK;
+    return WEFT_OK;
+}
+
+weft_status weft_program_state_find_left(const weft_compiled *made, weft_comm *comm,
+                                         weft_device *device, int slot, weft_memory *out)
+{
+    weft_comm_shm_slot *words =
+        weft_comm_shm_kept_slot_of(weft_comm_shared_end(comm), slot);
+    *out = (weft_memory){.device = device};
+    WEFT_TRY(find_memory(made, comm, slot, &words->state, out));
+    return out->address ? WEFT_OK
+                        : WEFT_FAIL(WEFT_ERR_ARG,
+                                    "the state of slot %d is not laid out "
+                                    "for the plan that was left there",
+                                    slot);
+}
+
+/* A new one in memory of the slot that has no pages yet. */
+static weft_status create_bare(const weft_compiled *made, weft_comm *comm,
+                               weft_device *device, weft_state **out)
+{
+    int slab = weft_program_state_slab(made->program);
+    if (slab < 0) return weft_program_state_create(made, comm, device, out);
+    weft_memory m = {device, WEFT_SPACE_SHARED, NULL, made->program->slab[slab].bytes};
+    WEFT_TRY(weft_comm_shm_reserve(weft_comm_shared_end(comm), m.bytes, &m.address));
+    return make_state(made, &m, free_slab, comm, out);
+}
+
+/* Is one of this rank's slot?  m: its memory. */
+static weft_status compare_layout(const weft_compiled *made, weft_comm *comm,
+                                  weft_device *device, const weft_comm_shm_held *held,
+                                  bool unfinished, weft_memory *m, bool *same)
+{
+    *m    = (weft_memory){.device = device};
+    *same = false;
+    if (atomic_load(&held->step) < 0 && !unfinished) return WEFT_OK;
+    WEFT_TRY(find_memory(made, comm, weft_comm_shm_own_slot(weft_comm_shared_end(comm)),
+                         held, m));
+    *same = m->address != NULL;
+    return WEFT_OK;
+}
+
+/* *out: the one that is, and m its memory; NULL: none is. */
+static weft_status find_kept(const weft_compiled *made, weft_comm *comm,
+                             weft_device *device, bool unfinished, weft_memory *m,
+                             weft_comm_shm_held **out)
+{
+    weft_comm_shm_slot *slot = weft_program_state_slot(comm);
+    bool                same;
+    *out = &slot->state;
+    WEFT_TRY(compare_layout(made, comm, device, *out, unfinished, m, &same));
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER && !same; k++) {
+        *out = &slot->older[k];
+        WEFT_TRY(compare_layout(made, comm, device, *out, false, m, &same));
+    }
+    if (!same) *out = NULL;
+    return WEFT_OK;
+}
+
+weft_status weft_program_state_count_missing(const weft_compiled *made, weft_comm *comm,
+                                             weft_device *device, bool unfinished,
+                                             int64_t *bytes)
+{
+    weft_comm          *end  = weft_comm_shared_end(comm);
+    int                 slab = weft_program_state_slab(made->program);
+    weft_comm_shm_held *held;
+    weft_memory         m;
+    *bytes = 0;
+    if (slab < 0) return WEFT_OK;
+    WEFT_TRY(find_kept(made, comm, device, unfinished, &m, &held));
+    *bytes = made->program->slab[slab].bytes;
+    *bytes -= held ? weft_comm_shm_count_range(end, m.address, m.bytes)
+                   : weft_comm_shm_count_free(end);
+    if (*bytes < 0) *bytes = 0;
+    return WEFT_OK;
 }
 
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
-                                         weft_device *device, bool unfinished,
+                                         weft_device *device, bool unfinished, bool bare,
                                          weft_state **out)
 {
-    weft_comm_shm_slot *slot  = weft_program_state_slot(comm);
-    weft_comm          *end   = weft_comm_shared_end(comm);
-    weft_comm_shm_held *older = NULL;
-    weft_state         *s     = NULL;
-    WEFT_TRY(adopt_state(made, comm, device, &slot->state, unfinished, &s));
-    for (int k = 0; k < WEFT_COMM_SHM_OLDER && !s; k++) {
-        older = &slot->older[k];
-        WEFT_TRY(adopt_state(made, comm, device, older, false, &s));
-    }
-    if (s && older) {
-        put_aside(end, slot);
-        move_held(older, &slot->state);
-    }
-    if (s) {
-        weft_state_set_step(s, atomic_load(&slot->state.step));
-        *out = s;
+    weft_comm_shm_slot *slot = weft_program_state_slot(comm);
+    weft_comm          *end  = weft_comm_shared_end(comm);
+    weft_comm_shm_held *held;
+    weft_memory         m;
+    weft_state         *s;
+    WEFT_TRY(find_kept(made, comm, device, unfinished, &m, &held));
+    if (held) {
+        WEFT_TRY(make_state(made, &m, free_slab, comm, out));
+        if (held != &slot->state) {
+            put_aside(end, slot);
+            move_held(held, &slot->state);
+        }
+        bool whole = weft_program_state_is_whole(comm);
+        weft_state_set_step(*out, whole ? atomic_load(&slot->state.step) : -1);
         return WEFT_OK;
     }
     put_aside(end, slot);
-    WEFT_TRY(weft_program_state_create(made, comm, device, &s));
-    weft_status st = describe_slot(slot, end, s);
+    if (bare) weft_comm_shm_give_back_free(end);
+    WEFT_TRY(bare ? create_bare(made, comm, device, &s)
+                  : weft_program_state_create(made, comm, device, &s));
+    weft_status st = describe_slot(made, slot, end, s);
     if (st == WEFT_OK)
         *out = s;
     else

@@ -47,17 +47,38 @@ uint64_t weft_program_state_layout(const weft_state *s);
 
 /* Where slabs outlive ranks (comm/shm.h): this rank's record of its state; NULL: they do not. */
 weft_comm_shm_slot *weft_program_state_slot(weft_comm *comm);
-/* First of all: what the slot has that is whole after this step stays where it is (-1: nothing
- * does), and its newest state also where it is in the middle of a step (unfinished); the rest of
- * the slab is free. */
+/* First of all: what the slot has of this step stays where it is (-1: nothing does), and its newest
+ * state also where it is in the middle of a step (unfinished); the rest of the slab is free. */
 void weft_program_state_reserve(weft_comm *comm, int64_t step, bool unfinished);
-/* A state that the slot has, if one is laid out for the program (its step is then at least 0, -1
- * where it is unfinished); else
- * a new one, of which the slot is told.  What the slot had stays until settle: all ranks have
- * theirs. */
+/* Bytes of pages that have to be made for the program's state, beside those that the slot has: in
+ * the state that is laid out for it, or else in what is free of the slab. */
+weft_status weft_program_state_count_missing(const weft_compiled *made, weft_comm *comm,
+                                             weft_device *device, bool unfinished,
+                                             int64_t *bytes);
+/* A state that the slot has, if one is laid out for the program (its step is then at least 0 where
+ * all of it is there); else a new one, of which the slot is told.  What the slot had stays until
+ * settle: all ranks have theirs.
+ * bare: pages of a new one are made by who moves something into it, and what is free in the slab
+ * gives its pages back first. */
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
-                                         weft_device *device, bool unfinished,
+                                         weft_device *device, bool unfinished, bool bare,
                                          weft_state **out);
-void        weft_program_state_settle(weft_comm *comm);
+/* The state that open_kept gave is that of a step from now on, with the tensors that are marked as
+ * there: none, where it was of no step. */
+void weft_program_state_begin_move(weft_comm *comm, int64_t step);
+/* A tensor is there; -1: all are. */
+void weft_program_state_mark(weft_comm *comm, int tensor);
+bool weft_program_state_is_whole(weft_comm *comm); /* all are */
+/* give_back: with the pages. */
+void weft_program_state_settle(weft_comm *comm, bool give_back);
+
+/* Has a slot anything of that step? */
+bool weft_program_state_holds(weft_comm_shm_slot *slot, int64_t step);
+/* The updates of that step are made in the slot's state; what ranks gather after them is not. */
+void weft_program_state_mark_computed(weft_comm_shm_slot *slot, int64_t step);
+/* The memory of the state of any slot of the host, which an earlier program has left in the middle
+ * of a step.  WEFT_ERR_ARG: it is not laid out for that program. */
+weft_status weft_program_state_find_left(const weft_compiled *made, weft_comm *comm,
+                                         weft_device *device, int slot, weft_memory *out);
 
 #endif

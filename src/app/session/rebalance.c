@@ -1,7 +1,9 @@
 /* A rank that stays slow gets less work, where the job leaves it to us how ranks share it: rank 0
- * asks its agent for a view, and all ranks take the plan after a step (plans_ahead.c). */
+ * asks its agent for a view, and all ranks take the plan after a step (plans_ahead.c).  Where that
+ * cannot be, or does not pay, the agent may leave it out. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "planner/replan.h"
 #include "session/session_priv.h"
@@ -40,26 +42,24 @@ static int fill_slow(const weft_slow *x, double *slow)
 
 static bool may_share(const weft_session *s)
 {
-    return weft_session__writes(s) && weft_session__has_agent(s) &&
-           weft_job_is_open(&s->job) && s->now->plan &&
+    return weft_job_is_open(&s->job) && s->now->plan &&
            weft_plan_world(s->now->plan) == s->times.slow.n;
 }
 
-void weft_session__rebalance(weft_session *s)
+/* false: it cannot be, or does not pay. */
+static bool give_less(weft_session *s, int rank, const double *slow)
 {
     const weft_membership_source *m = s->o->member;
     weft_plan                    *p = NULL;
     char                          what[160];
     double                        ratio;
-    if (!s->slow_due || s->row.step < s->slow_due || !may_share(s)) return;
-    s->slow_due  = 0;
-    double *slow = malloc(sizeof *slow * (size_t)s->times.slow.n);
-    int     rank = slow ? fill_slow(&s->times.slow, slow) : -1;
-    if (rank >= 0 &&
+    bool                          given = false;
+    if (may_share(s) &&
         weft_replanner_rebalance(&s->training, s->now->plan, slow, &p, &ratio) ==
             WEFT_OK &&
-        p && ratio * WORTH < 1 && (1 - ratio) * find_left(s) > PAUSE_S &&
-        weft_session__keep_better(s, p)) {
+        p && ratio * WORTH < 1 && (1 - ratio) * find_left(s) > PAUSE_S)
+        given = weft_session__keep_better(s, p);
+    if (given) {
         snprintf(
             what, sizeof what,
             "rank %d is slow (%.2f times as long): less work for it, a step takes %.2f "
@@ -68,5 +68,74 @@ void weft_session__rebalance(weft_session *s)
         m->tell(m->arg, WEFT_MEMBERSHIP_REPLAN, s->r.steps, what);
     }
     weft_plan_destroy(p);
+    return given;
+}
+
+/* ---- without it ---- */
+
+/* The fastest of the last steps. */
+static double find_step(const weft_session *s)
+{
+    int64_t n    = s->times.n_step;
+    double  best = 0;
+    for (int64_t k = n > WEFT_SLOW_STEPS ? n - WEFT_SLOW_STEPS : 0; k < n; k++) {
+        double step_s = s->times.step_s[k % WEFT_SESSION__MAX_TIMED];
+        if (best <= 0 || step_s < best) best = step_s;
+    }
+    return best;
+}
+
+/* By how much CPU time takes longer than that, as others want the cores, too. */
+static double find_crowding(void)
+{
+    double load = 0, n_core = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    if (getloadavg(&load, 1) != 1 || !(n_core >= 1)) return 1;
+    return load > n_core ? load / n_core : 1;
+}
+
+/* A step of one rank less, as a part of one now, by the lanes of the busiest replica. */
+static double estimate_fewer(const weft_session *s)
+{
+    int64_t n = s->times.slow.n, lanes = s->job.lanes;
+    int64_t dp = s->now->plan ? s->now->plan->strategy.dp : 0;
+    if (dp < 2 || lanes < 1) return (double)n / (double)(n - 1);
+    int64_t now = (lanes + dp - 1) / dp, then = (lanes + dp - 2) / (dp - 1);
+    return (double)then / (double)now;
+}
+
+/* Of the ranks other than one, the busiest: a step waits for the last. */
+static double find_busiest(const weft_slow *x, int except)
+{
+    double most = 0;
+    for (int r = 0; r < x->n; r++)
+        if (r != except && x->rank[r].low_s > most) most = x->rank[r].low_s;
+    return most;
+}
+
+/* The agent compares a job with it and without. */
+static void tell_slow(weft_session *s, int rank, double slow)
+{
+    const weft_membership_source *m      = s->o->member;
+    const weft_slow              *x      = &s->times.slow;
+    double                        step_s = find_step(s);
+    double extra_s = (double)x->rank[rank].low_s - find_busiest(x, rank);
+    double part    = step_s > 0 ? find_crowding() * extra_s / step_s : 0;
+    char   text[240];
+    if (x->n < 2 || !(part > 0)) return;
+    snprintf(text, sizeof text, "%d %.4g %.4g %.4g rank %d is slow (%.2f times as long)",
+             rank, part < 0.95 ? 1 - part : 0.05, estimate_fewer(s), find_left(s), rank,
+             slow);
+    m->tell(m->arg, WEFT_MEMBERSHIP_SLOW, s->r.steps, text);
+}
+
+void weft_session__rebalance(weft_session *s)
+{
+    if (!s->slow_due || s->row.step < s->slow_due || !weft_session__writes(s) ||
+        !weft_session__has_agent(s))
+        return;
+    s->slow_due  = 0;
+    double *slow = malloc(sizeof *slow * (size_t)s->times.slow.n);
+    int     rank = slow ? fill_slow(&s->times.slow, slow) : -1;
+    if (rank >= 0 && !give_less(s, rank, slow)) tell_slow(s, rank, slow[rank]);
     free(slow);
 }

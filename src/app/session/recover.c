@@ -36,7 +36,9 @@ void weft_session__tell_agent(const weft_session *s, weft_membership_news news)
     const weft_membership_source *m = agent_of(s);
     if (m)
         m->tell(m->arg, news, s->r.steps,
-                news == WEFT_MEMBERSHIP_READY ? s->out.folder : NULL);
+                news == WEFT_MEMBERSHIP_READY       ? s->out.folder
+                : news == WEFT_MEMBERSHIP_COMMITTED ? s->now->plan_name
+                                                    : NULL);
 }
 
 weft_comm_shm_slot *weft_session__slot(const weft_session *s)
@@ -54,7 +56,10 @@ static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
         atomic_store(&slot->arrived, step);
         atomic_store(&slot->passed, step);
     }
-    if (slot && s->device->host_access) atomic_store(&slot->state.step, step);
+    if (slot && s->device->host_access) {
+        atomic_store(&slot->state.step, step);
+        atomic_store(&slot->state.computed_step, -1);
+    }
     if (state) weft_state_set_step(state, step);
 }
 
@@ -64,6 +69,7 @@ static void forget_memory(const weft_session *s, weft_state *state)
     weft_comm_shm_slot *slot = weft_session__slot(s);
     if (slot) {
         atomic_store(&slot->state.step, -1);
+        atomic_store(&slot->state.computed_step, -1);
         atomic_store(&slot->arrived, -1);
         atomic_store(&slot->passed, -1);
     }
@@ -160,8 +166,10 @@ weft_status weft_session__adopt_kept(weft_session *s)
     WEFT_TRY(describe_need(s));
     if (!g->continues || !weft_kept_adopt(g->comm, &g->need, &g->kept))
         g->left = weft_kept_reserve(g->comm);
-    if (!g->kept || !weft_kept_slabs(g->kept, g->made.program))
-        g->resumes = false; /* updates are of another program */
+    if (!g->kept || !weft_kept_slabs(g->kept, g->made.program)) {
+        g->ends_left = g->resumes; /* updates are of another program */
+        g->resumes   = false;
+    }
     weft_session__adopt_snapshots(s);
     return WEFT_OK;
 }
@@ -272,6 +280,19 @@ static weft_status look_at_slots(weft_session *s)
     return weft_session__meet(s);
 }
 
+/* What others can have from this rank: all of its state, or what it has computed of it; perhaps
+ * that is in memory of another layout. */
+static void mark_updates(weft_session *s, const update_words *w)
+{
+    weft_comm_shm_slot *slot = weft_session__slot(s);
+    if (w->whole)
+        mark_memory(s, s->state, s->now->step);
+    else if (w->ended)
+        weft_program_state_mark_computed(slot, s->now->step);
+    else if (!weft_program_state_holds(slot, s->now->step))
+        forget_memory(s, s->state);
+}
+
 weft_status weft_session__end_updates(weft_session *s)
 {
     weft_generation *g = s->now;
@@ -282,10 +303,7 @@ weft_status weft_session__end_updates(weft_session *s)
     w.ready = (w.whole || w.ended) && (weft_exec_can_gather_again(e) || !w.gathers);
     WEFT_TRY(end_gathers(s, &w));
     weft_failpoint("resume.mark");
-    if (w.whole)
-        mark_memory(s, s->state, g->step);
-    else
-        forget_memory(s, s->state);
+    mark_updates(s, &w);
     WEFT_TRY(weft_session__meet(s)); /* all are as far as they come alone */
     WEFT_TRY(look_at_slots(s));
     return weft_session__find_state(s, s->state);
@@ -294,26 +312,42 @@ weft_status weft_session__end_updates(weft_session *s)
 weft_status weft_session__open_kept(weft_session *s, weft_state **out)
 {
     weft_generation *g = s->now;
+    if (g->unfinished) weft_session__end_left(s);
     weft_program_state_reserve(g->comm, g->continues ? g->step : -1, g->resumes);
-    if (g->continues && !g->unfinished) WEFT_TRY(look_at_slots(s));
-    return weft_program_state_open_kept(&g->made, g->comm, s->device, g->resumes, out);
+    if (g->continues && !g->unfinished) {
+        WEFT_TRY(look_at_slots(s));
+        WEFT_TRY(weft_session__compare_room(s));
+    }
+    if (g->in_batches) weft_kept_give_back_rest(g->comm, g->step);
+    return weft_program_state_open_kept(&g->made, g->comm, s->device, g->resumes,
+                                        g->in_batches, out);
 }
 
 /* Out of the memory of all slots, by copies, and by messages between hosts: what this rank has
  * already stays where it is. */
 static weft_status move_kept(weft_session *s, weft_state *to)
 {
-    weft_generation *g    = s->now;
-    weft_mover_side  side = {to, g->holders};
-    weft_mover      *m;
-    if (g->from.source)
-        WEFT_TRY(weft_mover_open_hosts(g->from.source, g->from.holders, &side,
-                                       g->from.host, g->comm, WEFT_SESSION__TAG_STATE,
-                                       &m));
-    else
-        WEFT_TRY(weft_mover_open_near(g->from.state, g->from.holders, &side,
-                                      g->comm->rank, &m));
-    return weft_session__run_move(s, m);
+    weft_generation *g     = s->now;
+    bool             whole = weft_state_step(to) == g->step;
+    weft_state      *empty = NULL;
+    double           begin = weft_clock_s();
+    weft_kept_move   m     = {.comm        = g->comm,
+                              .group       = g->group,
+                              .step        = g->step,
+                              .from        = &g->from,
+                              .to          = {to, g->holders},
+                              .in_batches  = g->in_batches,
+                              .tag         = WEFT_SESSION__TAG_STATE,
+                              .standby_tag = WEFT_SESSION__TAG_STANDBY};
+    weft_status      st    = weft_session__list_standby(s, to, whole, &empty, &m.standby);
+    if (st == WEFT_OK) st = weft_kept_move_run(&m);
+    g->moved = (weft_session__moved){.load       = {m.copied, m.sent, m.received},
+                                     .seconds    = weft_clock_s() - begin,
+                                     .n_batch    = m.n_batch,
+                                     .peak_bytes = m.peak_bytes};
+    weft_holders_destroy((weft_holders *)(uintptr_t)m.standby.holders);
+    weft_state_destroy(empty);
+    return st;
 }
 
 /* Where nothing outlives a rank: out of what survivors have, by messages. */
@@ -332,8 +366,7 @@ weft_status weft_session__find_sent(weft_session *s, weft_state *to)
 
 static weft_status find_kept(weft_session *s, weft_state *to)
 {
-    weft_generation *g     = s->now;
-    bool             whole = g->step >= 0 && weft_state_step(to) == g->step;
+    weft_generation *g = s->now;
     bool             complete;
     if (weft_comm_hosts_of(g->comm))
         WEFT_TRY(weft_kept_states_exchange(&g->from, to, g->comm, g->group));
@@ -341,10 +374,20 @@ static weft_status find_kept(weft_session *s, weft_state *to)
     g->restores = !complete;
     weft_failpoint("move.begin");
     if (!g->restores) WEFT_TRY(move_kept(s, to));
-    if (!g->restores) WEFT_TRY(weft_session__find_kept_standby(s, to, whole));
     weft_failpoint("move.copied");
     weft_kept_states_close(&g->from);
     return WEFT_OK;
+}
+
+/* Before it is read from a checkpoint: optimizer states begin so. */
+static weft_status clear_state(weft_session *s, weft_state *to)
+{
+    weft_generation   *g = s->now;
+    const weft_memory *m = weft_state_memory(to);
+    if (g->in_batches)
+        WEFT_TRY(weft_comm_shm_make_pages(weft_comm_shared_end(g->comm), m->address,
+                                          m->bytes));
+    return weft_state_zero(to);
 }
 
 weft_status weft_session__find_state(weft_session *s, weft_state *to)
@@ -358,14 +401,16 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
         forget_memory(s, to);
     else
         mark_memory(s, to, g->step);
+    if (weft_session__slot(s) && s->device->host_access)
+        weft_program_state_mark(g->comm, -1);
     weft_failpoint("move.marked");
-    if (g->restores) WEFT_TRY(weft_state_zero(to)); /* optimizer states begin so */
-    if (!weft_session__slot(s)) return WEFT_OK;
-    WEFT_TRY(weft_session__account_move(s)); /* all have theirs */
-    weft_failpoint("move.settle");
-    if (s->device->host_access) weft_program_state_settle(g->comm);
-    weft_failpoint("move.settled");
-    return WEFT_OK;
+    if (weft_session__slot(s)) {
+        WEFT_TRY(weft_session__account_move(s)); /* all have theirs */
+        weft_failpoint("move.settle");
+        if (s->device->host_access) weft_program_state_settle(g->comm, g->in_batches);
+        weft_failpoint("move.settled");
+    }
+    return g->restores ? clear_state(s, to) : WEFT_OK;
 }
 
 /* ---- going back ---- */
@@ -447,6 +492,11 @@ static void go_back(weft_session *s)
         (long long)was, (long long)s->r.steps);
 }
 
+bool weft_session__may_be_stale(const weft_session *s)
+{
+    return s->now->max_rank > s->now->max_local || s->now->takes_over;
+}
+
 /* Rank 0, where it is new or all went back. */
 static weft_status take_over_outputs(weft_session *s)
 {
@@ -456,7 +506,8 @@ static weft_status take_over_outputs(weft_session *s)
     WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, false, &s->out.found));
     weft_session__show_findings(s);
     weft_failpoint("view.outputs");
-    WEFT_TRY(weft_metrics_open(s->out.folder, done, &s->out.metrics));
+    WEFT_TRY(weft_metrics_open(s->out.folder, done, weft_session__may_be_stale(s),
+                               &s->out.metrics));
     return weft_events_open(s->out.folder, done, &s->out.events);
 }
 
@@ -475,6 +526,8 @@ weft_status weft_session__continue(weft_session *s)
     else if (is_new)
         WEFT_TRY(weft_session__open_source(s));
     if (s->now->back) go_back(s);
+    if (s->now->restores || s->now->back)
+        weft_session__tell_agent(s, WEFT_MEMBERSHIP_BACK);
     WEFT_TRY(weft_session__compare_copies(s));
     s->started = true;
     return weft_session__lead(s, take_over_outputs);

@@ -72,16 +72,11 @@ static weft_status find_planner(weft_session *s, int n_host, const int *count,
 
 weft_status weft_session__replan(weft_session *s, const weft_plan *was, weft_plan **out)
 {
-    weft_compile_spec   spec    = weft_job_spec(&s->job);
     weft_replanner     *planner = NULL;
     weft_replan_answer  a       = {0};
     int                 count[WEFT_SESSION__MAX_RANK];
     weft_replan_request q = {.was = was, .n_rank = s->now->n_rank, .host_ranks = count};
-    if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
-        weft_session__forget_replans(s); /* they are of the other one */
-        weft_training_fini(&s->training);
-        WEFT_TRY(weft_compile_training(&spec, &s->training));
-    }
+    WEFT_TRY(weft_session__make_training(s));
     q.n_host = weft_session__count_by_host(s, count);
     WEFT_TRY(find_planner(s, q.n_host, count, &planner));
     WEFT_TRY(weft_replanner_decide(planner, &q, &a));
@@ -125,16 +120,8 @@ static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_
     return st == WEFT_OK ? weft_text_status(t) : st;
 }
 
-/* Updates that were broken off, of ranks that can come back: the agent of the only host starts as
- * many as there were.  Of several hosts one that is gone does not come back for it. */
-static bool can_end_updates(const weft_generation *g)
-{
-    return g->unfinished && g->max_rank == g->max_local;
-}
-
 /* The leader's plan: as it has it, or as the process before it has left it, for the ranks that
- * there are now.  Updates that were broken off can be ended with the plan that they are of alone:
- * that is the one that was left, whatever a survivor has made of it since. */
+ * there are now. */
 static weft_status find_plan(weft_session *s, weft_text *t)
 {
     weft_generation *g    = s->now;
@@ -143,14 +130,13 @@ static weft_status find_plan(weft_session *s, weft_text *t)
     int64_t          n    = 0;
     const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
     weft_status      st   = WEFT_OK;
-    bool             ends = can_end_updates(g);
-    if ((ends || !s->kept.plan) && n)
+    if (!s->kept.plan && n)
         WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
     const weft_plan *was  = left ? left : s->kept.plan;
-    bool             fits = was && (ends || weft_plan_world(was) == g->comm->world);
-    if (!ends) WEFT_GO(weft_session__find_replayed(s, !fits, &p));
+    bool             fits = was && weft_plan_world(was) == g->comm->world;
+    WEFT_GO(weft_session__find_replayed(s, &p));
     if (p) was = p, fits = true;
-    if (!fits || (!ends && !p && weft_session__is_better_wanted(s))) {
+    if (!fits || (!p && weft_session__is_better_wanted(s))) {
         weft_failpoint("resize.plan");
         if (weft_session__find_ahead(s, was, t)) goto out;
     }
@@ -194,20 +180,14 @@ static weft_status read_plan(weft_session *s, const weft_text *t)
     return weft_session__take_cut(&s->job, g->plan);
 }
 
-/* Ranks that the plan has no use for: the agent decides another view, without them; and one with
- * those that updates are of, before there are more or fewer. */
+/* Ranks that the plan has no use for: the agent decides another view, without them. */
 static weft_status check_ranks(weft_session *s)
 {
     weft_generation *g = s->now;
     int              n = weft_plan_world(g->plan);
     if (n == g->comm->world) return WEFT_OK;
     if (g->comm->rank == g->leader && weft_session__has_agent(s))
-        s->o->member->tell(
-            s->o->member->arg,
-            can_end_updates(g) ? WEFT_MEMBERSHIP_ENDS : WEFT_MEMBERSHIP_WANTS, n, NULL);
-    if (can_end_updates(g))
-        return WEFT_FAIL(WEFT_ERR_PEER, "%d ranks end the updates of step %lld first", n,
-                         (long long)g->step);
+        s->o->member->tell(s->o->member->arg, WEFT_MEMBERSHIP_WANTS, n, NULL);
     return WEFT_FAIL(WEFT_ERR_PEER, "%d of %d ranks are of use", n, g->comm->world);
 }
 

@@ -8,18 +8,44 @@
 #include <unistd.h>
 
 #include "base/doc.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
 
 /* ---- the file ---- */
 
-/* has: the job went on in another view. */
-static weft_status read_line(const char *file, const char *text, size_t n,
-                             weft_replay_view *v, bool *has)
+/* A view as a line names it, with the keys of its epoch and its first step.  epoch 0: the line has
+ * none. */
+static weft_status read_view(const weft_doc *d, const weft_node *map, const char *epoch,
+                             const char *first, weft_arena *a, weft_replay_view *v)
 {
-    weft_doc   *d     = NULL;
-    int64_t     epoch = 0, step = 0, ranks = 0;
+    int64_t     number = 0, step = 0, ranks = 0;
+    const char *plan = NULL, *file = weft_doc_file(d);
+    *v = (weft_replay_view){0};
+    WEFT_TRY(weft_doc_get_int(d, map, epoch, &number));
+    WEFT_TRY(weft_doc_get_int(d, map, first, &step));
+    WEFT_TRY(weft_doc_get_int(d, map, "ranks", &ranks));
+    WEFT_TRY(weft_doc_get_string(d, map, "plan", &plan));
+    if (number < 1 || step < 1) return WEFT_OK;
+    if (ranks < 1 || ranks > WEFT_SESSION__MAX_RANK || number > UINT32_MAX)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: the view of epoch %lld has no number of ranks: written by "
+                         "an older weft, whose runs cannot be replayed",
+                         file, (long long)number);
+    if (plan && (strncmp(plan, "plans/", 6) != 0 || strstr(plan, "..")))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: plan: '%.64s' is not a file in plans/", file,
+                         plan);
+    *v = (weft_replay_view){step, (int)ranks, (uint32_t)number,
+                            plan ? weft_arena_strdup(a, plan) : NULL};
+    return weft_arena_status(a);
+}
+
+/* The view that ended, and the one that followed. */
+static weft_status read_line(const char *file, const char *text, size_t n, weft_arena *a,
+                             weft_replay_view *was, weft_replay_view *next)
+{
+    weft_doc   *d  = NULL;
     weft_status st = WEFT_OK;
     WEFT_GO(weft_doc_parse_json(file, text, n, &d));
     const weft_node *root = weft_doc_root(d);
@@ -27,16 +53,10 @@ static weft_status read_line(const char *file, const char *text, size_t n,
         st = WEFT_FAIL(WEFT_ERR_ARG, "%s: not a line of incidents.jsonl", file);
         goto out;
     }
-    WEFT_GO(weft_doc_get_int(d, root, "next_epoch", &epoch));
-    WEFT_GO(weft_doc_get_int(d, root, "next_step", &step));
-    WEFT_GO(weft_doc_get_int(d, root, "ranks", &ranks));
-    *has = epoch > 0 && step > 0;
-    if (*has && (ranks < 1 || ranks > WEFT_SESSION__MAX_RANK || epoch > UINT32_MAX))
-        st = WEFT_FAIL(WEFT_ERR_ARG,
-                       "%s: the view of epoch %lld has no number of ranks: written by an "
-                       "older weft, whose runs cannot be replayed",
-                       file, (long long)epoch);
-    *v = (weft_replay_view){step, (int)ranks, (uint32_t)epoch};
+    const weft_node *view = weft_node_get(root, "view");
+    if (view && view->kind == WEFT_NODE_MAP)
+        WEFT_GO(read_view(d, view, "epoch", "first_step", a, was));
+    WEFT_GO(read_view(d, root, "next_epoch", "next_step", a, next));
 out:
     weft_doc_destroy(d);
     return st;
@@ -49,104 +69,133 @@ static int count_lines(const char *text, size_t n)
     return lines;
 }
 
+/* Lines of one view change follow each other, and all name the same two views. */
+static void add_view(weft_replay *r, const weft_replay_view *v, uint32_t *newest)
+{
+    if (!v->epoch || v->epoch <= *newest) return;
+    *newest = v->epoch;
+    while (r->n && r->view[r->n - 1].first_step >= v->first_step) r->n--;
+    r->view[r->n++] = *v;
+}
+
 weft_status weft_replay_parse(const char *file, const char *text, size_t n, weft_arena *a,
                               weft_replay *out)
 {
-    weft_replay r = {.view = WEFT_ARENA_ARRAY(a, weft_replay_view, count_lines(text, n))};
-    int         line = 0;
+    weft_replay r      = {0};
+    uint32_t    newest = 0;
+    int         line   = 0;
+    r.view             = WEFT_ARENA_ARRAY(a, weft_replay_view, 2 * count_lines(text, n));
     WEFT_TRY(weft_arena_status(a));
     for (size_t at = 0; at < n; line++) {
         char             name[1100];
         const char      *end   = memchr(text + at, '\n', n - at);
         size_t           bytes = end ? (size_t)(end - text) - at : n - at;
-        weft_replay_view v     = {0};
-        bool             has   = false;
+        weft_replay_view was = {0}, next = {0};
         snprintf(name, sizeof name, "%.1024s:%d", file, line + 1);
-        if (bytes) WEFT_TRY(read_line(name, text + at, bytes, &v, &has));
+        if (bytes) WEFT_TRY(read_line(name, text + at, bytes, a, &was, &next));
         at += bytes + 1;
-        if (!has) continue;
-        while (r.n && r.view[r.n - 1].first_step >= v.first_step) r.n--;
-        r.view[r.n++] = v;
+        add_view(&r, &was, &newest);
+        add_view(&r, &next, &newest);
     }
     *out = r;
     return WEFT_OK;
 }
 
+weft_status weft_replay_load(const char *path, weft_arena *a, weft_replay *out)
+{
+    char  *text = NULL;
+    size_t n    = 0;
+    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    weft_status st = weft_replay_parse(path, text, n, a, out);
+    free(text);
+    return st;
+}
+
 const weft_replay_view *weft_replay_find(const weft_replay *r, int64_t step)
 {
-    for (int k = 0; k < r->n; k++)
-        if (r->view[k].first_step == step) return &r->view[k];
+    for (int k = r->n - 1; k >= 0; k--)
+        if (r->view[k].first_step <= step) return &r->view[k];
     return NULL;
+}
+
+void weft_replay_count(const weft_replay *r, int *least, int *most)
+{
+    *least = *most = 0;
+    for (int k = 0; k < r->n; k++) {
+        int n = r->view[k].n_rank;
+        if (!k || n < *least) *least = n;
+        if (n > *most) *most = n;
+    }
 }
 
 /* ---- a run that takes them ---- */
 
 weft_status weft_session__read_replay(weft_session *s)
 {
-    char       *text = NULL;
-    size_t      n    = 0;
-    const char *path = s->o->replay;
-    if (!path) return WEFT_OK;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
-    weft_status st = weft_replay_parse(path, text, n, s->arena, &s->replay);
-    free(text);
-    return st;
+    return s->o->replay ? weft_replay_load(s->o->replay, s->arena, &s->replay) : WEFT_OK;
 }
 
 weft_status weft_session__check_replay(const weft_session *s)
 {
     int most = s->now->max_rank, least = s->o->min_rank ? s->o->min_rank : s->now->n_rank;
+    if (s->replay.n && !weft_session__has_agent(s))
+        return WEFT_FAIL(WEFT_ERR_ARG, "--replay: needs a job with recover=on, on CPUs");
     for (int k = 0; k < s->replay.n; k++) {
         const weft_replay_view *v = &s->replay.view[k];
         if (v->n_rank >= least && v->n_rank <= most) continue;
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "%s: %d ranks from step %lld on, but this run may have %d to %d; "
-            "set --nproc-per-node MIN:MAX",
+            "leave --nproc-per-node out: the views say it",
             s->o->replay, v->n_rank, (long long)v->first_step, least, most);
     }
     return WEFT_OK;
 }
 
-/* ---- plans ---- */
-
-static void name_plan(const char *folder, int n, uint32_t epoch, char *path, size_t size)
+/* The view of the next step. */
+static const weft_replay_view *find_view(const weft_session *s)
 {
-    snprintf(path, size, "%.*s/plans/view-%u.json", n, folder, epoch);
+    return weft_replay_find(&s->replay, s->r.steps + 1);
 }
 
-/* Of a view of the recorded run; only those with another plan than the view before have one. */
-static void name_replayed(const weft_session *s, const weft_replay_view *v, char *path,
-                          size_t size)
-{
-    const char *last = strrchr(s->o->replay, '/');
-    if (last)
-        name_plan(s->o->replay, (int)(last - s->o->replay), v->epoch, path, size);
-    else
-        name_plan(".", 1, v->epoch, path, size);
-}
-
-weft_status weft_session__find_replayed(const weft_session *s, bool needed,
-                                        weft_plan **out)
+weft_status weft_session__find_replayed(const weft_session *s, weft_plan **out)
 {
     char                    path[4400];
-    const weft_replay_view *v = weft_replay_find(&s->replay, s->r.steps + 1);
+    const weft_replay_view *v = find_view(s);
     *out                      = NULL;
-    if (!v || v->n_rank != s->now->n_rank) return WEFT_OK;
-    name_replayed(s, v, path, sizeof path);
-    if (!needed && access(path, F_OK) != 0) return WEFT_OK;
+    if (!v || !v->plan) return WEFT_OK;
+    /* more ranks than it had, before the first step: the rest is of no use */
+    if (s->now->continues && v->n_rank != s->now->n_rank) return WEFT_OK;
+    const char *last = strrchr(s->o->replay, '/');
+    int         n    = last ? (int)(last - s->o->replay) : 1;
+    snprintf(path, sizeof path, "%.*s/%s", n, last ? s->o->replay : ".", v->plan);
     return weft_plan_load(path, out);
+}
+
+bool weft_session__begins_replayed(const weft_session *s)
+{
+    const weft_replay_view *v = find_view(s);
+    return v && v->plan;
+}
+
+/* It was made for this job? */
+weft_status weft_session__check_replayed(weft_session *s)
+{
+    weft_plan_of of;
+    WEFT_TRY(weft_session__make_training(s));
+    weft_compile_plan_of(&s->training, &of);
+    of.kernels = weft_session__kernel_set(&s->job);
+    return weft_plan_check(s->now->plan, s->o->replay, &of, s->now->n_rank);
 }
 
 bool weft_session__leaves_for_replay(weft_session *s, int64_t next_step)
 {
-    char                          path[4400];
     const weft_membership_source *m = s->o->member;
     const weft_replay_view       *v = weft_replay_find(&s->replay, next_step);
-    if (!v || !weft_session__has_agent(s)) return false;
-    name_replayed(s, v, path, sizeof path);
-    bool same = v->n_rank == s->now->n_rank;
-    if (same && access(path, F_OK) != 0) return false;
+    if (!v || next_step > s->job.steps || !weft_session__has_agent(s)) return false;
+    bool same   = v->n_rank == s->now->n_rank;
+    bool begins = v->first_step == next_step && v->plan;
+    if (same && (!begins || !strcmp(v->plan, s->now->plan_name))) return false;
     if (weft_session__writes(s) && same)
         m->tell(m->arg, WEFT_MEMBERSHIP_REPLAN, next_step - 1, "the plan of --replay");
     else if (weft_session__writes(s))
@@ -156,29 +205,35 @@ bool weft_session__leaves_for_replay(weft_session *s, int64_t next_step)
 
 bool weft_session__is_late_for_replay(weft_session *s)
 {
-    const weft_replay_view *v = weft_replay_find(&s->replay, s->r.steps + 1);
+    const weft_replay_view *v = find_view(s);
     return v && v->n_rank != s->now->n_rank &&
            weft_session__leaves_for_replay(s, s->r.steps + 1);
 }
 
-/* For a replay; no more than a warning where it cannot be written. */
-void weft_session__record_plan(weft_session *s)
+/* ---- plans ---- */
+
+/* No more than a warning where it cannot be written. */
+static void write_plan(weft_session *s, const weft_text *t)
 {
-    char             path[4400];
-    weft_generation *g = s->now;
-    weft_text        t = {0};
-    if (!weft_session__has_agent(s) || !weft_session__writes(s) || !g->plan ||
-        (g->continues && !g->has_new_plan))
-        return;
+    char path[4400];
     snprintf(path, sizeof path, "%s/plans", s->out.folder);
     (void)mkdir(path, 0777);
-    name_plan(s->out.folder, (int)strlen(s->out.folder), s->out.found.epoch, path,
-              sizeof path);
-    weft_status st = weft_plan_print(g->plan, &t);
-    int         fd =
-        st == WEFT_OK ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-    if (fd < 0 || weft_io_write(fd, path, t.s, t.n) != WEFT_OK)
+    snprintf(path, sizeof path, "%s/%s", s->out.folder, s->now->plan_name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || weft_io_write(fd, path, t->s, t->n) != WEFT_OK)
         weft_say_warn(&s->say, "%s: the plan of this view is not recorded", path);
     if (fd >= 0) close(fd);
+}
+
+void weft_session__record_plan(weft_session *s)
+{
+    weft_generation *g = s->now;
+    weft_text        t = {0};
+    if (!weft_session__has_agent(s) || !g->plan) return;
+    if (weft_plan_print(g->plan, &t) == WEFT_OK) {
+        snprintf(g->plan_name, sizeof g->plan_name, "plans/%016llx.json",
+                 (unsigned long long)weft_hash_xxh64(t.s, t.n, 0));
+        if (weft_session__writes(s)) write_plan(s, &t);
+    }
     weft_text_fini(&t);
 }

@@ -1,11 +1,14 @@
 /* The views of a recorded run, taken again at the same steps (weft run --replay incidents.jsonl):
- * where tp, cp or ep changes on the way, bits are those of a run with the same views.
+ * where tp, cp or ep changes on the way, bits are those of a run with the same views.  Sums depend
+ * on plans and not on hosts, so ranks of many hosts are replayed as ranks of one.
  *
- *     WEFT_TRY(weft_replay_parse(path, text, n, arena, &r));
- *     const weft_replay_view *v = weft_replay_find(&r, step);     begins with that step; NULL: none
+ *     WEFT_TRY(weft_replay_load(path, arena, &r));
+ *     const weft_replay_view *v = weft_replay_find(&r, step);     that step is run in it
  *
- * A line of incidents.jsonl whose job went on has next_epoch, next_step and ranks.  Steps that were
- * run again count as they were run last: a view hides those before it from its first step on. */
+ * A line of incidents.jsonl whose job went on has next_epoch, next_step, ranks and plan, and the
+ * same of the view before (`view`); plans are files next to it, named by what is in them.  Steps
+ * that were run again count as they were run last: a view hides those before it from its first
+ * step on. */
 #ifndef WEFT_SESSION_REPLAY_H
 #define WEFT_SESSION_REPLAY_H
 
@@ -14,9 +17,10 @@
 #include "base/arena.h"
 
 typedef struct weft_replay_view {
-    int64_t  first_step;
-    int      n_rank;
-    uint32_t epoch; /* in the recorded run */
+    int64_t     first_step;
+    int         n_rank;
+    uint32_t    epoch; /* in the recorded run */
+    const char *plan;  /* in the folder of incidents.jsonl; NULL: none was recorded */
 } weft_replay_view;
 
 typedef struct weft_replay {
@@ -27,6 +31,10 @@ typedef struct weft_replay {
 /* WEFT_ERR_ARG: "file:line: what, remedy". */
 weft_status weft_replay_parse(const char *file, const char *text, size_t n, weft_arena *a,
                               weft_replay *out);
+weft_status weft_replay_load(const char *path, weft_arena *a, weft_replay *out);
+/* NULL: none is known. */
 const weft_replay_view *weft_replay_find(const weft_replay *r, int64_t step);
+/* The fewest and the most ranks that a view has; 0: there is none. */
+void weft_replay_count(const weft_replay *r, int *least, int *most);
 
 #endif

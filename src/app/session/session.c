@@ -200,10 +200,10 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
     weft_session s;
     weft_status  st = weft_session__open(job, o, &s);
     if (st == WEFT_OK) st = weft_session__read_replay(&s);
-    bool next = st == WEFT_OK;
-    if (next) weft_session__prepare(&s);
+    if (st == WEFT_OK) st = weft_session__prepare(&s);
+    bool next = st == WEFT_OK, runs = next;
     while (next) st = run_generation(&s, &next);
-    if (st != WEFT_OK && st != WEFT_ERR_PEER)
+    if (runs && st != WEFT_OK && st != WEFT_ERR_PEER)
         weft_session__report(&s, weft_session__find_cause(&s, st), "end", "%s",
                              weft_error_text());
     weft_failpoint("end.close");

@@ -14,6 +14,7 @@
 #include "job/job.h"
 #include "session/device.h"
 #include "session/events.h"
+#include "session/kept_move.h"
 #include "session/kept_state.h"
 #include "session/kept.h"
 #include "session/metrics.h"
@@ -74,6 +75,8 @@ typedef struct weft_session__snapshots {
 typedef struct weft_session__moved {
     weft_move_load load;
     double         seconds;
+    int64_t        n_batch;    /* of tensors; 0: all at once, by messages alone */
+    int64_t        peak_bytes; /* of pages of this host's slots; 0: not known */
 } weft_session__moved;
 
 /* What lives as long as one membership: who takes part, how they share the work, and what runs it.
@@ -84,11 +87,14 @@ typedef struct weft_generation {
     weft_comm_group      *group;         /* all ranks; NULL: alone */
     int                   n_rank, local; /* to plan for, local of them on each host */
     int                   max_rank, max_local; /* that later memberships may have */
+    int                   n_host; /* before there is a comm: ranks of each; 0: one host */
+    const int            *host_ranks;
     int                   n_core; /* of a host's ranks together; 0: of this process */
     weft_session__devices devices;
     /* how this rank's GPU communicates, the preferred backend first; NULL: through the host */
     weft_device_comm *gpu_comm[WEFT_EXEC_MAX_BACKEND];
     bool              refused; /* by all ranks, with the same message: no abort is sent */
+    char              plan_name[64]; /* its file in the output folder; "": it has none */
     /* After a lost rank (recover.c): */
     bool    continues;     /* some rank had started: this generation goes on from there */
     bool    has_new_plan;  /* not that of the last view */
@@ -99,9 +105,11 @@ typedef struct weft_generation {
     int     leader;        /* a rank that had started and has the newest state */
     int64_t step;          /* of that state; -1: it has none */
     weft_kept_states from; /* what slots have of that step, while the state is opened */
+    bool in_batches; /* it is moved so that old and new states need not fit together */
     weft_session__moved moved;      /* into this rank\'s state */
     bool                unfinished; /* some rank's updates of it are to be ended */
     bool                resumes;    /* this rank's updates of that step are to be ended */
+    bool                ends_left;  /* or those of its slot, by the plan before */
     weft_kept          *kept;       /* in the agent's memory; NULL: there is no agent */
     weft_kept     *left; /* of another plan, there until kept is described; or NULL */
     weft_kept_need need;
@@ -140,11 +148,12 @@ enum {
     WEFT_SESSION__MAX_RANK  = 4096,
     WEFT_SESSION__MAX_TIMED = 1 << 16, /* the median is over the last that many steps */
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
-    WEFT_SESSION__TAG_GATHER = WEFT_SESSION__TAG + 1, /* and the one behind it */
-    WEFT_SESSION__TAG_TRACE  = WEFT_SESSION__TAG + 3, /* and the one behind it */
-    WEFT_SESSION__TAG_EVAL   = WEFT_SESSION__TAG + 5,
-    WEFT_SESSION__TAG_STATE  = WEFT_SESSION__TAG + 6,
-    WEFT_SESSION__TAG_LEADER = WEFT_SESSION__TAG + 7,
+    WEFT_SESSION__TAG_GATHER  = WEFT_SESSION__TAG + 1, /* and the one behind it */
+    WEFT_SESSION__TAG_TRACE   = WEFT_SESSION__TAG + 3, /* and the one behind it */
+    WEFT_SESSION__TAG_EVAL    = WEFT_SESSION__TAG + 5,
+    WEFT_SESSION__TAG_STATE   = WEFT_SESSION__TAG + 6,
+    WEFT_SESSION__TAG_LEADER  = WEFT_SESSION__TAG + 7,
+    WEFT_SESSION__TAG_STANDBY = WEFT_SESSION__TAG + 8,
 };
 
 /* What a job writes. */
@@ -308,8 +317,10 @@ weft_comm_shm_slot *weft_session__slot(const weft_session *s);
 void weft_session__say_back(weft_session *s);
 void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
                              int64_t steps, weft_kept_card *c);
-/* prepare.c: a new rank, before its first membership, where the agent says which it will be. */
-void weft_session__prepare(weft_session *s);
+/* prepare.c: a new rank, before its first membership, where the agent says which it will be; an
+ * error: it cannot be one.  offer_brief: what others need for that, to the agent. */
+weft_status weft_session__prepare(weft_session *s);
+void        weft_session__offer_brief(const weft_session *s);
 /* catch_up.c.  When ranks are connected: does this generation go on, and from where? */
 weft_status weft_session__catch_up(weft_session *s);
 /* Of one that goes on: the plan, in the place of a decision; the state; the rest, when the program
@@ -324,6 +335,15 @@ void        weft_session__keep_card(weft_session *s); /* of the last step */
 /* Ends updates that were broken off, gathers what ranks did not; then all ranks find the state
  * where it is whole. */
 weft_status weft_session__end_updates(weft_session *s);
+/* Before anything is allocated in this rank's slab: updates that were broken off under another
+ * plan, in its slot or in those without a rank that are its to tell of, are ended without peers;
+ * where they cannot be, a warning says so and the slot holds nothing (end_left.c). */
+void weft_session__end_left(weft_session *s);
+/* A slot without a rank, of those that this rank tells of, whose updates of that step were broken
+ * off; -1: there is none (catch_up.c). */
+int weft_session__find_unfinished(const weft_session *s, int64_t step);
+/* The training is that of the job as it is now (generation.c). */
+weft_status weft_session__make_training(weft_session *s);
 /* The plan that was decided for another number of ranks, for those that there are. */
 weft_status weft_session__resize_plan(weft_session *s);
 weft_status weft_session__find_state(weft_session *s, weft_state *to);
@@ -331,6 +351,15 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to);
  * of moves is verified. */
 weft_status weft_session__find_complete(const weft_holders *from, const weft_holders *to,
                                         bool *out);
+/* What a rank says: bytes of pages that are to be made for its new state, and that are free on its
+ * host.  Is that too little on one of them (host: of each rank; NULL: there is one)? */
+typedef struct weft_session__room {
+    int64_t need, have;
+} weft_session__room;
+bool weft_session__is_short(const weft_session__room *of, const int32_t *host, int world);
+/* Before memory is made for new states, by all ranks: s->now->in_batches, where old and new states
+ * do not fit together. */
+weft_status weft_session__compare_room(weft_session *s);
 /* Runs and closes it; what it took is in s->now->moved. */
 weft_status weft_session__run_move(weft_session *s, weft_mover *m);
 /* All ranks, once theirs is done: log and agent hear what was expected and what it took. */
@@ -356,6 +385,8 @@ void        weft_session__note_held(const weft_session *s, int64_t step);
 weft_status weft_session__continue(weft_session *s);
 /* The same where ranks only save: do they hold all of the state? */
 weft_status weft_session__prepare_save(weft_session *s);
+/* May an earlier rank 0 be alive, on another host or of another run?  Of this host none is. */
+bool weft_session__may_be_stale(const weft_session *s);
 /* report.c: to the agent, where there is one; decided: "continue", "retry", "end". */
 void weft_session__report(const weft_session *s, const char *cause, const char *decided,
                           const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -366,9 +397,12 @@ bool weft_session__has_standby(const weft_session *s);
 /* Who holds what, replicas too; when the program's state is there. */
 weft_status weft_session__find_all_holders(weft_session *s, const weft_state *state);
 /* Fills the replicas that `to` has out of what ranks hold; all ranks, when their own state is
- * whole.  whole: this rank's replica is, and stays. */
+ * whole. */
 weft_status weft_session__fill_standby(weft_session *s, weft_state *to);
-weft_status weft_session__find_kept_standby(weft_session *s, weft_state *to, bool whole);
+/* This rank's side of a move into the replicas, out of what slots hold; whole: its replica stays as
+ * it is.  All ranks; *empty: the caller's, perhaps NULL; side->holders, too. */
+weft_status weft_session__list_standby(weft_session *s, weft_state *to, bool whole,
+                                       weft_state **empty, weft_mover_side *side);
 /* Out of states that processes have, replicas too, by messages.  have NULL: this rank has none. */
 weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_state *to);
 /* copies.c: are all copies of each part of the state the same?  Nothing where nobody asks. */
@@ -393,10 +427,13 @@ bool weft_session__leaves_for_replay(weft_session *s, int64_t next_step);
 /* Has this view other ranks than the recorded run had from the next step on?  Then all leave again,
  * without a step. */
 bool weft_session__is_late_for_replay(weft_session *s);
-/* The plan that the recorded run had for the view that begins now; NULL: it kept its plan there,
- * or none begins.  needed: an error where a view begins and its plan was not recorded. */
-weft_status weft_session__find_replayed(const weft_session *s, bool needed,
-                                        weft_plan **out);
+/* The plan that the recorded run had for the next step; NULL: none is known, or it is of other
+ * ranks than there are. */
+weft_status weft_session__find_replayed(const weft_session *s, weft_plan **out);
+/* Has it one for the first step of this run?  Then that is taken in the place of a decision, and
+ * checked against the job. */
+bool        weft_session__begins_replayed(const weft_session *s);
+weft_status weft_session__check_replayed(weft_session *s);
 /* Where there is an agent: the plan of this view into output/plans, for a replay. */
 void weft_session__record_plan(weft_session *s);
 void weft_session__keep_program(weft_session *s);
@@ -413,6 +450,9 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending);
 
 /* experts.c: the loads of a step's experts, into the row. */
 weft_status weft_session__read_loads(weft_session *s, weft_metrics_row *row);
+/* The same of another executor. */
+weft_status weft_session__read_loads_of(weft_session *s, const weft_exec *e,
+                                        const weft_compiled *made, weft_metrics_row *row);
 
 /* commit.c: what all ranks agree on once a step, before anything writes state (weft_exec_commit_fn;
  * value: loss, gradient norm); a step whose outcome is at fault is held back.  agree_skipped: the

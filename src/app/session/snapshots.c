@@ -49,7 +49,8 @@ static weft_comm_shm_held *held_of(const weft_session *s, int k)
 
 static void release_range(weft_comm *end, _Atomic int64_t *at, _Atomic int64_t *bytes)
 {
-    void *p = weft_comm_shm_reach(end, end->rank, atomic_load(at), atomic_load(bytes));
+    void *p = weft_comm_shm_reach(end, weft_comm_shm_own_slot(end), atomic_load(at),
+                                  atomic_load(bytes));
     if (p) weft_comm_shm_free(end, p);
     atomic_store(bytes, 0);
 }
@@ -120,10 +121,10 @@ static weft_status open_buffer(weft_session *s, int k)
     if (atomic_load(&h->bytes) != weft_state_memory(s->state)->bytes ||
         atomic_load(&h->layout) != weft_program_state_layout(s->state))
         WEFT_TRY(make_held(s, h));
-    weft_memory m = {
-        s->device, WEFT_SPACE_SHARED,
-        weft_comm_shm_reach(end, end->rank, atomic_load(&h->at), atomic_load(&h->bytes)),
-        atomic_load(&h->bytes)};
+    weft_memory m = {s->device, WEFT_SPACE_SHARED,
+                     weft_comm_shm_reach(end, weft_comm_shm_own_slot(end),
+                                         atomic_load(&h->at), atomic_load(&h->bytes)),
+                     atomic_load(&h->bytes)};
     return weft_state_create_like_over(s->state, &m, keep_memory, NULL,
                                        &s->now->snapshots.buffer[k]);
 }

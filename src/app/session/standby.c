@@ -78,29 +78,18 @@ out:
     return st;
 }
 
-weft_status weft_session__find_kept_standby(weft_session *s, weft_state *to, bool whole)
+weft_status weft_session__list_standby(weft_session *s, weft_state *to, bool whole,
+                                       weft_state **empty, weft_mover_side *side)
 {
     weft_generation *g     = s->now;
     weft_holders    *holds = NULL;
-    weft_state      *empty = NULL, *standby;
-    weft_mover      *m;
-    weft_status      st = WEFT_OK;
+    *side                  = (weft_mover_side){0};
+    *empty                 = NULL;
     if (!weft_session__has_standby(s)) return WEFT_OK;
-    WEFT_GO(take_standby(to, whole, &empty, &standby));
-    WEFT_GO(weft_holders_exchange(standby, g->comm, g->group, &holds));
-    weft_mover_side side = {standby, holds};
-    if (g->from.source)
-        WEFT_GO(weft_mover_open_hosts(g->from.source, g->from.holders, &side,
-                                      g->from.host, g->comm, WEFT_SESSION__TAG_STATE,
-                                      &m));
-    else
-        WEFT_GO(weft_mover_open_near(g->from.state, g->from.holders, &side, g->comm->rank,
-                                     &m));
-    WEFT_GO(run_mover(m));
-out:
-    weft_holders_destroy(holds);
-    weft_state_destroy(empty);
-    return st;
+    WEFT_TRY(take_standby(to, whole, empty, &side->state));
+    WEFT_TRY(weft_holders_exchange(side->state, g->comm, g->group, &holds));
+    side->holders = holds;
+    return WEFT_OK;
 }
 
 /* ---- where no memory outlives a rank ---- */

@@ -81,7 +81,8 @@ weft_status weft_session__open_outputs(weft_session *s)
     if (st == WEFT_OK) st = weft_io_replace_file(path, t.s, t.n);
     weft_text_fini(&t);
     if (st == WEFT_OK)
-        st = weft_metrics_open(s->out.folder, s->r.first_step, &s->out.metrics);
+        st = weft_metrics_open(s->out.folder, s->r.first_step,
+                               weft_session__may_be_stale(s), &s->out.metrics);
     if (st == WEFT_OK) st = fill_row(s);
     if (st == WEFT_OK)
         st = weft_events_open(s->out.folder, s->r.first_step, &s->out.events);

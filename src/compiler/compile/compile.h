@@ -111,6 +111,11 @@ void weft_compile_plan_of(const weft_training *t, weft_plan_of *of);
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
                                   weft_part *out);
 
+/* Which part of its value after a step this rank computes, where ranks compute parts and gather the
+ * rest (ZeRO 1 and 2); an empty one where they do not. */
+weft_status weft_compiled_computed_part_of(const weft_compiled *c, const char *name,
+                                           weft_arena *a, weft_part *out);
+
 /* The same of what it holds for the rank whose standby replica it has. */
 weft_status weft_compiled_standby_part_of(const weft_compiled *c, const char *name,
                                           weft_arena *a, weft_part *out);

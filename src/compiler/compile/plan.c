@@ -114,12 +114,10 @@ weft_status weft_compile_plan(const weft_training *t, const weft_strategy *y, in
     return weft_compile_plan_layers(t, y, NULL, world, out);
 }
 
-static weft_status find_part(const weft_compiled *c, const char *name, int place,
-                             weft_arena *a, weft_part *out)
+/* Of value v as it is produced, or at rest. */
+static weft_status find_value_part(const weft_compiled *c, weft_vid v, int place,
+                                   weft_arena *a, weft_part *out)
 {
-    weft_vid v = weft_graph_find(c->graph, name);
-    if (v < 0)
-        return WEFT_FAIL(WEFT_ERR_INTERNAL, "graph %s has no %s", c->graph->name, name);
     *out = (weft_part){.shape = c->graph->value[v].type.shape};
     for (int d = 0; d < out->shape.n; d++) {
         weft_interval *run;
@@ -136,6 +134,29 @@ static weft_status find_part(const weft_compiled *c, const char *name, int place
         out->run[d] = run;
     }
     return WEFT_OK;
+}
+
+static weft_status find_part(const weft_compiled *c, const char *name, int place,
+                             weft_arena *a, weft_part *out)
+{
+    weft_vid v = weft_graph_find(c->graph, name);
+    if (v < 0)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "graph %s has no %s", c->graph->name, name);
+    return find_value_part(c, v, place, a, out);
+}
+
+weft_status weft_compiled_computed_part_of(const weft_compiled *c, const char *name,
+                                           weft_arena *a, weft_part *out)
+{
+    weft_vid v = weft_graph_find(c->graph, name);
+    if (v < 0)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "graph %s has no %s", c->graph->name, name);
+    weft_vid next = c->graph->value[v].next;
+    *out          = (weft_part){.shape = c->graph->value[v].type.shape};
+    if (!c->sharding || next < 0 ||
+        weft_layout_equal(&c->sharding->value[v], &c->sharding->value[next]))
+        return WEFT_OK;
+    return find_value_part(c, next, c->place, a, out);
 }
 
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,

@@ -24,6 +24,7 @@ typedef struct entry {
     int        signal;   /* 0: none */
     bool       exits;    /* without a word */
     bool       grows;    /* it takes memory until it is killed */
+    bool       of_host;  /* its parent is killed, too */
     bool       flips;    /* a number is another one */
     int        delay_ms; /* 0: none */
     int        rank;     /* or ANY_RANK, NO_RANK */
@@ -54,14 +55,16 @@ static bool parse_action(const char *word, entry *e)
     static const struct {
         const char *name;
         int         signal;
-    } known[] = {{"kill", SIGKILL},
-                 {"stop", SIGSTOP},
-                 {"segv", SIGSEGV},
-                 {"bus", SIGBUS},
-                 {"abort", SIGABRT}};
-    e->exits  = !strcmp(word, "exit");
-    e->grows  = !strcmp(word, "oom");
-    e->flips  = !strcmp(word, "flip");
+    } known[]  = {{"kill", SIGKILL},
+                  {"stop", SIGSTOP},
+                  {"segv", SIGSEGV},
+                  {"bus", SIGBUS},
+                  {"abort", SIGABRT}};
+    e->exits   = !strcmp(word, "exit");
+    e->grows   = !strcmp(word, "oom");
+    e->flips   = !strcmp(word, "flip");
+    e->of_host = !strcmp(word, "host");
+    if (e->of_host) e->signal = SIGKILL;
     if (!strncmp(word, "delay=", 6)) return parse_number(word + 6, 1, &e->delay_ms);
     for (size_t k = 0; k < WEFT_COUNT(known); k++)
         if (!strcmp(word, known[k].name)) e->signal = known[k].signal;
@@ -198,6 +201,7 @@ static void act(const entry *e)
     if (e->delay_ms) sleep_ms(e->delay_ms);
     if (e->exits) _exit(EXIT_CODE);
     if (!e->signal) return;
+    if (e->of_host) kill(getppid(), SIGKILL);
     if (e->signal != SIGSTOP) signal(e->signal, SIG_DFL); /* SIGKILL has no other */
     kill(getpid(), e->signal);
     while (e->signal != SIGSTOP) sleep_ms(1000); /* it may be sent to another thread */

@@ -32,12 +32,13 @@ bool weft_flight_is_on(void)
     return atomic_load_explicit(&shared, memory_order_relaxed) != NULL;
 }
 
-void weft_flight_begin_view(uint32_t epoch, int world)
+void weft_flight_begin_view(uint32_t epoch, int rank, int world)
 {
     weft_flight_ring *r = atomic_load(&shared);
     if (!r) return;
     pthread_mutex_lock(&groups);
     r->epoch   = epoch;
+    r->rank    = rank;
     r->world   = world;
     r->n_group = 0;
     pthread_mutex_unlock(&groups);

@@ -2,7 +2,7 @@
  * keeps, so that they can be read after a hang or a crash.
  *
  *     weft_flight_share(ring_in_shared_memory, rank);        the rank
- *     weft_flight_begin_view(epoch, world);                  counts begin anew
+ *     weft_flight_begin_view(epoch, rank, world);            counts begin anew
  *     k = weft_flight_begin(&(weft_flight_event){..});  ..  weft_flight_end(k);
  *     weft_flight_print(ring, &text);                        the owner of the ring: JSON
  *
@@ -69,7 +69,7 @@ typedef struct weft_flight_ring {
 /* From now on, from nothing; NULL: no longer.  It must stay as long as it is shared. */
 void weft_flight_share(weft_flight_ring *ring, int rank);
 bool weft_flight_is_on(void);
-void weft_flight_begin_view(uint32_t epoch, int world);
+void weft_flight_begin_view(uint32_t epoch, int rank, int world);
 /* Gives what end needs. */
 int64_t weft_flight_begin(const weft_flight_event *e);
 void    weft_flight_end(int64_t k);

@@ -153,6 +153,22 @@ static int64_t local_position(const weft_part *p, int d, int64_t x)
     return -1;
 }
 
+bool weft_part_find(const weft_part *p, const weft_region *r, weft_part_place *out)
+{
+    int64_t stride = 1;
+    *out           = (weft_part_place){0};
+    for (int d = p->shape.n - 1; d >= 0; d--) {
+        int64_t first = local_position(p, d, r->offset[d]);
+        int64_t last  = local_position(p, d, r->offset[d] + r->extent[d] - 1);
+        bool    one   = r->extent[d] == 1;
+        if (first < 0 || last - first != r->extent[d] - 1) return false;
+        out->at += first * stride;
+        out->stride[d] = one ? 1 : stride;
+        stride *= local_size(p, d);
+    }
+    return true;
+}
+
 /* Dimensions behind `row` are complete in region and part: unit elements a position. */
 typedef struct row_shape {
     int     row;

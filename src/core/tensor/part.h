@@ -35,6 +35,16 @@ weft_part weft_part_of_region(const weft_region *r, weft_interval *run);
 int64_t     weft_part_boxes(const weft_part *p);
 weft_region weft_part_box(const weft_part *p, int64_t k);
 
+/* Where a region lies in the part's memory. */
+typedef struct weft_part_place {
+    int64_t at; /* its first element */
+    /* between neighbours of a dimension; 1 where it has none */
+    int64_t stride[WEFT_MAX_DIM];
+} weft_part_place;
+
+/* False: some of the region is not in the part, or it is in several runs of a dimension. */
+bool weft_part_find(const weft_part *p, const weft_region *r, weft_part_place *out);
+
 /* A run of elements: [at, at + n) of the part's memory, [index, index + n) of the region's order.
  */
 typedef weft_status (*weft_part_fn)(void *arg, int64_t at, int64_t index, int64_t n);

@@ -97,10 +97,11 @@ static weft_status check_blocks(int fd, int direct, const char *path,
     block_check c    = {.fd = fd, .direct = direct, .path = path, .sum = s};
     weft_pool  *pool = NULL;
     int         n    = s->n_block < N_READER ? 1 : N_READER;
+    int64_t     most = s->n_block > 1 ? WEFT_STORE_BLOCK : s->bytes + 1;
     weft_status st   = WEFT_OK;
 
     for (int k = 0; k < n; k++)
-        if (posix_memalign((void **)&c.buf[k], WEFT_IO_ALIGN, WEFT_STORE_BLOCK))
+        if (posix_memalign((void **)&c.buf[k], WEFT_IO_ALIGN, (size_t)most))
             WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to verify it", path));
     if (n > 1) WEFT_GO(weft_pool_create(n, 0, &pool));
     if (pool)

@@ -18,6 +18,7 @@ typedef struct weft_membership {
     uint32_t epoch;
     int      rank, world;
     int      local_rank, local_world; /* among the ranks of this host */
+    int slot; /* of this host: its place, with cores or a GPU, also where ranks change */
     /* That there may be in later memberships, on all hosts and on this one; 0: as many as now. */
     int max_world, max_local;
     /* Its ranks save what they hold of the newest step, and end: others may go on without them, so
@@ -44,11 +45,12 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_COMMITTED, /* a step is done */
     WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
     WEFT_MEMBERSHIP_SCALE, /* `step` ranks from the next step on: all ranks leave now */
-    /* `step` ranks have to end updates that were broken off, before there are more or fewer */
-    WEFT_MEMBERSHIP_ENDS,
+    WEFT_MEMBERSHIP_BACK,  /* no rank held all of the state: it went back, before READY */
     WEFT_MEMBERSHIP_PREPARED, /* it has done what it can before it is in a membership */
     /* this rank has computed other bits than when it ran a step again; text: which, and how */
     WEFT_MEMBERSHIP_CORDON,
+    /* a rank stays slow: text as weft_launch_slow_parse() reads it (launch/level.h) */
+    WEFT_MEMBERSHIP_SLOW,
     /* a better plan for the same ranks is there; text: what is predicted */
     WEFT_MEMBERSHIP_REPLAN,
     /* text: predicted steps of other numbers of ranks, as parts of one now: "3:1.3 5:0.8" */
@@ -66,13 +68,22 @@ typedef struct weft_membership_incident {
 /* The membership that a new rank is to be in, while others train. */
 typedef struct weft_membership_expected {
     int rank, world, local_rank, local_world;
+    int slot;    /* as in weft_membership */
     int kept_fd; /* as in weft_membership; borrowed */
+    /* Ranks of each host; 0: there is one.  Borrowed. */
+    int        n_host;
+    const int *host_ranks;
+    /* A file with what a rank that trains has given to `brief`; -1: there is none.  Borrowed. */
+    int brief_fd;
 } weft_membership_expected;
 
 /* The state came to where ranks of a membership need it. */
 typedef struct weft_membership_move {
     int64_t bytes, sent; /* to where they were not; of those, between hosts */
     double  predicted_s, seconds;
+    bool    back;       /* none held all of it: it came from a checkpoint or a snapshot */
+    int     n_batch;    /* of tensors, one after another */
+    int64_t peak_bytes; /* of pages of a host's slots then; 0: not known */
 } weft_membership_move;
 
 /* What gives a rank its memberships, one after another: the environment of a launcher gives one,
@@ -90,12 +101,15 @@ typedef struct weft_membership_source {
     /* Then: does a host leave, and its memory with it?  NULL: never. */
     bool (*drains)(void *arg);
     /* To the agent; step: the last one that was committed; text: with READY, the folder of the
-     * job's output, with CORDON, REPLAN and STEPS as above, else NULL.  NULL: there is no agent,
-     * and a lost peer is the end. */
+     * job's output, with COMMITTED, the file of the plan in it, with CORDON, SLOW, REPLAN and STEPS
+     * as above, else NULL.  NULL: there is no agent, and a lost peer is the end. */
     void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);
     /* To the agent as well; NULL: there is none.  moved: by one rank, before READY. */
     void (*report)(void *arg, const weft_membership_incident *i);
     void (*moved)(void *arg, const weft_membership_move *m);
+    /* For ranks that prepare for a later membership: what they need to know of this one.  Before
+     * READY; NULL: there is no agent. */
+    void (*brief)(void *arg, const void *bytes, size_t n);
     void *arg;
 } weft_membership_source;
 

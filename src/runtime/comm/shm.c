@@ -18,7 +18,7 @@
 #define MOST_VM (INT64_C(1) << 45)           /* of 2^47 that a process can map */
 
 enum {
-    VERSION = 6
+    VERSION = 7
 };
 
 struct weft_comm_shm {
@@ -79,6 +79,7 @@ static weft_status fill(weft_comm_shm *w, int world)
     for (int r = 0; r < world; r++) {
         WEFT_TRY(weft_comm__shm_init_mutex(&w->rank[r].alive));
         weft_comm_shm_distrust(&w->rank[r].slot);
+        w->rank[r].at_slot = (uint32_t)r;
     }
     return WEFT_OK;
 }
@@ -113,14 +114,16 @@ void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch)
     for (uint32_t r = 0; r < w->head->world; r++) atomic_store(&w->rank[r].epoch, epoch);
 }
 
-void weft_comm_shm_set_ranks(weft_comm_shm *w, int n)
+void weft_comm_shm_set_slots(weft_comm_shm *w, int n, const int *slot)
 {
-    if (n >= 1 && n <= (int)w->head->world) w->head->n_rank = (uint32_t)n;
+    int world = (int)w->head->world;
+    if (n >= 1 && n <= world) w->head->n_rank = (uint32_t)n;
+    for (int k = 0; k < world; k++) w->rank[k].at_slot = (uint32_t)slot[k];
 }
 
-void weft_comm_shm_clear_slab(weft_comm_shm *w, int rank)
+void weft_comm_shm_clear_slab(weft_comm_shm *w, int slot)
 {
-    uint64_t at = w->head->slab_at + w->head->slab_bytes * (uint64_t)rank;
+    uint64_t at = w->head->slab_at + w->head->slab_bytes * (uint64_t)slot;
     fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
               (off_t)w->head->slab_bytes);
 }
@@ -303,7 +306,7 @@ static weft_status map_kept(shm_end *e, int kept)
     if (p == MAP_FAILED) return fail_errno("mmap");
     e->kept_base  = p;
     e->kept_bytes = h.heap_at;
-    e->kept       = &((shm_rank *)(void *)((char *)p + ranks_at()))[e->c.rank].slot;
+    e->kept       = &((shm_rank *)(void *)((char *)p + ranks_at()))[e->slot].slot;
     return WEFT_OK;
 }
 
@@ -319,6 +322,9 @@ static weft_status join(shm_end *e, int fd, int kept, int rank)
     if (e->fd < 0) return fail_errno("dup");
     WEFT_TRY(map_all(e, h.file_bytes));
     e->c.epoch = h.epoch;
+    e->slot    = weft_comm_shm_slot_at(&e->c, rank);
+    if (e->slot < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d has no slot of %u", rank, h.world);
     WEFT_TRY(map_kept(e, kept));
     tell_processors(e);
     e->cache_bytes = last_cache();
@@ -339,10 +345,16 @@ bool weft_comm_shm_is_held(const weft_comm *c)
                                      memory_order_relaxed);
 }
 
+static void distrust_held(weft_comm_shm_held *h)
+{
+    atomic_store(&h->step, -1);
+    atomic_store(&h->computed_step, -1);
+}
+
 void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
 {
-    atomic_store(&slot->state.step, -1);
-    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) atomic_store(&slot->older[k].step, -1);
+    distrust_held(&slot->state);
+    for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) distrust_held(&slot->older[k]);
     for (int k = 0; k < WEFT_COMM_SHM_SNAPSHOT; k++)
         atomic_store(&slot->snapshot[k].step, -1);
     atomic_store(&slot->arrived, -1);
@@ -351,20 +363,20 @@ void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
     atomic_store(&slot->clean_to, 0);
 }
 
-weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank)
+weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int slot)
 {
-    return &w->rank[rank].slot;
+    return &w->rank[slot].slot;
 }
 
-weft_status weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out)
+weft_status weft_comm_shm_map_slot(int fd, int slot, weft_comm_shm_slot **out)
 {
     shm_head h;
     WEFT_TRY(weft_comm__shm_read_head(fd, &h));
-    if (rank < 0 || rank >= (int)h.world)
-        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.world);
+    if (slot < 0 || slot >= (int)h.world)
+        return WEFT_FAIL(WEFT_ERR_ARG, "slot %d of a job of %u ranks", slot, h.world);
     char *p = mmap(NULL, h.heap_at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return fail_errno("mmap");
-    *out = &((shm_rank *)(void *)(p + ranks_at()))[rank].slot;
+    *out = &((shm_rank *)(void *)(p + ranks_at()))[slot].slot;
     return WEFT_OK;
 }
 
@@ -378,6 +390,19 @@ weft_comm_shm_slot *weft_comm_shm_kept_slot_of(const weft_comm *c, int slot)
     const shm_end *e = shm_of(c);
     if (!e->kept || slot < 0 || slot >= (int)e->head->world) return NULL;
     return &((shm_rank *)(void *)((char *)e->kept_base + ranks_at()))[slot].slot;
+}
+
+int weft_comm_shm_own_slot(const weft_comm *c)
+{
+    return shm_of(c)->slot;
+}
+
+int weft_comm_shm_slot_at(const weft_comm *c, int position)
+{
+    const shm_end *e = shm_of(c);
+    if (position < 0 || position >= (int)e->head->world) return -1;
+    uint32_t slot = e->rank[position].at_slot;
+    return slot < e->head->world ? (int)slot : -1;
 }
 
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out)

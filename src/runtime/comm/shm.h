@@ -31,11 +31,12 @@ int         weft_comm_shm_fd(const weft_comm_shm *w); /* close-on-exec; borrowed
 /* Before a rank joins: this memory is for one epoch, and a rank that is lost before it came is lost
  * in it. */
 void weft_comm_shm_set_epoch(weft_comm_shm *w, uint32_t epoch);
-/* The same: ranks 0 to n - 1 are those of the epoch, at most as many as it was created for; slabs
- * stay as many.  Else all are. */
-void weft_comm_shm_set_ranks(weft_comm_shm *w, int n);
+/* The same: ranks 0 to n - 1 are those of the epoch, at most as many as it was created for, and
+ * rank r has the slab of slot[r]; slot: all of them, those that no rank has last.  Else all ranks
+ * are, each with the slot of its number. */
+void weft_comm_shm_set_slots(weft_comm_shm *w, int n, const int *slot);
 /* The pages of a slab that nobody needs any more are given back. */
-void weft_comm_shm_clear_slab(weft_comm_shm *w, int rank);
+void weft_comm_shm_clear_slab(weft_comm_shm *w, int slot);
 /* The launcher's word that a rank is no more ("killed by signal 9"): ends all that waits in its
  * epoch. */
 void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
@@ -51,10 +52,14 @@ typedef struct weft_comm_shm_held {
     /* all of it is after that one; -1: of none, as while it is updated */
     _Atomic int64_t  step;
     _Atomic uint64_t layout; /* a hash */
+    /* What its rank computes of it itself, without what ranks gather after the commit point, is
+     * after that one; -1: of none.  Its table; of 0 bytes: the rank computes all of it. */
+    _Atomic int64_t computed_step, computed_at, computed_bytes;
 } weft_comm_shm_held;
 
 enum {
-    WEFT_COMM_SHM_OLDER    = 3,
+    WEFT_COMM_SHM_OLDER =
+        15, /* layouts of moves that were broken off one after another */
     WEFT_COMM_SHM_SNAPSHOT = 2
 };
 
@@ -86,14 +91,12 @@ void weft_comm_shm_distrust(weft_comm_shm_slot *slot);
 
 /* The launcher's view, and the same in the rank, which stays mapped as long as the process lives.
  * WEFT_ERR_ARG: fd is no such memory. */
-weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int rank);
-weft_status         weft_comm_shm_map_slot(int fd, int rank, weft_comm_shm_slot **out);
+weft_comm_shm_slot *weft_comm_shm_slot_of(const weft_comm_shm *w, int slot);
+weft_status         weft_comm_shm_map_slot(int fd, int slot, weft_comm_shm_slot **out);
 
-/* Of memory that outlives epochs, without joining one.  Pages for the first bytes of a slot's slab,
- * where nothing is yet; and bytes that are there. */
+/* Of memory that outlives epochs, without joining one: pages for the first bytes of a slot's slab,
+ * where nothing is yet. */
 weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes);
-weft_status weft_comm_shm_read_slab(int kept, int slot, int64_t offset, int64_t bytes,
-                                    void *out);
 
 /* Joins and waits for the others to do so.  fd is copied.  WEFT_ERR_ARG: fd is no such memory. */
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out);
@@ -105,6 +108,10 @@ weft_status weft_comm_shm_join_kept(int fd, int kept, int rank, double timeout_s
 weft_comm_shm_slot *weft_comm_shm_kept_slot(const weft_comm *c);
 /* The same of any slot, also of one that has no rank now; NULL: there is none of that number. */
 weft_comm_shm_slot *weft_comm_shm_kept_slot_of(const weft_comm *c, int slot);
+/* The number of the slot whose slab this rank has; and of all of them in the order of the ranks
+ * that have them, those that none has last: -1, there are not so many. */
+int weft_comm_shm_own_slot(const weft_comm *c);
+int weft_comm_shm_slot_at(const weft_comm *c, int position);
 
 /* Without a launcher of ours: position 0 of n processes of one host creates the memory, the
  * others get it over a socket named by key (no file; the name is gone with the socket).  *fd is
@@ -115,13 +122,27 @@ weft_status weft_comm_shm_meet(const char *key, int me, int n, double timeout_s,
  * touched. */
 weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out);
 void        weft_comm_shm_free(weft_comm *c, void *p); /* p may be NULL */
+/* The same without pages: zeros until something is written, and pages are made for a range of it
+ * at a time. */
+weft_status weft_comm_shm_reserve(weft_comm *c, int64_t bytes, void **out);
+weft_status weft_comm_shm_make_pages(weft_comm *c, void *p, int64_t bytes);
+/* Pages that are wholly within a range of any slab are given back to the system: all is 0 there. */
+void weft_comm_shm_give_back(weft_comm *c, void *p, int64_t bytes);
+/* The same of all of a slot's slab from an offset on; of all that is free in this rank's slab. */
+void weft_comm_shm_give_back_from(weft_comm *c, int slot, int64_t offset);
+void weft_comm_shm_give_back_free(weft_comm *c);
+/* Bytes of pages: of what is free in this rank's slab, which would be used again; of a range of any
+ * slab; of all slabs. */
+int64_t weft_comm_shm_count_free(weft_comm *c);
+int64_t weft_comm_shm_count_range(weft_comm *c, const void *p, int64_t bytes);
+int64_t weft_comm_shm_count_pages(const weft_comm *c);
 /* What an earlier epoch has left in this rank's slab, as it is; before something else is allocated
  * there.  WEFT_ERR_ARG: it is not in the slab, or not free. */
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out);
-/* A place in a slab by rank and offset, to tell peers about it; -1: p is in no slab. */
+/* A place in a slab by slot and offset, to tell peers about it; -1: p is in no slab. */
 int   weft_comm_shm_find(const weft_comm *c, const void *p, int64_t *offset);
-void *weft_comm_shm_at(const weft_comm *c, int rank, int64_t offset);
-/* The same of any slot's slab; NULL: not so many bytes are in it. */
+void *weft_comm_shm_at(const weft_comm *c, int slot, int64_t offset);
+/* The same, NULL: not so many bytes are in it. */
 void *weft_comm_shm_reach(const weft_comm *c, int slot, int64_t offset, int64_t bytes);
 
 #endif

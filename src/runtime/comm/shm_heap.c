@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <time.h>
 
@@ -248,7 +249,7 @@ weft_status weft_comm__shm_make_pages(int fd, int64_t offset, char *p, int64_t b
 
 static int64_t own_at(const shm_end *e)
 {
-    return (int64_t)(e->head->slab_at + e->head->slab_bytes * (uint64_t)e->c.rank);
+    return (int64_t)(e->head->slab_at + e->head->slab_bytes * (uint64_t)e->slot);
 }
 
 /* First fit: the place before used[*i]. */
@@ -326,26 +327,144 @@ weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, voi
     return st;
 }
 
-weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
+/* A place in the own slab, without pages; *round: its bytes, whole pages. */
+static weft_status take_room(weft_comm *c, int64_t bytes, int64_t *round, char **out)
 {
     shm_end *e     = shm_of(c);
     int64_t  align = bytes >= SHM_HUGE ? SHM_HUGE : SHM_PAGE;
-    int64_t  round = bytes <= 0 ? SHM_PAGE : (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
-    int      i;
+    *round         = bytes <= 0 ? SHM_PAGE : (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    int         i;
     weft_status st = WEFT_OK;
     pthread_mutex_lock(&e->opening);
-    int64_t at = find_room(e, round, align, &i);
+    int64_t at = find_room(e, *round, align, &i);
     if (at < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "rank %d: no room for %lld bytes in its slab",
                           c->rank, (long long)bytes));
-    WEFT_GO(add_used(e, i, at, round));
+    WEFT_GO(add_used(e, i, at, *round));
+    *out = e->base + own_at(e) + at;
 out:
     pthread_mutex_unlock(&e->opening);
-    if (st != WEFT_OK) return st;
-    *out = e->base + own_at(e) + at;
-    st   = make_zeroed(e, *out, round); /* may take seconds: others go on */
-    if (st != WEFT_OK) weft_comm_shm_free(c, *out);
     return st;
+}
+
+weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
+{
+    int64_t round;
+    char   *p;
+    WEFT_TRY(take_room(c, bytes, &round, &p));
+    weft_status st =
+        make_zeroed(shm_of(c), p, round); /* may take seconds: others go on */
+    if (st == WEFT_OK)
+        *out = p;
+    else
+        weft_comm_shm_free(c, p);
+    return st;
+}
+
+weft_status weft_comm_shm_reserve(weft_comm *c, int64_t bytes, void **out)
+{
+    shm_end *e = shm_of(c);
+    int64_t  round;
+    char    *p;
+    WEFT_TRY(take_room(c, bytes, &round, &p));
+    off_t at = (off_t)(p - e->base);
+    if (!e->kept || !take_clean(e, at - own_at(e), round))
+        fallocate(e->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, round);
+    *out = p;
+    return WEFT_OK;
+}
+
+weft_status weft_comm_shm_make_pages(weft_comm *c, void *p, int64_t bytes)
+{
+    const shm_end *e    = shm_of(c);
+    int64_t        from = (char *)p - e->base, to = from + bytes;
+    int64_t        lo      = from / SHM_PAGE * SHM_PAGE;
+    int64_t        hi      = (to + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    int64_t        huge_lo = (from + SHM_HUGE - 1) / SHM_HUGE * SHM_HUGE;
+    int64_t        huge_hi = to / SHM_HUGE * SHM_HUGE;
+    if (bytes <= 0) return WEFT_OK;
+    if (huge_lo >= huge_hi) return weft_comm__shm_populate(e->base + lo, hi - lo);
+    WEFT_TRY(weft_comm__shm_make_pages(e->slab_fd, huge_lo, e->base + huge_lo,
+                                       huge_hi - huge_lo));
+    if (lo < huge_lo) WEFT_TRY(weft_comm__shm_populate(e->base + lo, huge_lo - lo));
+    return huge_hi < hi ? weft_comm__shm_populate(e->base + huge_hi, hi - huge_hi)
+                        : WEFT_OK;
+}
+
+void weft_comm_shm_give_back(weft_comm *c, void *p, int64_t bytes)
+{
+    const shm_end *e  = shm_of(c);
+    int64_t        at = weft_comm__shm_offset(e, p, bytes);
+    int64_t        lo = (at + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    int64_t        hi = (at + bytes) / SHM_PAGE * SHM_PAGE;
+    if (at >= 0 && lo < hi)
+        fallocate(e->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)lo,
+                  (off_t)(hi - lo));
+}
+
+void weft_comm_shm_give_back_from(weft_comm *c, int slot, int64_t offset)
+{
+    int64_t room = (int64_t)shm_of(c)->head->slab_bytes;
+    char   *p    = weft_comm_shm_reach(c, slot, offset, room - offset);
+    if (p) weft_comm_shm_give_back(c, p, room - offset);
+}
+
+void weft_comm_shm_give_back_free(weft_comm *c)
+{
+    shm_end *e  = shm_of(c);
+    int64_t  at = 0, room = (int64_t)e->head->slab_bytes;
+    char    *slab = e->base + own_at(e);
+    if (e->kept && atomic_load(&e->kept->clean_from) < atomic_load(&e->kept->clean_to))
+        return; /* made for what comes */
+    pthread_mutex_lock(&e->opening);
+    for (int i = 0; i <= e->n_used; i++) {
+        int64_t end = i < e->n_used ? e->used[i].at : room;
+        weft_comm_shm_give_back(c, slab + at, end - at);
+        if (i < e->n_used) at = end + e->used[i].bytes;
+    }
+    pthread_mutex_unlock(&e->opening);
+}
+
+/* Bytes of [at, end) of the file that have pages. */
+static int64_t count_pages(int fd, int64_t at, int64_t end)
+{
+    int64_t n = 0;
+    while (at < end) {
+        off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+        if (data < 0 || data >= end) break;
+        off_t hole = lseek(fd, data, SEEK_HOLE);
+        if (hole < 0 || hole > end) hole = (off_t)end;
+        n += hole - data;
+        at = hole;
+    }
+    return n;
+}
+
+int64_t weft_comm_shm_count_free(weft_comm *c)
+{
+    shm_end *e = shm_of(c);
+    int64_t  n = 0, at = 0, room = (int64_t)e->head->slab_bytes;
+    pthread_mutex_lock(&e->opening);
+    for (int i = 0; i <= e->n_used; i++) {
+        int64_t end = i < e->n_used ? e->used[i].at : room;
+        n += count_pages(e->slab_fd, own_at(e) + at, own_at(e) + end);
+        if (i < e->n_used) at = end + e->used[i].bytes;
+    }
+    pthread_mutex_unlock(&e->opening);
+    return n;
+}
+
+int64_t weft_comm_shm_count_range(weft_comm *c, const void *p, int64_t bytes)
+{
+    const shm_end *e  = shm_of(c);
+    int64_t        at = weft_comm__shm_offset(e, p, bytes);
+    return at < 0 ? 0 : count_pages(e->slab_fd, at, at + bytes);
+}
+
+int64_t weft_comm_shm_count_pages(const weft_comm *c)
+{
+    struct stat s;
+    return fstat(shm_of(c)->slab_fd, &s) ? 0 : (int64_t)s.st_blocks * 512;
 }
 
 void weft_comm_shm_free(weft_comm *c, void *p)
@@ -404,9 +523,9 @@ void *weft_comm_shm_reach(const weft_comm *c, int slot, int64_t offset, int64_t 
     return weft_comm_shm_at(c, slot, offset);
 }
 
-void *weft_comm_shm_at(const weft_comm *c, int rank, int64_t offset)
+void *weft_comm_shm_at(const weft_comm *c, int slot, int64_t offset)
 {
     const shm_end *e = shm_of(c);
-    return e->base + e->head->slab_at + e->head->slab_bytes * (uint64_t)rank +
+    return e->base + e->head->slab_at + e->head->slab_bytes * (uint64_t)slot +
            (uint64_t)offset;
 }

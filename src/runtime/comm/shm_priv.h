@@ -41,7 +41,8 @@ typedef struct shm_rank {
     _Alignas(SHM_LINE) pthread_mutex_t alive; /* robust; held by the rank's watcher */
     _Alignas(SHM_LINE) shm_word state;        /* shm_state */
     _Atomic uint32_t   epoch;
-    weft_comm_shm_slot slot; /* for the launcher */
+    uint32_t           at_slot; /* whose slab the rank has; beyond ranks: no rank's */
+    weft_comm_shm_slot slot;    /* for the launcher */
     uint64_t           cpu[SHM_CPU_WORD];
     char               why[256]; /* what this rank says in a verdict that it gave */
 } shm_rank;
@@ -83,6 +84,7 @@ typedef struct shm_range {
 /* A rank's end. */
 typedef struct shm_end {
     weft_comm c;
+    int       slot; /* whose slab is the own one */
     int       fd;
     int       slab_fd; /* the file with the slabs: fd, or one that outlives epochs */
     char     *base;    /* the file */

@@ -2,30 +2,26 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "comm/shm.h"
 #include "comm/shm_priv.h"
 
-static weft_status find_slab(int kept, int slot, int64_t offset, int64_t bytes,
-                             shm_head *h, int64_t *at)
+static weft_status find_slab(int kept, int slot, int64_t bytes, int64_t *at)
 {
-    WEFT_TRY(weft_comm__shm_read_head(kept, h));
-    int64_t room = (int64_t)h->slab_bytes;
-    if (slot < 0 || slot >= (int)h->world || offset < 0 || bytes < 0 || bytes > room ||
-        offset > room - bytes)
-        return WEFT_FAIL(WEFT_ERR_ARG, "bytes %lld to %lld are not in slab %d",
-                         (long long)offset, (long long)(offset + bytes), slot);
-    *at = (int64_t)(h->slab_at + h->slab_bytes * (uint64_t)slot) + offset;
+    shm_head h;
+    WEFT_TRY(weft_comm__shm_read_head(kept, &h));
+    if (slot < 0 || slot >= (int)h.world || bytes < 0 || bytes > (int64_t)h.slab_bytes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%lld bytes are not in slab %d", (long long)bytes,
+                         slot);
+    *at = (int64_t)(h.slab_at + h.slab_bytes * (uint64_t)slot);
     return WEFT_OK;
 }
 
 weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes)
 {
-    shm_head            h;
     int64_t             at;
     weft_comm_shm_slot *words;
-    WEFT_TRY(find_slab(kept, slot, 0, bytes, &h, &at));
+    WEFT_TRY(find_slab(kept, slot, bytes, &at));
     WEFT_TRY(weft_comm_shm_map_slot(kept, slot, &words));
     if (atomic_load(&words->record) || atomic_load(&words->clean_to))
         return WEFT_FAIL(WEFT_ERR_ARG, "slab %d is in use", slot);
@@ -44,14 +40,4 @@ weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes)
     atomic_store(&words->clean_from, 0);
     atomic_store(&words->clean_to, bytes);
     return WEFT_OK;
-}
-
-weft_status weft_comm_shm_read_slab(int kept, int slot, int64_t offset, int64_t bytes,
-                                    void *out)
-{
-    shm_head h;
-    int64_t  at;
-    WEFT_TRY(find_slab(kept, slot, offset, bytes, &h, &at));
-    if (pread(kept, out, (size_t)bytes, (off_t)at) == (ssize_t)bytes) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_IO, "slab %d: %s", slot, strerror(errno));
 }

@@ -13,7 +13,7 @@ static weft_status check(const weft_program *p, const weft_exec_options *o)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "program %s is for rank %d of %d, this is rank %d of %d",
                          p->name, p->rank, p->world, o->comm->rank, o->comm->world);
-    if (!o->comm && !o->carry && p->world > 1)
+    if (!o->comm && !o->carry && !o->alone && p->world > 1)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "program %s is for rank %d of %d and needs a transport", p->name,
                          p->rank, p->world);

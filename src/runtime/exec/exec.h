@@ -78,6 +78,8 @@ typedef struct weft_exec_options {
     void *journal;
     /* it is that of an exec of the same program over the same slabs; else it is made new */
     bool resumes;
+    /* there are no peers, and no comm: weft_exec_resume() is all that is called */
+    bool alone;
 
     int trace; /* slices to keep a stream, the newest ones; 0: none */
     /* Emulation: instructions have seconds instead of kernels and readers, and perhaps messages
@@ -159,6 +161,9 @@ int64_t weft_exec_journal_step(const weft_exec *e); /* -1: of none */
 /* WEFT_ERR_ARG: the journal has no such step, or an instruction was broken off that cannot be
  * repeated. */
 weft_status weft_exec_resume(weft_exec *e, int64_t step);
+/* Sets late[b] for each buffer b of p that gets what other ranks have computed after the commit
+ * point: updates that are made alone leave those as they were, but for this rank's own share. */
+weft_status weft_exec_find_late(const weft_program *p, weft_arena *a, bool *late);
 /* After updates that some rank made alone, all ranks that gather with each other: what is gathered
  * from other ranks after the commit point is gathered once more.  WEFT_ERR_ARG: there is no
  * journal, or what it gathers is not in the state alone (can: asks before). */

@@ -177,7 +177,7 @@ static void clear_journal(const weft_exec *e, weft_exec__journal *j, int64_t byt
     j->head->magic = MAGIC;
 }
 
-static weft_status find_late(weft_exec *e, weft_exec__journal *j);
+static weft_status find_late(const weft_program *p, weft_arena *a, weft_exec__journal *j);
 
 weft_status weft_exec__open_journal(weft_exec *e)
 {
@@ -194,7 +194,7 @@ weft_status weft_exec__open_journal(weft_exec *e)
         return WEFT_FAIL(WEFT_ERR_ARG, "program %s: the journal is of another program",
                          e->p->name);
     if (!e->o.resumes) clear_journal(e, j, bytes);
-    WEFT_TRY(find_late(e, j));
+    WEFT_TRY(find_late(e->p, e->arena, j));
     e->journal = j;
     return WEFT_OK;
 }
@@ -230,6 +230,7 @@ static int find_place(const weft_exec__instr *x)
 }
 
 static bool is_gathered_again(const weft_exec__instr *x);
+static bool is_after(const weft_exec__journal *j, int stream, int at, int instr);
 
 bool weft_exec__takes_part(const weft_exec__instr *x)
 {
@@ -239,6 +240,8 @@ bool weft_exec__takes_part(const weft_exec__instr *x)
     if (s->e->gathers_again) return is_gathered_again(x);
     if (s->at == j->at && n < j->instr) return false;
     set_position(s, s->at, n);
+    if (weft_instr_is_comm(x->i) && is_after(s->e->journal, s->number, s->at, n))
+        weft_failpoint("update.gather");
     return true;
 }
 
@@ -525,22 +528,30 @@ static bool mark_late(weft_exec__journal *j, const weft_program *p, const weft_i
     return more;
 }
 
-static weft_status find_late(weft_exec *e, weft_exec__journal *j)
+/* Its commit point, and what is gathered after it. */
+static weft_status find_late(const weft_program *p, weft_arena *a, weft_exec__journal *j)
 {
-    const weft_program *p = e->p;
-    j->late               = WEFT_ARENA_ARRAY(e->arena, bool, p->n_buffer + 1);
-    WEFT_TRY(weft_arena_status(e->arena));
-    WEFT_TRY(weft_program_find_before(p, e->arena, &j->commit));
+    j->late = WEFT_ARENA_ARRAY(a, bool, p->n_buffer + 1);
+    WEFT_TRY(weft_arena_status(a));
+    WEFT_TRY(weft_program_find_before(p, a, &j->commit));
     for (bool more = j->commit.stream >= 0; more;) {
         more          = false;
         j->can_gather = true; /* what lacks a source now may have it when all are known */
         for (int s = 0; s < p->n_stream; s++)
             for (int f = j->commit.before[s]; f < p->stream[s].n_firing; f++) {
-                const weft_actor *a = &p->actor[p->stream[s].firing[f].actor];
-                for (int n = 0; n < a->n_instr; n++)
-                    if (is_after(j, s, f, n)) more |= mark_late(j, p, &a->instr[n]);
+                const weft_actor *x = &p->actor[p->stream[s].firing[f].actor];
+                for (int n = 0; n < x->n_instr; n++)
+                    if (is_after(j, s, f, n)) more |= mark_late(j, p, &x->instr[n]);
             }
     }
+    return WEFT_OK;
+}
+
+weft_status weft_exec_find_late(const weft_program *p, weft_arena *a, bool *late)
+{
+    weft_exec__journal j = {0};
+    WEFT_TRY(find_late(p, a, &j));
+    for (int b = 0; b < p->n_buffer; b++) late[b] = j.late[b];
     return WEFT_OK;
 }
 

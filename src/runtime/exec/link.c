@@ -109,7 +109,7 @@ static weft_status prepare_call(weft_exec *e, weft_exec__instr *x)
 
 weft_status weft_exec__prepare_calls(weft_exec *e)
 {
-    if (e->o.carry) return WEFT_OK;
+    if (e->o.carry || e->o.alone) return WEFT_OK;
     for (int a = 0; a < e->p->n_actor; a++)
         for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
             for (int n = 0; n < e->p->actor[a].n_instr; n++)
@@ -122,7 +122,7 @@ weft_status weft_exec__find_link(weft_exec *e, const weft_device *d, const weft_
 {
     weft_exec__link  *l  = NULL;
     weft_device_comm *dc = weft_exec__find_device_comm(e, d, i);
-    if (!weft_instr_is_comm(i) || e->o.carry) return WEFT_OK;
+    if (!weft_instr_is_comm(i) || e->o.carry || e->o.alone) return WEFT_OK;
     if (!e->o.comm)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': there is nothing to communicate over",
                          weft_instr_kind_name(i->kind), i->name);

@@ -171,7 +171,7 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
                 weft_exec__host_address(e, e->p->buffer[i->out[k].buffer].slab, out[k].p);
     if (!e->o.price) WEFT_TRY(weft_exec__find_kernel(x));
     WEFT_TRY(bind_transfer(e, x));
-    if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
+    if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read && !e->o.alone)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
     return weft_instr_is_comm(i) || is_host_work(e, s->device, i) ? bind_host_work(e, x)
                                                                   : WEFT_OK;

@@ -1,7 +1,9 @@
 #include "state/mover.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/failpoint.h"
 #include "base/progress.h"
 
 /* Moves in one direction, by shift: how many ranks further than this one the other one is. */
@@ -91,15 +93,21 @@ static weft_status open_direction(weft_mover *t, direction *d, bool sends, int t
     return WEFT_OK;
 }
 
-/* Is a tensor of one state at the same place as a tensor of the other? */
+/* Does the region lie in the same bytes of both?  Also where one has more of the tensor around it.
+ */
 static bool is_same_place(const weft_mover *t, const weft_move *m)
 {
-    const weft_memory       *a = weft_state_memory_of(source_of(t, m), m->tensor);
-    const weft_memory       *b = weft_state_memory_of(t->to, m->target);
-    const weft_state_tensor *x = weft_state_at(source_of(t, m), m->tensor);
-    const weft_state_tensor *y = weft_state_at(t->to, m->target);
-    return a->device == b->device && a->address == b->address && x->offset == y->offset &&
-           weft_part_equal(x->part, y->part);
+    const weft_memory       *a    = weft_state_memory_of(source_of(t, m), m->tensor);
+    const weft_memory       *b    = weft_state_memory_of(t->to, m->target);
+    const weft_state_tensor *x    = weft_state_at(source_of(t, m), m->tensor);
+    const weft_state_tensor *y    = weft_state_at(t->to, m->target);
+    int64_t                  size = weft_dtype_bytes(y->dtype);
+    weft_part_place          from, to;
+    return a->device == b->device && a->address == b->address && x->dtype == y->dtype &&
+           weft_part_find(x->part, &m->region, &from) &&
+           weft_part_find(y->part, &m->region, &to) &&
+           x->offset + from.at * size == y->offset + to.at * size &&
+           !memcmp(from.stride, to.stride, sizeof to.stride);
 }
 
 /* Moves of this rank to itself that are none. */
@@ -306,14 +314,21 @@ static bool next_chunk(const weft_mover *t, int i, int64_t *at, weft_region *box
     return true;
 }
 
-static weft_status copy_here(weft_mover *t)
+static bool is_wanted(const bool *wanted, const weft_move *m)
+{
+    return !wanted || wanted[m->target];
+}
+
+static weft_status copy_here(weft_mover *t, const bool *wanted)
 {
     for (int i = 0; i < t->list.n; i++) {
         const weft_move *m = &t->list.move[i];
         weft_region      box;
         int64_t          at = 0, bytes;
+        if (!is_wanted(wanted, m)) continue;
         while (is_copy(t, m) && next_chunk(t, i, &at, &box, &bytes)) {
             WEFT_TRY(weft_state_read(source_of(t, m), m->tensor, &box, t->staging));
+            weft_failpoint("move.chunk");
             WEFT_TRY(weft_state_write(t->to, m->target, &box, t->staging));
         }
         weft_progress_mark();
@@ -356,15 +371,30 @@ static weft_status receive_chunk(weft_mover *t, cursor *c)
     return weft_state_write(t->to, m->target, &box, t->staging);
 }
 
+/* To the next move that is wanted; false: there is none. */
+static bool skip_unwanted(const weft_mover *t, const direction *d, const bool *wanted,
+                          cursor *c)
+{
+    while (c->k < d->n && !is_wanted(wanted, &t->list.move[d->move[c->k]])) c->k++;
+    return c->k < d->n;
+}
+
 weft_status weft_mover_run(weft_mover *t)
 {
+    return weft_mover_run_tensors(t, NULL);
+}
+
+weft_status weft_mover_run_tensors(weft_mover *t, const bool *wanted)
+{
     cursor out = {0}, in = {0};
-    WEFT_TRY(copy_here(t));
-    while (out.k < t->out.n || in.k < t->in.n) {
+    WEFT_TRY(copy_here(t, wanted));
+    for (;;) {
+        bool more = skip_unwanted(t, &t->out, wanted, &out);
+        more      = skip_unwanted(t, &t->in, wanted, &in) || more;
+        if (!more) return WEFT_OK;
         int sends = find_shift(t, &t->out, &out), receives = find_shift(t, &t->in, &in);
         if (sends <= receives) WEFT_TRY(send_chunk(t, &out));
         if (receives <= sends) WEFT_TRY(receive_chunk(t, &in));
         weft_progress_mark();
     }
-    return WEFT_OK;
 }

@@ -51,6 +51,8 @@ weft_status weft_mover_open_hosts(weft_state *const *source, const weft_holders 
                                   const weft_mover_side *to, const int32_t *host,
                                   weft_comm *comm, int tag, weft_mover **out);
 weft_status weft_mover_run(weft_mover *t);
+/* The same of some tensors alone, the same ones at all ranks: wanted[i]: tensor i of the target. */
+weft_status weft_mover_run_tensors(weft_mover *t, const bool *wanted);
 void        weft_mover_close(weft_mover *t);       /* accepts NULL */
 int64_t     weft_mover_bytes(const weft_mover *t); /* its own memory; NULL is 0 */
 /* Bytes that this rank sends to others and receives from others in one run. */

@@ -1,19 +1,23 @@
 /* A table is words of 64 bits: magic, their number, lists (1, or 2 with what is held for another
- * rank), then of each list tensors, and for each its name, type, shape, offset and runs; at last a
- * checksum. */
+ * rank), then of each list tensors, and for each its name, type, shape, offset and runs; then a
+ * checksum.  After these words a byte for each tensor of the first list, and zeros up to a word. */
 #include "state/table.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 
-#define MAGIC INT64_C(0x3262617465747377) /* "wstetab2" */
+#define MAGIC INT64_C(0x3362617465747377) /* "wstetab3" */
 
 enum {
     MAX_NAME  = 4096,
     MAX_WORDS = 1 << 26,
-    MAX_RUNS  = 1 << 20 /* of a dimension */
+    MAX_RUNS  = 1 << 20, /* of a dimension */
+    AT_TENSOR = 3,       /* the word with the number of tensors of the first list */
+    HERE      = 0xa5,    /* marks: no bit of one that flips makes it the other */
+    NOT_HERE  = 0x5a
 };
 
 /* ---- writing ---- */
@@ -79,17 +83,65 @@ static void put_table(const weft_state *s, table_writer *w, int64_t n_word)
     put_word(w, crc);
 }
 
+/* Of n marks. */
+static int64_t count_mark_words(int64_t n)
+{
+    return (n + 7) / 8;
+}
+
 int64_t weft_state_table_bytes(const weft_state *s)
 {
     table_writer w = {0};
     put_table(s, &w, 0);
-    return w.n * 8;
+    return (w.n + count_mark_words(weft_state_count(s))) * 8;
 }
 
 void weft_state_table_write(const weft_state *s, int64_t n, void *out)
 {
-    table_writer w = {.word = out};
-    put_table(s, &w, n / 8);
+    table_writer w      = {.word = out};
+    int64_t      n_mark = count_mark_words(weft_state_count(s));
+    put_table(s, &w, n / 8 - n_mark);
+    memset(w.word + w.n, 0, (size_t)n_mark * 8);
+    memset(w.word + w.n, HERE, (size_t)weft_state_count(s));
+}
+
+/* ---- marks ---- */
+
+/* NULL: there are none. */
+static _Atomic uint8_t *find_marks(const void *table, int64_t n, int *count)
+{
+    const int64_t *word = table;
+    if (n < 32 || word[0] != MAGIC || word[1] <= AT_TENSOR || word[1] > n / 8 ||
+        word[AT_TENSOR] < 0 || word[AT_TENSOR] > MAX_WORDS ||
+        count_mark_words(word[AT_TENSOR]) != n / 8 - word[1])
+        return NULL;
+    *count = (int)word[AT_TENSOR];
+    return (_Atomic uint8_t *)(uintptr_t)(word + word[1]);
+}
+
+void weft_state_table_mark(void *table, int64_t n, int tensor, bool there)
+{
+    int              count;
+    _Atomic uint8_t *mark = find_marks(table, n, &count);
+    if (!mark || tensor >= count) return;
+    for (int i = 0; i < count; i++)
+        if (tensor < 0 || i == tensor) atomic_store(&mark[i], there ? HERE : NOT_HERE);
+}
+
+bool weft_state_table_has(const void *table, int64_t n, int tensor)
+{
+    int                    count;
+    const _Atomic uint8_t *mark = find_marks(table, n, &count);
+    return mark && tensor >= 0 && tensor < count && atomic_load(&mark[tensor]) == HERE;
+}
+
+int weft_state_table_count(const void *table, int64_t n, int *all)
+{
+    int                    there = 0;
+    const _Atomic uint8_t *mark  = find_marks(table, n, all);
+    if (!mark) return -1;
+    for (int i = 0; i < *all; i++) there += atomic_load(&mark[i]) == HERE;
+    return there;
 }
 
 /* ---- reading ---- */
@@ -97,6 +149,8 @@ void weft_state_table_write(const weft_state *s, int64_t n, void *out)
 typedef struct table_reader {
     const int64_t *word;
     int64_t        n, at;
+    const uint8_t *mark;
+    int64_t        n_mark;
     weft_arena    *arena;
 } table_reader;
 
@@ -166,10 +220,12 @@ static weft_status refuse_table(void)
 static weft_status read_tensors(table_reader *r, weft_state *s)
 {
     int64_t n;
-    if (!take_word(r, 0, MAX_WORDS, &n)) return refuse_table();
+    if (!take_word(r, 0, MAX_WORDS, &n) || n != r->n_mark) return refuse_table();
     for (int64_t i = 0; i < n; i++) {
         weft_state_tensor t = {0};
-        if (!take_tensor(r, &t)) return refuse_table();
+        if (!take_tensor(r, &t) || (r->mark[i] != HERE && r->mark[i] != NOT_HERE))
+            return refuse_table();
+        if (r->mark[i] == NOT_HERE) t.part = NULL;
         WEFT_TRY(weft_arena_status(r->arena));
         if (weft_state_add(s, &t) != WEFT_OK) return refuse_table();
     }
@@ -194,21 +250,31 @@ static void keep_memory(void *arg, weft_memory *m)
     (void)arg, (void)m;
 }
 
+/* Are all lengths as they shall be, and all words but the marks those that were written? */
+static bool check_words(const int64_t *word, int64_t n, table_reader *r)
+{
+    static const char zero[8];
+    int               count;
+    const void       *mark = find_marks(word, n, &count);
+    if (!mark) return false;
+    *r = (table_reader){
+        .word = word, .n = word[1] - 1, .at = 2, .mark = mark, .n_mark = count};
+    return !memcmp(r->mark + count, zero,
+                   (size_t)(count_mark_words(count) * 8 - count)) &&
+           word[r->n] == (int64_t)weft_hash_crc32c(0, word, (size_t)r->n * 8);
+}
+
 weft_status weft_state_table_open(const void *table, int64_t n, const weft_memory *m,
                                   weft_state **out)
 {
-    table_reader r  = {.n = n / 8 - 1};
+    table_reader r  = {0};
     weft_state  *s  = NULL;
     weft_status  st = WEFT_OK;
     if (n < 32 || n % 8 || n / 8 > MAX_WORDS) return refuse_table();
     int64_t *word = malloc((size_t)n); /* what is checked is what is used */
     if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     memcpy(word, table, (size_t)n);
-    r.word = word;
-    if (word[0] != MAGIC || word[1] != n / 8 ||
-        word[r.n] != (int64_t)weft_hash_crc32c(0, word, (size_t)r.n * 8))
-        WEFT_GO(refuse_table());
-    r.at = 2;
+    if (!check_words(word, n, &r)) WEFT_GO(refuse_table());
     WEFT_GO(weft_arena_create(&r.arena));
     WEFT_GO(weft_state_create_over(m, keep_memory, NULL, &s));
     WEFT_GO(read_lists(&r, s));

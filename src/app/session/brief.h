@@ -1,0 +1,25 @@
+/* What a rank that prepares for a membership needs to know of the job as it runs: what was decided,
+ * and the plan.  A rank that trains prints it for its agent, which gives it to new ranks of its own
+ * host and of hosts that join.
+ *
+ *     weft_brief_print(&(weft_brief){..}, &t);
+ *     WEFT_TRY(weft_brief_parse(t.s, t.n, &b));      b.plan points into the bytes
+ */
+#ifndef WEFT_SESSION_BRIEF_H
+#define WEFT_SESSION_BRIEF_H
+
+#include "base/status.h"
+#include "base/text.h"
+
+typedef struct weft_brief {
+    int64_t     micro_batch, lanes;
+    char        reduction[16];
+    const char *plan; /* its text, plan_bytes of it; 0: the job has one rank, and none */
+    size_t      plan_bytes;
+} weft_brief;
+
+void weft_brief_print(const weft_brief *b, weft_text *out);
+/* WEFT_ERR_ARG: these bytes, which another host may have sent, are no brief. */
+weft_status weft_brief_parse(const char *bytes, size_t n, weft_brief *out);
+
+#endif
