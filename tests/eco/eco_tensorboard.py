@@ -36,11 +36,11 @@ def lines(out):
 
 
 def killed(s):
-    """Killed between two checkpoints: the steps that are done again count once."""
+    """Killed before the first checkpoint and between two: the steps that are run again count once."""
     job = small_job(s, steps=1 << 30, checkpoint=dict(every=100, keep=1), output=s.path("killed"))
     job["eval"] = dict(data=job["data"], every=20, batches=1)
     n = 0
-    for at in (130, 290):
+    for at in (30, 130, 290):
         p = subprocess.Popen([WEFT, "train", *words(job), "--quiet"], stdout=subprocess.DEVNULL, cwd=ROOT)
         while p.poll() is None and n < at:
             time.sleep(0.005)

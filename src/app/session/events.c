@@ -105,7 +105,6 @@ static weft_status write_head(weft_events *e, int64_t done)
     msg               m         = event_start(0);
     put_nested(&m, 3, version, sizeof version - 1);
     WEFT_TRY(write_record(e, &m));
-    if (done == 0) return WEFT_OK;
     m = event_start(done + 1);
     put_nested(&m, 7, start, sizeof start);
     return write_record(e, &m);
