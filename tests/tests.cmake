@@ -77,6 +77,9 @@ foreach(f ${test_src})
         target_link_libraries(${name} weft_cuda_emu)
     endif()
     target_link_libraries(${name} weft_static PkgConfig::CMOCKA)
+    if(WEFT_LLD AND NOT WEFT_SANITIZE) # sanitized trees link all programs with it
+        target_link_options(${name} PRIVATE -fuse-ld=lld)
+    endif()
     target_compile_definitions(${name} PRIVATE
         WEFT_TEST_COMMAND="${CMAKE_BINARY_DIR}/weft"
         WEFT_TEST_SANITIZED=${sanitized})
@@ -166,11 +169,11 @@ set_tests_properties(hosts_survive_standby PROPERTIES TIMEOUT 600 SKIP_RETURN_CO
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_mover eco_campaign eco_views eco_failpoints test_cuda_fail test_overlap)
+set(half test_mover eco_campaign eco_views eco_rdzv eco_nccl eco_failpoints test_cuda_fail test_overlap)
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
-    eco_resume random_plans test_ckpt_crash)
+    eco_hosts eco_resume random_plans test_ckpt_crash)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
-    test_net_check eco_detect eco_events test_launch test_io test_io_replace hosts_slurm hosts_slurm_agents)
+    test_net_check eco_detect eco_restart eco_status eco_events test_launch test_io test_io_replace hosts_slurm hosts_slurm_agents)
 if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
     list(REMOVE_ITEM half test_overlap)
@@ -178,7 +181,7 @@ if(WEFT_SANITIZE) # its times are not compared there
 endif()
 list(PREPEND waiting test_comm test_emu)
 list(APPEND waiting test_idle eco_ranks hosts_wire test_sim)
-set(longest_first test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan
+set(longest_first eco_ahead eco_hosts eco_scale eco_same test_cuda_ops test_cuda_comm test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan
     test_planner_rows test_decide test_workspace eco_transformers eco_resume test_generation test_kernel
     test_library_rows test_planner_reduction test_context eco_recorded_guard test_rank_memory eco_print_plan test_cuda_ops
     test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound test_pipeline random_plans
@@ -230,10 +233,12 @@ endforeach()
 # Sanitized, these are left to make asan (label long, which tools/test.sh leaves out): whole jobs, by code that other
 # sanitized tests run.  Plans and their text: test_cli_plan, test_golden, test_print.  Jobs under plans: test_plans, test_split,
 # eco_recorded.  The guard device: test_guard, test_kernel.  Kills during a save: test_ckpt_crash, eco_checkpoint.  Lost ranks
-# and hosts, views, registers: eco_views, eco_scale, eco_hosts, eco_rdzv, eco_restart, hosts_survive.
+# and hosts, views, registers: eco_views, eco_scale, eco_hosts, eco_rdzv, eco_restart, hosts_survive.  Fast estimates against
+# programs and searches against each other: test_decide, test_search, test_replan, test_print, test_cli_plan, test_report.
 if(WEFT_SANITIZE)
     foreach(name eco_print_plan random_plans eco_same eco_experts eco_recorded_guard eco_kill eco_campaign eco_replay eco_ahead
-                 hosts_slurm hosts_slurm_agents hosts_register hosts_survive_standby)
+                 hosts_slurm hosts_slurm_agents hosts_register hosts_survive_standby
+                 test_workspace test_planner_reduction test_planner_rows test_rows_whole test_rows_step test_rows_bound test_sim_exchange)
         if(TEST ${name})
             set_tests_properties(${name} PROPERTIES LABELS long)
         endif()

@@ -36,7 +36,7 @@ static void plans_run(void **state)
     assert_non_null(f);
     for (int i = 0; i < 400; i++) fprintf(f, "line %d of a text to train on\n", i);
     fclose(f);
-    for (size_t i = 0; i < WEFT_COUNT(constraints); i++) {
+    for (size_t i = 0; i < WEFT_COUNT(constraints); i += TEST_STRIDE(2)) {
         snprintf(words, sizeof words,
                  "plan --model tiny256 --cluster '1 x (2 x cpu)' --batch 8 --seq 32 "
                  "--precision fp32 %s -o %s/plan.json",
@@ -135,7 +135,7 @@ static void mistakes_are_one_line(void **state)
     };
     char text[8192];
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(c); i++) {
+    for (size_t i = 0; i < WEFT_COUNT(c); i += WEFT_TEST_SANITIZED ? TEST_FEW(3) : 1) {
         int code = say(c[i].words, text, sizeof text);
         if (code != c[i].code || !strstr(text, c[i].what))
             fail_msg("%s: %d, %s", c[i].words, code, text);

@@ -6,12 +6,22 @@
 #include "plugin/plugin.h"
 #include "support/op_table.h"
 
-static weft_op_table_report run_rows(const char *only, bool small)
+typedef enum sizes {
+    SMALL,
+    LARGE,
+    ALL_SIZES
+} sizes;
+
+static weft_op_table_report run_rows(const char *only, sizes which)
 {
     weft_device          *d = NULL;
     weft_op_table_report  report;
-    weft_op_table_options o = {
-        .only = only, .seed = 11, .small = small, .quiet = !test_gpu_is_real()};
+    weft_op_table_options o = {.only         = only,
+                               .seed         = 11,
+                               .small        = which == SMALL,
+                               .large        = which == LARGE,
+                               .large_stride = test_gpu_is_real() ? 1 : TEST_FEW(2),
+                               .quiet        = !test_gpu_is_real()};
     assert_ok(weft_plugin_open_device("cuda", 0, &d));
     assert_ok(weft_op_table_run(d, &o, &report));
     weft_plugin_close_device(d);
@@ -24,8 +34,9 @@ static weft_op_table_report run_rows(const char *only, bool small)
 static void every_row_on_the_gpu(void **state)
 {
     (void)state;
-    const char          *only   = getenv("WEFT_TEST_OPS");
-    weft_op_table_report report = run_rows(only, !only && !test_gpu_is_real());
+    const char          *only = getenv("WEFT_TEST_OPS");
+    weft_op_table_report report =
+        run_rows(only, only || test_gpu_is_real() ? ALL_SIZES : SMALL);
     assert_int_equal(report.n_missing, 0);
     assert_true(report.n_trial > (only ? 0 : 1000));
 }
@@ -39,7 +50,7 @@ static void rows_of_vectors(void **state)
              "layer_norm_grad,rms_norm,rms_norm_grad,reduce,sumsq,sumsq_parts,sumsq_tree,"
              "adam,adamw,matmul,cross_entropy,"
              "grouped_matmul,grouped_matmul_wgrad",
-             false);
+             LARGE);
 }
 
 int main(void)

@@ -11,10 +11,12 @@
 static void test_rows(void **state)
 {
     (void)state;
-    weft_op_table_options o = {
-        .only = "matmul,attention,attention_grad", .seed = 11, .small = true};
-    weft_op_table_report r;
-    static weft_device   d;
+    weft_op_table_options o = {.only         = "matmul,attention,attention_grad",
+                               .seed         = 11,
+                               .small        = true,
+                               .small_stride = TEST_STRIDE(4)};
+    weft_op_table_report  r;
+    static weft_device    d;
     setenv("WEFT_CUDA_LIBS", WEFT_TEST_CUDA_STUB, 1);
     assert_ok(weft_cuda_libraries_open(13000));
     assert_ok(weft_kernel_register(&weft_cuda_table));

@@ -20,6 +20,7 @@ WEFT = os.path.abspath(os.environ.get("WEFT", os.path.join(ROOT, "build", "weft"
 REFERENCE = os.path.join(os.path.dirname(ROOT), "shared", "reference")
 FAMILIES = os.path.join(ROOT, "tests", "fixtures", "families")
 SANITIZED = os.environ.get("WEFT_TEST_SANITIZED", "0") not in ("", "0")
+LONG = "WEFT_TEST_LONG" in os.environ  # make long: all cases, of which make test takes some
 SKIPPED = 77
 
 n_check = 0

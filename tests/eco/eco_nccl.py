@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from eco import WEFT, Scratch, check, end, near, same, skip, small_model, tokens, u16, weft, words
+from eco import LONG, WEFT, Scratch, check, end, near, same, skip, small_model, tokens, u16, weft, words
 
 BUILD = os.path.dirname(WEFT)
 STUB = dict(LD_LIBRARY_PATH=os.path.join(BUILD, "stub_gpu"), WEFT_CUDA_LIBS="none", WEFT_STUB_GPUS="2")
@@ -195,7 +195,7 @@ def check_bad(base, out):
     says(r.err, r"NCCL did not connect ranks 0, 1 within 2 s \(--timeout\)")
     check(r.code == 1 and time.time() - start < 20, "%s after %.1f s" % (r, time.time() - start))
     for kind in ("FAIL", "ASYNC"):
-        for n in (1, 2, 3, 5, 9, 20):
+        for n in (1, 2, 3, 5, 9, 20) if LONG else (1, 3, 9):
             r = weft("run", "--nproc-per-node", "2", *words(dict(two, output=out("%s%d" % (kind, n)))), "--timeout", "5",
                      env=dict(STUB, **dict(NCCL, **{"WEFT_STUB_NCCL_" + kind: str(n)})), timeout=60)
             check(r.code == 0 or r.code == 1 and 1 <= len(error_lines(r.err)) <= 2 and "nccl" in r.err.lower(),

@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 
-from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
+from eco import LONG, ROOT, SANITIZED, WEFT, Scratch, check, end, same
 
-SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "1" if SANITIZED else "3"))
+SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "1" if SANITIZED else "2"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 MANY = int(os.environ.get("WEFT_VIEWS_MANY", "6" if SANITIZED else "24"))
 LIMIT_S = 120  # for a run that does not end
@@ -283,7 +283,7 @@ def crashed_in_update(scratch, reference):
 def crashed_copies(scratch, draw):
     """With copies a crashed rank's shards come from the other copy: no committed step is run again."""
     reference = run_plain(scratch, "zero1-copies")
-    for k in range(1 if SANITIZED else 2):
+    for k in range(2 if LONG else 1):
         job = start(scratch, "crash-copies-%d" % k, "zero1-copies", **EVAL, **{"checkpoint.every": 100})
         job.await_step(draw.randint(3, 12))
         time.sleep(draw.random() * step_s(job.output))
@@ -303,7 +303,7 @@ def crashed_standby(scratch, pp2, draw):
         reference = run_plain(scratch, plan)
         if plan == "pp2-copies":
             same((reference[0]["weights_xxh64"], reference[1]), (pp2[0]["weights_xxh64"], pp2[1]), plan + ": the bits without replicas")
-        for rank in range(1 if SANITIZED else 2):
+        for rank in range(2) if LONG else [draw.randrange(2)]:
             job = start(scratch, "crash-%s-%d" % (plan, rank), plan, **EVAL, **{"checkpoint.every": 100})
             job.await_step(draw.randint(1, 12))
             time.sleep(draw.random() * step_s(job.output))
@@ -374,8 +374,8 @@ def signalled(scratch):
 
 
 def signalled_in_recovery(scratch, draw):
-    """SIGTERM while a lost rank is replaced: a checkpoint, and 143.  Sanitized: one of three cases."""
-    for k in [draw.randrange(3)] if SANITIZED else range(3):
+    """SIGTERM while a lost rank is replaced: a checkpoint, and 143.  One of three cases, or all (make long)."""
+    for k in range(3) if LONG else [draw.randrange(3)]:
         job = start(scratch, "recovery%d" % k, ("dp2", "pp2")[k % 2], steps=100000)
         job.await_step(3)
         for rank in ((0,), (1,), (0, 1))[k]:

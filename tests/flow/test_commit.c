@@ -229,7 +229,7 @@ static void programs_of_any_plan_have_one(void **state)
     static const char *const optimizer[] = {"adamw", "sgd", "adagrad", "lamb"};
     static const int64_t     bucket[]    = {0, 500, 2000, 20000};
     const char              *asked       = getenv("WEFT_TEST_PROGRAMS");
-    int                      want = asked ? atoi(asked) : WEFT_TEST_SANITIZED ? 20 : 100;
+    int                      want = asked ? atoi(asked) : WEFT_TEST_SANITIZED ? 8 : 100;
     uint32_t                 seed = 15;
     int                      n = 0, moved = 0, plans = 0;
     (void)state;

@@ -121,7 +121,7 @@ static void computed_again(void **state)
         &j, "tiny256",
         (test_job_options){.seq = 16, .n_micro = 4, .recompute = WEFT_STRATEGY_FULL});
     test_result one = test_plan_one(&j, 2);
-    for (size_t i = 0; i < WEFT_COUNT(plan); i += TEST_STRIDE(4))
+    for (size_t i = 0; i < WEFT_COUNT(plan); i += TEST_STRIDE(8))
         test_plan_near(&j, &one, (test_plan){plan[i], 2, 1, "1f1b"}, 1e-5);
     test_job_close(&j);
 }
@@ -141,7 +141,7 @@ static void cuts_within_layers(void **state)
         const weft_graph *g   = j.training.graph;
         test_result       one = test_plan_one(&j, 2);
         for (int c = 5; c < g->n_node && g->node[c].phase == WEFT_PHASE_FORWARD;
-             c += 3 * TEST_STRIDE(8))
+             c += 3 * TEST_STRIDE(16))
             test_plan_near_cut(&j, &one, (test_plan){plan[k], 2, 1, "1f1b"}, &c, 1e-5);
         test_job_close(&j);
     }

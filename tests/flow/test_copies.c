@@ -23,7 +23,7 @@ static const test_plan plans[] = {
 static void trains_like_one_rank(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(plans); i += TEST_STRIDE(3))
+    for (size_t i = 0; i < WEFT_COUNT(plans); i += TEST_STRIDE(6))
         test_plan_each(
             "tests/fixtures/four",
             (test_job_options){.seq     = 8,

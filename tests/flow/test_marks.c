@@ -86,7 +86,8 @@ static void ranks_without_anything(void **state)
     test_result one = test_plan_one(&j, N_LANE);
     like_one(&j, &one, "mesh m [a=3] from 0 mark \"input_ids\" [a ?, ?]", 0);
     like_one(&j, &one, "mesh m [a=2, b=3] from 0 mark \"input_ids\" [b ?, a ?]", 0);
-    like_one(&j, &one, "mesh m [a=7] from 0 mark \"input_ids\" [?, a ?]", 0);
+    if (!WEFT_TEST_SANITIZED)
+        like_one(&j, &one, "mesh m [a=7] from 0 mark \"input_ids\" [?, a ?]", 0);
     test_job_close(&j);
     test_job_open(&j, "tests/fixtures/flow/mixtral",
                   (test_job_options){.seq = 5, .n_micro = 2, .rows = 2});

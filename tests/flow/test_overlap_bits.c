@@ -106,7 +106,7 @@ static void parameters_are_gathered_later(void **state)
         {"dp=2 tp=2 pp=2 zero=1 overlap_param_gather=0.66", 4, 1, "1f1b"},
         {"dp=2 cp=2 zero=1 overlap_param_gather=0.66", 4, 1, NULL}};
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(t); i += TEST_STRIDE(2)) {
+    for (size_t i = 0; i < WEFT_COUNT(t); i += TEST_STRIDE(4)) {
         test_job_options o = t[i].o;
         o.seq              = 6;
         test_plan_how how  = {0};

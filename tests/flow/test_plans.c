@@ -211,7 +211,7 @@ static void plans_may_change(void **state)
          {"dp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=20000", "dp=3 zero=2"}},
     };
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(change); i += TEST_STRIDE(2)) {
+    for (size_t i = 0; i < WEFT_COUNT(change); i += TEST_STRIDE(4)) {
         char   dir[32], words[200];
         double loss, norm;
         snprintf(dir, sizeof dir, "one-%zu", i);
@@ -332,7 +332,7 @@ static void reference_is_met(void **state)
         {4, "tp=2 pp=2 sp=true", "llama"},
         {2, "cp=2", "qwen2"},
     };
-    for (size_t k = 0; k < WEFT_COUNT(plan); k += TEST_STRIDE(4))
+    for (size_t k = 0; k < WEFT_COUNT(plan); k += TEST_STRIDE(8))
         for (size_t m = 0; m < WEFT_COUNT(model); m++) {
             if (plan[k].only && strcmp(plan[k].only, model[m])) continue;
             bool all = plan[k].only || getenv("WEFT_MATRIX") || TEST_LONG;

@@ -137,14 +137,14 @@ static const plan plans[] = {
 static void trains_like_one_rank(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(plans); i += TEST_STRIDE(4))
+    for (size_t i = 0; i < WEFT_COUNT(plans); i += TEST_STRIDE(8))
         check_plan(&plans[i], (test_job_options){0}, 1e-5);
 }
 
 static void trains_with_other_updates(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(plans); i += 3 * TEST_STRIDE(2)) {
+    for (size_t i = 0; i < WEFT_COUNT(plans); i += 3 * TEST_STRIDE(4)) {
         check_plan(&plans[i], (test_job_options){.optimizer = "lamb"}, 1e-4);
         check_plan(&plans[i], (test_job_options){.no_clip = true}, 1e-5);
     }
@@ -154,7 +154,7 @@ static void trains_with_other_updates(void **state)
 static void trains_in_bf16(void **state)
 {
     (void)state;
-    for (size_t i = 1; i < WEFT_COUNT(plans); i += 3 * TEST_STRIDE(2))
+    for (size_t i = 1; i < WEFT_COUNT(plans); i += 3 * TEST_STRIDE(4))
         check_plan(&plans[i], (test_job_options){.dtype = WEFT_DTYPE_BF16}, 2e-2);
 }
 

@@ -191,14 +191,14 @@ static void layers_are_unlike(void **state)
                           {FAMILY("resnet"), {"0..2", "0", "head"}}};
     test_job_options o = {.seq = 8, .n_micro = 2, .rows = 2};
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(unlike_layers); i += WEFT_TEST_SANITIZED ? 8
+    for (size_t i = 0; i < WEFT_COUNT(unlike_layers); i += WEFT_TEST_SANITIZED ? 16
                                                            : TEST_LONG         ? 2
-                                                                               : 4)
+                                                                               : 8)
         test_plan_each("tiny256", o, &unlike_layers[i], 1, NULL, test_plan_nearly);
     test_plan_each(FAMILY("llama"), o, unlike_layers, WEFT_COUNT(unlike_layers), NULL,
                    test_plan_nearly);
     for (size_t m = 0; m < WEFT_COUNT(t); m++)
-        for (int k = (int)m % 3 * WEFT_TEST_SANITIZED; k < 3; k += TEST_STRIDE(3)) {
+        for (int k = (int)m % 3 * WEFT_TEST_SANITIZED; k < 3; k += TEST_STRIDE(6)) {
             char words[64];
             snprintf(words, sizeof words, "tp=2 tp_exclude=%s", t[m].words[k]);
             /* statistics of few samples make differences larger */
@@ -248,7 +248,7 @@ static void cuts_anywhere(void **state)
             (test_job_options){.seq = 6, .n_micro = 2, .recompute = t[i].recompute});
         test_result one = test_plan_one(&j, 2);
         for (int c = 1; j.training.graph->node[c].phase == WEFT_PHASE_FORWARD;
-             c += t[i].step * (WEFT_TEST_SANITIZED ? 12 : TEST_FEW(2))) {
+             c += t[i].step * (WEFT_TEST_SANITIZED ? 24 : TEST_FEW(4))) {
             weft_program *p[TEST_MAX_RANK];
             int n = test_plan_programs(&j, t[i].p, &(test_plan_how){.cut = &c}, p);
             test_result many = test_job_run(&j, p, n, 1);
@@ -326,7 +326,7 @@ static void chunks_cut_anywhere(void **state)
         while (j.training.graph->node[end].phase == WEFT_PHASE_FORWARD) end++;
         for (int n = 3; n < end - 1; n += 3)
             for (int c = 1; c + 2 * (n / 3) < end;
-                 c += 5 * (WEFT_TEST_SANITIZED ? 12 : TEST_FEW(2))) {
+                 c += 5 * (WEFT_TEST_SANITIZED ? 24 : TEST_FEW(4))) {
                 weft_program *p[TEST_MAX_RANK];
                 int           cut[] = {c, c + n / 3, c + 2 * (n / 3)};
                 test_result   many  = test_job_run(

@@ -16,7 +16,7 @@ static void trains_like_one_rank(void **state)
     static const char *const optimizer[] = {"adamw", "lamb",    "sgd",
                                             "adam",  "adagrad", "adamw"};
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(pipelines); i += TEST_STRIDE(3))
+    for (size_t i = 0; i < WEFT_COUNT(pipelines); i += TEST_STRIDE(6))
         test_plan_each(
             "tests/fixtures/four",
             (test_job_options){.seq       = 8,
@@ -50,7 +50,7 @@ static void trains_as_without(void **state)
                {FAMILY("mixtral-balanced"), {"ep=2 pp=2", 1, 1, "1f1b"}, "adamw"},
                {FAMILY("t5"), {"pp=2", 2, 1, "1f1b"}, "lamb"}};
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(row); i += TEST_STRIDE(3)) {
+    for (size_t i = 0; i < WEFT_COUNT(row); i += TEST_STRIDE(6)) {
         test_plan_how    with = {.standby_bytes   = 3000,
                                  .standby_credits = i % 3 ? 0 : 2,
                                  .reduce_bytes    = i % 2 ? 2000 : 0};

@@ -29,7 +29,7 @@ static void fixed_where_only_that_fits(void **state)
     weft_planner_answer *a;
     weft_text            t = {0};
     (void)state;
-    if (!WEFT_TEST_SANITIZED) /* the search below begins with this one */
+    if (TEST_LONG) /* the search below begins with this one */
         assert_int_equal(decide(1024, WEFT_REDUCTION_INVARIANT, &a), WEFT_ERR_NOFIT);
     assert_ok(decide(1024, WEFT_REDUCTION_AUTO, &a));
     assert_true(a->fixed_to_fit);
@@ -121,7 +121,7 @@ static void devices_decide(void **state)
         {"2 x (2 x cpu)", false, 0, fixed, fixed},
     };
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(t); i += TEST_STRIDE(5))
+    for (size_t i = 0; i < WEFT_COUNT(t); i += TEST_STRIDE(10))
         check_devices(t[i].line, t[i].cordon, t[i].world, t[i].asked, t[i].want);
 }
 

@@ -268,13 +268,13 @@ static void rows_are_programs(void **state)
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_cluster_load("32 x (8 x a100-80g)", NULL, &c));
     assert_ok(weft_planner_machines(c, a, &hw));
-    for (size_t f = 0; f < sizeof table / sizeof *table; f += TEST_STRIDE(2)) {
+    for (size_t f = 0; f < sizeof table / sizeof *table; f += TEST_STRIDE(4)) {
         weft_search_limits l = weft_search_limits_of("weft");
         weft_search_model  m;
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
         s.micro_batch        = 0; /* the planner's to choose */
         test_rows_open(&s, c, &l, a, &m);
-        for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 4 : TEST_FEW(2)) {
+        for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 8 : TEST_FEW(4)) {
             job j = {.model = table[f].model,
                      .seq   = table[f].seq,
                      .v     = table[f].v[k],
@@ -289,7 +289,7 @@ static void rows_are_programs(void **state)
         weft_planner_rows_fini(&m);
     }
     print_message("%d plans, rows at most %.2g off\n", n_plan, worst);
-    assert_true(WEFT_TEST_SANITIZED || n_plan >= (TEST_LONG ? 10000 : 5000));
+    assert_true(WEFT_TEST_SANITIZED || n_plan >= (TEST_LONG ? 10000 : 2500));
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
 }
@@ -311,14 +311,14 @@ static void unlike_layers(void **state)
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_cluster_load("32 x (8 x a100-80g)", NULL, &c));
     assert_ok(weft_planner_machines(c, a, &hw));
-    for (size_t f = 0; f < sizeof table / sizeof *table; f += TEST_STRIDE(2)) {
+    for (size_t f = 0; f < sizeof table / sizeof *table; f += TEST_STRIDE(4)) {
         weft_search_limits l = weft_search_limits_of("weft");
         weft_search_model  m;
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
         s.micro_batch        = 0;
         test_rows_open(&s, c, &l, a, &m);
         assert_true(m.n_whole > 1);
-        int       few  = TEST_FEW(2);
+        int       few  = TEST_FEW(3);
         int       step = WEFT_TEST_SANITIZED ? m.n_whole : (m.n_whole > 8 ? 3 : 1) * few;
         weft_text excluded = {0};
         for (int k = 1; k < m.n_whole; k += step) {
@@ -340,7 +340,7 @@ static void unlike_layers(void **state)
         weft_text_fini(&excluded);
         weft_planner_rows_fini(&m);
     }
-    assert_true(WEFT_TEST_SANITIZED || n_set >= (TEST_LONG ? 20 : 10));
+    assert_true(WEFT_TEST_SANITIZED || n_set >= (TEST_LONG ? 20 : 6));
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
 }

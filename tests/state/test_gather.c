@@ -101,7 +101,7 @@ static void any_parts(void **state)
     (void)state;
     for (int over = 0; over < N_TRANSPORT; over++)
         for (int round = 0; round < (is_process((transport)over) ? 4 : 20);
-             round += TEST_STRIDE(3)) {
+             round += TEST_STRIDE(6)) {
             int n = 2 + case_random(&seed, MAX_RANK - 1);
             case_random_table(&table, &seed, n, round % 2 ? 9 : 900,
                               1 + case_random(&seed, n));

@@ -58,7 +58,7 @@ static void any_parts(void **state)
     (void)state;
     for (int over = 0; over < N_TRANSPORT; over++)
         for (int round = 0; round < (is_process((transport)over) ? 4 : 25);
-             round += TEST_STRIDE(3)) {
+             round += TEST_STRIDE(6)) {
             int n = 1 + case_random(&seed, MAX_RANK);
             if (over == HOSTS && n < 2) n = 2;
             case_random_table(&old_table, &seed, n, round % 2 ? 7 : 90,
@@ -305,7 +305,7 @@ static void a_killed_rank_is_named(void **state)
     (void)state;
     big_tables();
     for (int over = SHM; over < N_TRANSPORT; over++)
-        for (int i = 0; i < 5; i += TEST_STRIDE(2))
+        for (int i = 0; i < 5; i += TEST_STRIDE(4))
             kill_one((transport)over, 4, move_for_ever, 15);
 }
 

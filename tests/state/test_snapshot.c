@@ -243,7 +243,7 @@ static void many_blocks(void **state)
                      {3, 1, ON_HOST}};
     unsigned seed = 5;
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(run); i++) {
+    for (size_t i = 0; i < WEFT_COUNT(run); i += WEFT_TEST_SANITIZED ? TEST_FEW(3) : 1) {
         case_table t = {.n_rank = run[i].n_rank};
         layout     l;
         writing    w;

@@ -307,7 +307,7 @@ static void tell_progress(table_run *r, int n_case, int n, weft_op next)
 
 static weft_status try_cases(table_run *r, const weft_test_case *c, int n, int stride)
 {
-    for (int i = 0; i < n; i += stride) {
+    for (int i = 0; i < n; i += stride ? stride : 1) {
         if (!is_asked_for(r, c[i].op)) continue;
         tell_progress(r, i, n, c[i].op);
         WEFT_TRY(try_case(r, &c[i]));
@@ -391,11 +391,12 @@ static weft_status run_table(table_run *r)
     WEFT_TRY(check_names(r));
     WEFT_TRY(open_pools(r));
     find_kernels(r);
-    WEFT_TRY(try_cases(r, weft_test_cases, weft_n_test_case, 1));
-    WEFT_TRY(try_cases(r, weft_empty_cases, weft_n_empty_case, 1));
+    if (!r->o->large) {
+        WEFT_TRY(try_cases(r, weft_test_cases, weft_n_test_case, r->o->small_stride));
+        WEFT_TRY(try_cases(r, weft_empty_cases, weft_n_empty_case, 1));
+    }
     if (!r->o->small)
-        WEFT_TRY(try_cases(r, weft_kernel_cases, weft_n_kernel_case,
-                           r->o->large_stride ? r->o->large_stride : 1));
+        WEFT_TRY(try_cases(r, weft_kernel_cases, weft_n_kernel_case, r->o->large_stride));
     sum_up(r);
     return WEFT_OK;
 }

@@ -37,9 +37,10 @@ typedef struct weft_op_table_setting {
 typedef struct weft_op_table_options {
     const char *only; /* operators, "matmul,add"; NULL: all */
     uint64_t    seed; /* of the numbers */
-    /* empty and small cases alone; the others have more than one task each */
-    bool small;
-    int  large_stride; /* from one of those others to the next; 0: all of them */
+    /* empty and small cases alone, or the large ones alone, which have more than one task each */
+    bool small, large;
+    /* from one small or large case to the next; 0: all of them */
+    int small_stride, large_stride;
     /* without fused steps, also: no element is off by more than 1e-5 (bf16: 8e-3) of the largest */
     bool by_element;
     bool fail_fast; /* stop at the first failure */

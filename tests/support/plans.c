@@ -147,7 +147,7 @@ void test_plan_each(const char *model, test_job_options o, const test_plan *x, s
                     const test_plan_how *how, test_plan_check check)
 {
     static size_t n_call;
-    const size_t  stride = TEST_STRIDE(3);
+    const size_t  stride = TEST_STRIDE(6);
     test_job      j;
     test_result   one   = {0};
     int           lanes = 0;
