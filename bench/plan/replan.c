@@ -5,10 +5,12 @@
  *
  * A row for each job, number of hosts before and after.  quick: what a fault is answered with
  * where no plan was made ahead, by a re-planner that knows nothing yet (quick_ms, median of 5);
- * hit_ms: the same request again, from the plan cache.  better: weft_replanner_search, as plans are
- * made ahead.  anew: weft_planner_plan, which knows no running plan, under the same constraints
- * (micro_batch, lanes, recompute, tp, cp, the devices that are left).  Steps are simulated,
- * milliseconds are of the thread's processor time. */
+ * hit_ms: the same request again, from the plan cache.  late_ms: the answer where no time is left
+ * for a search; longest_ms: between two questions whether there is, which is what a decision may
+ * take beyond its limit.  better: weft_replanner_search, as plans are made ahead.  anew:
+ * weft_planner_plan, which knows no running plan, under the same constraints (micro_batch, lanes,
+ * recompute, tp, cp, the devices that are left).  Steps are simulated, milliseconds are of the
+ * thread's processor time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +103,41 @@ static double find_median(double *x, int n)
     return x[n / 2];
 }
 
+/* The longest time between two questions, the first one after the planner was made. */
+typedef struct late_watch {
+    bool   is_late;
+    double asked_s, longest_s;
+} late_watch;
+
+static bool watch_late(void *arg)
+{
+    late_watch *w   = arg;
+    double      now = cpu_s();
+    if (now - w->asked_s > w->longest_s) w->longest_s = now - w->asked_s;
+    w->asked_s = now;
+    return w->is_late;
+}
+
+/* ms: longest_ms, late_ms. */
+static void time_limit(const weft_replan_job *of, weft_replan_request q, double ms[2])
+{
+    for (int late = 0; late < 2; late++) {
+        weft_replanner    *r       = NULL;
+        weft_replan_answer a       = {0};
+        late_watch         w       = {.is_late = late, .asked_s = cpu_s()};
+        double             begun_s = w.asked_s;
+        q.is_late                  = watch_late;
+        q.late_arg                 = &w;
+        check(weft_replanner_create(of, &r), "create");
+        check(weft_replanner_decide(r, &q, &a), "decide");
+        ms[late] = 1e3 * (late ? cpu_s() - begun_s : w.longest_s);
+        weft_replan_answer_fini(&a);
+        weft_replanner_destroy(r);
+    }
+}
+
 static void time_replan(const bench_job *j, const weft_training *t, const weft_plan *was,
-                        const weft_cluster *c, weft_replan_answer *out, double ms[2])
+                        const weft_cluster *c, weft_replan_answer *out, double ms[4])
 {
     double cold[ROUNDS], hit[ROUNDS];
     int    host[4096];
@@ -127,6 +162,7 @@ static void time_replan(const bench_job *j, const weft_training *t, const weft_p
     }
     ms[0] = 1e3 * find_median(cold, ROUNDS);
     ms[1] = 1e3 * find_median(hit, ROUNDS);
+    time_limit(&(weft_replan_job){.training = t, .cluster = c}, q, ms + 2);
 }
 
 /* The planner's plan under the same constraints; NULL: it finds none. */
@@ -198,7 +234,7 @@ static void run_job(const bench_job *j)
     weft_strategy      y;
     weft_plan         *was;
     weft_replan_answer quick = {0}, better = {0};
-    double             ms[2], better_ms = 0, anew_ms = 0, quick_s = 0, anew_s = 0;
+    double             ms[4], better_ms = 0, anew_ms = 0, quick_s = 0, anew_s = 0;
     weft_plan         *anew = NULL;
     open_training(j, &t);
     check(weft_strategy_parse(j->was, &y), j->was);
@@ -215,8 +251,8 @@ static void run_job(const bench_job *j)
     print_strategy(quick.plan);
     print_strategy(better.plan);
     print_strategy(anew);
-    printf("%.2f,%.3f,%.0f,%.0f,%.5g,%.5g,%.5g,", ms[0], ms[1], better_ms, anew_ms,
-           quick_s, better.step_s, anew_s);
+    printf("%.2f,%.3f,%.2f,%.2f,%.0f,%.0f,%.5g,%.5g,%.5g,", ms[0], ms[1], ms[2], ms[3],
+           better_ms, anew_ms, quick_s, better.step_s, anew_s);
     if (anew_s > 0) printf("%.3f,%.3f", quick_s / anew_s, better.step_s / anew_s);
     if (!(anew_s > 0)) printf(",");
     printf("\n");
@@ -232,7 +268,8 @@ static void run_job(const bench_job *j)
 int main(int argc, char **argv)
 {
     printf("model,hosts_before,hosts_after,ranks_per_host,device,was,quick,better,anew,"
-           "quick_ms,hit_ms,better_ms,anew_ms,quick_step_s,better_step_s,anew_step_s,"
+           "quick_ms,hit_ms,longest_ms,late_ms,better_ms,anew_ms,quick_step_s,better_"
+           "step_s,anew_step_s,"
            "quick_ratio,better_ratio\n");
     for (size_t k = 0; k < WEFT_COUNT(jobs); k++)
         if (argc < 2 || atoi(argv[1]) == (int)k) run_job(&jobs[k]);

@@ -92,8 +92,9 @@ def without_helper(scratch, reference):
 
 
 def better_later(scratch, reference):
-    """At the resize none is found, and one is searched quickly; a better one that is found later is taken after a step."""
-    job = start(scratch, "later", ",ahead.find:flip,ahead.worth:flip:nth=2")
+    """At the resize none is found, and the time for a search is over: fewer replicas; a better plan that is found later is taken after a
+    step."""
+    job = start(scratch, "later", ",ahead.find:flip,resize.late:flip,ahead.worth:flip:nth=2")
     await_helper(job)
     let_helper_end(job)
     code, text = scale(job, 3)
@@ -101,6 +102,7 @@ def better_later(scratch, reference):
     await_helper(job)
     let_helper_end(job)
     found = finish("later", job, reference)
+    check("the plan for 3 ranks: the best of those that were priced within" in job.text, "later: " + job.text[-2000:])
     replans = [i for i in found if i["cause"] == "replan"]
     if check(len(replans) == 1 and replans[0]["decided"] == "replan", "later: %r" % found):
         check(replans[0]["what"].startswith("another plan for 3 ranks: ") and replans[0]["ms"]["total"] > 0,

@@ -247,6 +247,53 @@ static void answers_are_kept(void **state)
     close_job(&j);
 }
 
+static bool count_down(void *left)
+{
+    int *n = left;
+    return (*n)-- <= 0;
+}
+
+/* A search that is late takes what it has: nothing yet means more or fewer replicas of the running
+ * plan, one plan means that shape, priced; and such an answer is not kept. */
+static void late_answers_are_not_waited_for(void **state)
+{
+    (void)state;
+    planned_job        j;
+    weft_replanner    *r;
+    weft_replan_answer a = {0}, all = {0};
+    int                left = 0;
+    open_job("tiny256", 8, 4, 1, "1 x (4 x a100-80g)", &j);
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+    weft_plan          *was = make_plan(&j, "dp=2 pp=2");
+    weft_replan_request q   = {
+          .was = was, .n_rank = 3, .is_late = count_down, .late_arg = &left};
+    for (int n_priced = 0; n_priced < 2; n_priced++) {
+        left = n_priced;
+        assert_ok(weft_replanner_decide(r, &q, &a));
+        check_answer(&j, was, &a, 3);
+        assert_true(a.cut_short && !a.from_cache);
+        assert_int_equal(a.kind, WEFT_REPLAN_REPLICAS);
+        assert_int_equal(a.plan->strategy.pp, 2);
+        assert_int_equal(a.n_rank, 2);
+        assert_true((a.step_s > 0) == (n_priced > 0));
+        assert_int_equal(left, -1); /* it is asked no more */
+        weft_replan_answer_fini(&a);
+    }
+    left = 1000;
+    assert_ok(weft_replanner_decide(r, &q, &a));
+    q.is_late = NULL;
+    assert_ok(weft_replanner_decide(r, &q, &all));
+    assert_false(a.cut_short || a.from_cache);
+    assert_true(all.from_cache && weft_plan_equal(a.plan, all.plan));
+    assert_int_equal(all.kind, WEFT_REPLAN_SHAPE); /* three replicas without stages */
+    weft_replan_answer_fini(&a);
+    weft_replan_answer_fini(&all);
+    weft_plan_destroy(was);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
 /* With time the answer is within 5 % of what the planner finds when it knows no running plan. */
 static void as_good_as_a_search_from_nothing(void **state)
 {
@@ -447,6 +494,7 @@ int main(void)
         cmocka_unit_test(moving_costs),
         cmocka_unit_test(hosts_may_be_unequal),
         cmocka_unit_test(answers_are_kept),
+        cmocka_unit_test(late_answers_are_not_waited_for),
         cmocka_unit_test(as_good_as_a_search_from_nothing),
         cmocka_unit_test(a_pause_has_to_pay),
         cmocka_unit_test(slow_ranks_get_less_work),

@@ -56,7 +56,7 @@ static weft_status find_next_plan(weft_session *s, const weft_brief *b, weft_pla
     weft_plan *was = NULL;
     if (b->plan_bytes)
         WEFT_TRY(weft_plan_parse("the plan of this job", b->plan, b->plan_bytes, &was));
-    weft_status st = weft_session__replan(s, was, out);
+    weft_status st = weft_session__replan(s, was, false, out);
     weft_plan_destroy(was);
     return st;
 }

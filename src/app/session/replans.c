@@ -1,10 +1,13 @@
 /* The plan of a generation that goes on: the one that ranks had, or where there are more or fewer
  * of them the next one (planner/replan.h), from a rank that knows to all.
  * It was made ahead (plans_ahead.c), or is searched quickly: a planner for each number of ranks of
- * hosts, as cores are shared by them, is kept with its answers. */
+ * hosts, as cores are shared by them, is kept with its answers.
+ * The leader alone decides, and all ranks wait for it: what is not priced within LIMIT_S is not
+ * waited for.  A better plan is looked for while they train (plans_ahead.c). */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "comm/membership.h"
 #include "comm/shm.h"
@@ -14,6 +17,10 @@
 enum {
     MAX_PLAN = 64 << 20
 };
+
+/* Of the 100 ms that a decision may take: the plan that is priced then is still priced, and the
+ * chosen one is made. */
+static const double LIMIT_S = 0.07;
 
 typedef struct weft_session__replan_of {
     int             n_host;
@@ -70,16 +77,30 @@ static weft_status find_planner(weft_session *s, int n_host, const int *count,
     return WEFT_OK;
 }
 
-weft_status weft_session__replan(weft_session *s, const weft_plan *was, weft_plan **out)
+static bool is_late(void *arg)
+{
+    const double *until_s = arg;
+    return weft_clock_s() >= *until_s || weft_failpoint_flips("resize.late");
+}
+
+weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_pause,
+                                 weft_plan **out)
 {
     weft_replanner     *planner = NULL;
     weft_replan_answer  a       = {0};
     int                 count[WEFT_SESSION__MAX_RANK];
     weft_replan_request q = {.was = was, .n_rank = s->now->n_rank, .host_ranks = count};
     WEFT_TRY(weft_session__make_training(s));
+    double begun_s = weft_clock_s(), until_s = begun_s + LIMIT_S;
     q.n_host = weft_session__count_by_host(s, count);
+    if (in_pause) q.is_late = is_late, q.late_arg = &until_s;
     WEFT_TRY(find_planner(s, q.n_host, count, &planner));
     WEFT_TRY(weft_replanner_decide(planner, &q, &a));
+    if (a.cut_short)
+        weft_say_info(&s->say,
+                      "the plan for %d ranks: the best of those that were priced within "
+                      "%.0f ms; a better one is looked for while ranks train",
+                      s->now->n_rank, 1e3 * (weft_clock_s() - begun_s));
     *out = a.plan;
     return WEFT_OK;
 }
@@ -141,7 +162,7 @@ static weft_status find_plan(weft_session *s, weft_text *t)
         if (weft_session__find_ahead(s, was, t)) goto out;
     }
     if (!fits) {
-        WEFT_GO(weft_session__replan(s, was, &p));
+        WEFT_GO(weft_session__replan(s, was, true, &p));
         was = p;
     }
     st = weft_plan_print(was, t);

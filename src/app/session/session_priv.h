@@ -571,8 +571,9 @@ weft_status weft_session__plan_choose(const weft_job *j, int world, int local, i
                                       weft_session__choice *out);
 void        weft_session__choice_fini(weft_session__choice *x); /* a zeroed one is fine */
 /* replans.c: the plan that follows `was` (NULL: one rank without a plan) for the ranks that there
- * are now, of which it may use fewer. */
-weft_status weft_session__replan(weft_session *s, const weft_plan *was, weft_plan **out);
+ * are now, of which it may use fewer.  in_pause: others wait for it, so it takes 100 ms at most. */
+weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_pause,
+                                 weft_plan **out);
 void        weft_session__forget_replans(weft_session *s);
 /* choose.c: ranks of each host, hosts in the order of their ranks; returns how many hosts. */
 int weft_session__count_by_host(const weft_session *s, int *count);

@@ -129,8 +129,9 @@ typedef struct replan_search {
     weft_strategy              was;
     weft_strategy              base; /* what other sizes are given to */
     int                        n_lane;
-    int                        width;  /* ranks of a stage of one replica: tp, cp, ep */
-    int                        n_unit; /* so many of these there are ranks for */
+    int                        width;   /* ranks of a stage of one replica: tp, cp, ep */
+    int                        n_unit;  /* so many of these there are ranks for */
+    bool                       is_late; /* nothing is priced any more */
     int                        n_priced, cap_priced;
     candidate                 *priced;
     weft_arena                *arena;
@@ -319,8 +320,14 @@ static weft_status try_candidate(replan_search *s, int dp, int pp, bool open_zer
     return WEFT_OK;
 }
 
-/* What the fastest does in the horizon takes how long, with the move?  Of equal ones the first: it
- * has the fewest stages and the most replicas. */
+/* Fewer stages, then more replicas. */
+static bool is_simpler(const weft_strategy *a, const weft_strategy *b)
+{
+    return a->pp != b->pp ? a->pp < b->pp : size_of(a->dp) > size_of(b->dp);
+}
+
+/* What the fastest does in the horizon takes how long, with the move?  Of equal ones the simplest,
+ * in whatever order they were priced. */
 static void choose_best(replan_search *s)
 {
     double horizon_s = s->q->horizon_s > 0 ? s->q->horizon_s : WEFT_REPLAN__HORIZON_S;
@@ -330,23 +337,39 @@ static void choose_best(replan_search *s)
     for (int k = 0; k < s->n_priced; k++) {
         const candidate *c = &s->priced[k];
         double           x = c->move_s + horizon_s * c->step_s / fastest_s;
-        if (x >= least_s) continue;
+        if (x > least_s) continue;
+        if (x == least_s && !is_simpler(&c->strategy, &s->best.strategy)) continue;
         least_s = x;
         s->best = *c;
     }
 }
 
-/* All numbers of stages, and of replicas those that make a difference. */
+static bool check_late(replan_search *s)
+{
+    const weft_replan_request *q = s->q;
+    if (!s->is_late && q->is_late) s->is_late = q->is_late(q->late_arg);
+    return s->is_late;
+}
+
+/* Of replicas those numbers that make a difference. */
+static weft_status price_depth(replan_search *s, int pp, bool open_zero)
+{
+    int dp = s->n_unit / pp < s->n_lane ? s->n_unit / pp : s->n_lane;
+    for (; dp >= 1; dp--) {
+        bool fewest = dp == 1 || most_lanes(s, dp - 1) > most_lanes(s, dp);
+        if (dp > MANY_REPLICAS && !fewest) continue;
+        if (check_late(s)) return WEFT_OK;
+        WEFT_TRY(try_candidate(s, dp, pp, open_zero));
+    }
+    return WEFT_OK;
+}
+
+/* All numbers of stages, the running one first: its plans are those with the least to move. */
 static weft_status price_all(replan_search *s, bool open_zero)
 {
-    for (int pp = 1; pp <= s->n_unit; pp++) {
-        int dp = s->n_unit / pp < s->n_lane ? s->n_unit / pp : s->n_lane;
-        for (; dp >= 1; dp--) {
-            bool fewest = dp == 1 || most_lanes(s, dp - 1) > most_lanes(s, dp);
-            if (dp > MANY_REPLICAS && !fewest) continue;
-            WEFT_TRY(try_candidate(s, dp, pp, open_zero));
-        }
-    }
+    if (s->base.pp <= s->n_unit) WEFT_TRY(price_depth(s, s->base.pp, open_zero));
+    for (int pp = 1; pp <= s->n_unit && !s->is_late; pp++)
+        if (pp != s->base.pp) WEFT_TRY(price_depth(s, pp, open_zero));
     return WEFT_OK;
 }
 
@@ -393,7 +416,8 @@ static weft_status make_plan(replan_search *s, weft_replan_answer *out)
                                        .most_lanes = c->most_lanes,
                                        .step_s     = c->step_s,
                                        .move_s     = c->move_s,
-                                       .move_bytes = c->move_bytes};
+                                       .move_bytes = c->move_bytes,
+                                       .cut_short  = s->is_late};
     out->n_idle = s->q->n_rank - out->n_rank;
     return WEFT_OK;
 }
@@ -452,6 +476,6 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
     weft_status st = find_plan(&s);
     if (st == WEFT_OK) st = make_plan(&s, out);
     weft_arena_destroy(s.arena);
-    if (st == WEFT_OK) keep_answer(r, key, out);
+    if (st == WEFT_OK && !s.is_late) keep_answer(r, key, out);
     return st;
 }

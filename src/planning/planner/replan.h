@@ -17,6 +17,8 @@
  * (3) There is an answer wherever there are ranks for one replica of the running plan.
  * (4) What is least: the steps of the horizon and the time to move the state, by the cost model.
  * (5) What was decided is kept, and the same request is answered from memory.
+ * (6) A request may have a limit of time: the running shape is priced first, and what was priced in
+ *     time is what is chosen from.
  * A replanner is used by one thread at a time. */
 #ifndef WEFT_PLANNER_REPLAN_H
 #define WEFT_PLANNER_REPLAN_H
@@ -48,6 +50,10 @@ typedef struct weft_replan_request {
     /* weft_replanner_search: what another plan costs beside the move of the state, where the ranks
      * could go on with the running one. */
     double pause_s;
+    /* weft_replanner_decide: asked before each plan is priced.  true: no further one is, and where
+     * none was yet the running plan with another number of replicas is the answer.  NULL: never. */
+    bool (*is_late)(void *arg);
+    void *late_arg;
 } weft_replan_request;
 
 typedef enum weft_replan_kind {
@@ -66,6 +72,7 @@ typedef struct weft_replan_answer {
     double  move_s;     /* of the state, predicted; 0: as above */
     int64_t move_bytes; /* that ranks lack, at most */
     bool    from_cache;
+    bool    cut_short; /* is_late() ended it: it is not kept */
 } weft_replan_answer;
 
 weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **out);
