@@ -64,8 +64,9 @@ def let_helper_end(job, seen=None):
 
 
 def made_ahead(scratch, reference):
-    """The helper has the lowest priority, and its plan is taken when ranks become fewer."""
-    job = start(scratch, "ahead")
+    """The helper has the lowest priority, and its plan is taken when ranks become fewer; when they become more again, the new rank
+    reads it instead of searching while it prepares."""
+    job = start(scratch, "ahead", ",prepare.search:kill")
     found = await_helper(job)
     check(len(found) == 1, "ahead: one helper: %r" % found)
     seen = set()
@@ -73,7 +74,13 @@ def made_ahead(scratch, reference):
     check(seen and max(seen) == 19, "ahead: priority of the helper: %r" % seen)
     code, text = scale(job, 3)
     check(code == 0, "ahead: scale: " + text)
+    await_helper(job)
+    let_helper_end(job)
+    job.await_step(job.steps() + 2)  # the first rank tells its agent after a step
+    code, text = scale(job, 4)
+    check(code == 0 and text.startswith("4 ranks"), "ahead: grow: " + text)
     finish("ahead", job, reference)
+    check("the plan for 4 ranks was made ahead" in job.text, "ahead: " + job.text[-2000:])
     check("the plan for 3 ranks was made ahead" in job.text, "ahead: " + job.text[-2000:])
 
 

@@ -82,6 +82,7 @@ POINTS = {
     "restore.filled": ("move", "back", ANY, 1),
     "resize.update": ("resize", "resize", (0, 1, 2), 1),
     "prepare.begin": ("joining", "resize", (2,), 1),
+    "prepare.search": ("joining", "resize", (2,), 1),
     "prepare.compiled": ("joining", "resize", (2,), 1),
     "prepare.done": ("joining", "resize", (2,), 1),
     "resize.leave": ("resize", "resize", (0, 1, 2), 1),

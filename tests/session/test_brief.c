@@ -7,13 +7,15 @@
 
 static void what_is_printed_is_read(void **state)
 {
-    static const char plan[] = "mesh dp=2\nand \0 more";
-    weft_text         t      = {0};
-    weft_brief        b      = {.micro_batch = 3,
-                                .lanes       = 4,
-                                .reduction   = "invariant",
-                                .plan        = plan,
-                                .plan_bytes  = sizeof plan};
+    static const char plan[] = "mesh dp=2\nand \0 more", ahead[] = "answer\n";
+    weft_text         t = {0};
+    weft_brief        b = {.micro_batch = 3,
+                           .lanes       = 4,
+                           .reduction   = "invariant",
+                           .plan        = plan,
+                           .plan_bytes  = sizeof plan,
+                           .ahead       = ahead,
+                           .ahead_bytes = sizeof ahead};
     weft_brief        back;
     (void)state;
     weft_brief_print(&b, &t);
@@ -23,8 +25,10 @@ static void what_is_printed_is_read(void **state)
     assert_string_equal(back.reduction, "invariant");
     assert_int_equal(back.plan_bytes, sizeof plan);
     assert_memory_equal(back.plan, plan, sizeof plan);
+    assert_int_equal(back.ahead_bytes, sizeof ahead);
+    assert_memory_equal(back.ahead, ahead, sizeof ahead);
     t.n          = 0;
-    b.plan_bytes = 0; /* one rank */
+    b.plan_bytes = b.ahead_bytes = 0; /* one rank, nothing made ahead */
     weft_brief_print(&b, &t);
     assert_ok(weft_brief_parse(t.s, t.n, &back));
     assert_int_equal(back.plan_bytes, 0);
@@ -35,21 +39,23 @@ static void other_bytes_are_refused(void **state)
 {
     static const char *const bad[] = {
         "",
-        "weft brief 1\n",
+        "weft brief 2\n",
+        "weft brief 3\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0 ahead 0\n",
         "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0\n",
-        "weft brief 1\nmicro_batch 0\nlanes 1\nreduction fixed\nplan 0\n",
-        "weft brief 1\nmicro_batch 1\nlanes -1\nreduction fixed\nplan 0\n",
-        "weft brief 1\nmicro_batch 01\nlanes 1\nreduction fixed\nplan 0\n",
-        "weft brief 1\nmicro_batch  1\nlanes 1\nreduction fixed\nplan 0\n",
-        "weft brief 1\nmicro_batch 1\nlanes 1\nreduction fixedfixedfixedfixed\nplan 0\n",
-        "weft brief 1\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0",
-        "weft brief 1\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0 \n",
-        "weft brief 1\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 1\n",
-        "weft brief 1\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0\nx",
-        "weft brief 1\nmicro_batch 1\nlanes 1\nreduction fixed\nplan "
-        "999999999999999999\n",
-        "weft brief 1\nmicro_batch 1\nlanes 1\nreduction fixed\nplan "
-        "99999999999999999999\n",
+        "weft brief 2\nmicro_batch 0\nlanes 1\nreduction fixed\nplan 0 ahead 0\n",
+        "weft brief 2\nmicro_batch 1\nlanes -1\nreduction fixed\nplan 0 ahead 0\n",
+        "weft brief 2\nmicro_batch 01\nlanes 1\nreduction fixed\nplan 0 ahead 0\n",
+        "weft brief 2\nmicro_batch  1\nlanes 1\nreduction fixed\nplan 0 ahead 0\n",
+        "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixedfixedfixedfixed\nplan 0 "
+        "ahead 0\n",
+        "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0 ahead 0",
+        "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0 ahead 0 \n",
+        "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 1 ahead 0\n",
+        "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixed\nplan 0 ahead 0\nx",
+        "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixed\nplan "
+        "999999999999999999 ahead 1\n",
+        "weft brief 2\nmicro_batch 1\nlanes 1\nreduction fixed\nplan "
+        "0 ahead 99999999999999999999\n",
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -67,7 +73,7 @@ static void other_bytes_are_refused(void **state)
 static void changed_bytes_are_taken_or_refused(void **state)
 {
     static const char brief[] =
-        "weft brief 1\nmicro_batch 12\nlanes 4\nreduction fixed\nplan 3\nabc";
+        "weft brief 2\nmicro_batch 12\nlanes 4\nreduction fixed\nplan 3 ahead 2\nabcde";
     weft_text t = {0};
     (void)state;
     for (unsigned i = 0; i < sizeof brief - 1; i++)

@@ -1,9 +1,9 @@
 /* What a rank that prepares for a membership needs to know of the job as it runs: what was decided,
- * and the plan.  A rank that trains prints it for its agent, which gives it to new ranks of its own
- * host and of hosts that join.
+ * the plan, and plans that were made ahead for more ranks.  A rank that trains prints it for its
+ * agent, which gives it to new ranks of its own host and of hosts that join.
  *
  *     weft_brief_print(&(weft_brief){..}, &t);
- *     WEFT_TRY(weft_brief_parse(t.s, t.n, &b));      b.plan points into the bytes
+ *     WEFT_TRY(weft_brief_parse(t.s, t.n, &b));      b.plan and b.ahead point into the bytes
  */
 #ifndef WEFT_SESSION_BRIEF_H
 #define WEFT_SESSION_BRIEF_H
@@ -16,6 +16,8 @@ typedef struct weft_brief {
     char        reduction[16];
     const char *plan; /* its text, plan_bytes of it; 0: the job has one rank, and none */
     size_t      plan_bytes;
+    const char *ahead; /* answers (session/ahead.h), ahead_bytes of them; 0: none yet */
+    size_t      ahead_bytes;
 } weft_brief;
 
 void weft_brief_print(const weft_brief *b, weft_text *out);

@@ -6,7 +6,8 @@
  * (1) The helper runs with the lowest priority and shares nothing with this process: what it does
  *     can neither stop a step nor end a rank.  It ends with its rank.
  * (2) Answers are used for the plan that they follow alone.
- * (3) Where it finds a better plan for the ranks that there are, rank 0 asks its agent for a view;
+ * (3) Those for more ranks go to the agent as well, for ranks that prepare (prepare.c).
+ * (4) Where it finds a better plan for the ranks that there are, rank 0 asks its agent for a view;
  *     the ranks leave after a step, and the leader takes that plan. */
 #include <errno.h>
 #include <fcntl.h>
@@ -269,6 +270,21 @@ bool weft_session__is_better_wanted(const weft_session *s)
     return s->ahead.asked;
 }
 
+void weft_session__add_growth(const weft_session *s, size_t most, weft_text *out)
+{
+    weft_ahead_answer a;
+    size_t            n, at = 0, begin = 0;
+    int               n_rank;
+    if (!s->now->ahead) return; /* they follow the plan of the view before */
+    char *text = read_answers(s, &n);
+    while (text && weft_ahead_next(text, n, &at, &n_rank, &a)) {
+        if (n_rank > s->now->n_rank && at - begin <= most - out->n)
+            weft_text_put(out, text + begin, at - begin);
+        begin = at;
+    }
+    free(text);
+}
+
 /* Predicted steps of other numbers of ranks, as parts of the one now, for the agent's choice. */
 static void tell_steps(const weft_session *s)
 {
@@ -322,6 +338,7 @@ void weft_session__step_ahead(weft_session *s)
     }
     if (a->pid <= 0 || waitpid(a->pid, NULL, WNOHANG) == 0) return;
     a->pid = 0;
+    weft_session__offer_brief(s);
     if (own_rank(s)) return;
     tell_steps(s);
     ask_for_better(s);

@@ -8,8 +8,14 @@
 
 #include "base/failpoint.h"
 #include "comm/shm.h"
+#include "session/ahead.h"
 #include "session/brief.h"
 #include "session/session_priv.h"
+
+enum {
+    MAX_AHEAD =
+        256 << 10 /* bytes of plans in a brief, which is one frame between agents */
+};
 
 /* ---- briefs ---- */
 
@@ -17,13 +23,16 @@ void weft_session__offer_brief(const weft_session *s)
 {
     const weft_membership_source *source = s->o->member;
     weft_brief b = {.micro_batch = s->job.micro_batch, .lanes = s->job.lanes};
-    weft_text  t = {0};
+    weft_text  t = {0}, ahead = {0};
     if (!source || !source->brief) return;
+    weft_session__add_growth(s, MAX_AHEAD, &ahead);
+    if (weft_text_status(&ahead) == WEFT_OK) b.ahead = ahead.s, b.ahead_bytes = ahead.n;
     b.plan       = s->now->need.plan;
     b.plan_bytes = (size_t)s->now->need.plan_bytes;
     snprintf(b.reduction, sizeof b.reduction, "%s", s->job.reduction);
     weft_brief_print(&b, &t);
     if (weft_text_status(&t) == WEFT_OK) source->brief(source->arg, t.s, t.n);
+    weft_text_fini(&ahead);
     weft_text_fini(&t);
 }
 
@@ -51,9 +60,16 @@ static weft_status take_decisions(weft_session *s, const weft_brief *b)
     return weft_arena_status(s->arena);
 }
 
+/* As the leader will find it: the one that was made ahead, or what a quick search gives. */
 static weft_status find_next_plan(weft_session *s, const weft_brief *b, weft_plan **out)
 {
-    weft_plan *was = NULL;
+    weft_plan        *was = NULL;
+    weft_ahead_answer a;
+    int               count[WEFT_SESSION__MAX_RANK];
+    int               n_host = weft_session__count_by_host(s, count);
+    if (weft_ahead_find(b->ahead, b->ahead_bytes, n_host, count, &a))
+        return weft_plan_parse("a plan made ahead", a.plan, a.plan_bytes, out);
+    weft_failpoint("prepare.search");
     if (b->plan_bytes)
         WEFT_TRY(weft_plan_parse("the plan of this job", b->plan, b->plan_bytes, &was));
     weft_status st = weft_session__replan(s, was, false, out);
@@ -71,6 +87,7 @@ static weft_status make_program(weft_session *s, const weft_membership_expected 
         return WEFT_FAIL(WEFT_ERR_ARG, "%d of %d ranks are of use", weft_plan_world(plan),
                          x->world);
     WEFT_TRY(weft_session__take_cut(&s->job, plan));
+    WEFT_TRY(weft_session__make_training(s));
     WEFT_TRY(weft_compile_program(&s->training, plan, x->rank, &made));
     weft_status    st   = weft_plan_print(plan, &text);
     weft_kept_need need = {.plan_bytes = (int64_t)text.n,

@@ -318,7 +318,8 @@ void weft_session__say_back(weft_session *s);
 void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
                              int64_t steps, weft_kept_card *c);
 /* prepare.c: a new rank, before its first membership, where the agent says which it will be; an
- * error: it cannot be one.  offer_brief: what others need for that, to the agent. */
+ * error: it cannot be one.  offer_brief: what others need for that, to the agent; once more when
+ * plans were made ahead. */
 weft_status weft_session__prepare(weft_session *s);
 void        weft_session__offer_brief(const weft_session *s);
 /* catch_up.c.  When ranks are connected: does this generation go on, and from where? */
@@ -586,6 +587,8 @@ void weft_session__step_ahead(weft_session *s);
 void weft_session__stop_ahead(weft_session *s);
 /* The plan after `was` for the ranks that there are now, as text; false: none was made. */
 bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan);
+/* Answers for more ranks than there are, as they are (ahead.h); *out has at most so many bytes. */
+void weft_session__add_growth(const weft_session *s, size_t most, weft_text *out);
 /* The next view of the same ranks takes it. */
 bool weft_session__keep_better(weft_session *s, const weft_plan *p);
 /* rebalance.c: a rank was named as slow; after each step: one that stays so gets less work. */

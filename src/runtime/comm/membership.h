@@ -108,7 +108,7 @@ typedef struct weft_membership_source {
     void (*report)(void *arg, const weft_membership_incident *i);
     void (*moved)(void *arg, const weft_membership_move *m);
     /* For ranks that prepare for a later membership: what they need to know of this one.  Before
-     * READY; NULL: there is no agent. */
+     * READY, and when there is more to know; NULL: there is no agent. */
     void (*brief)(void *arg, const void *bytes, size_t n);
     void *arg;
 } weft_membership_source;
