@@ -116,30 +116,59 @@ def better_later(scratch, reference):
               "later: %r" % replans)
 
 
-def less_work(scratch):
-    """A rank that stays slow gets less of the batch, after a step; the bits stay."""
-    keys = dict(steps=1000, batch=8, lanes=8, seq=8, cluster="2 x (1 x a100-80g)")
-    job = Job(2, dict(OPEN, recover="on", **keys), scratch.path("slow"),
-              env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK="1"))
+def slow_host(scratch, name, is_done, us="200", without=(), **keys):
+    """Two hosts of one rank each, the second one slow, until an incident says what was done about it; then all save and end."""
+    job = Hosts(scratch, name, "dp2", nnodes="1:2", n_agent=0, steps=1000,
+                env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK="1", SLOW_US=us), **keys)
+    job.keys = {k: v for k, v in job.keys.items() if k not in without}
+    job.join()
+    job.await_text(job.agents[0], ": 1 host")
+    job.join()
     limit = time.monotonic() + 60
-    while job.p.poll() is None and time.monotonic() < limit and not [i for i in incidents(job.output) if i["cause"] == "replan"]:
+    while job.agents[0].p.poll() is None and time.monotonic() < limit and not [i for i in incidents(job.output, slow=True) if is_done(i)]:
         time.sleep(0.02)
     job.await_step(job.steps() + 3)
-    job.p.send_signal(signal.SIGTERM)
-    job.end()
-    found = [i for i in incidents(job.output) if i["cause"] == "replan"]
-    if check(len(found) == 1 and found[0]["what"].startswith("rank 1 is slow ("), "slow: %r: %s" % (found, job.text[-1500:])):
+    for a in job.agents:
+        if a.p.poll() is None:
+            a.p.send_signal(signal.SIGINT)
+    return job, job.end()
+
+
+def less_work(scratch):
+    """A rank that stays slow, of another host, gets less of the batch, after a step; the bits stay."""
+    keys = dict(batch=8, lanes=8, seq=8)
+    def gives_less(i):
+        return i["cause"] == "replan" and " is slow (" in i["what"]
+
+    job, codes = slow_host(scratch, "slow", gives_less, without=("plan", "dp"), cluster="2 x (1 x a100-80g)", **keys)
+    found = [i for i in incidents(job.output) if gives_less(i)]
+    if check(codes == [130, 130] and len(found) == 1 and found[0]["what"].startswith("rank 1 is slow ("), "slow: %r: %s" % (found, job.text)):
         with open(os.path.join(job.output, "status.json")) as f:
             check("batch_split=" in f.read(), "slow: weft status has the split")
     done = bits(job.output)
-    same(done, reference_of(scratch, len(done), **{k: keys[k] for k in ("batch", "lanes", "seq")})[1], "slow: losses")
+    same(done, reference_of(scratch, len(done), **keys)[1], "slow: losses")
+
+
+def slow_host_leaves(scratch):
+    """A job that names its plan has no less work for a slow rank of another host: that host leaves, as one less is predicted to be faster."""
+    job, codes = slow_host(scratch, "slow-host", lambda i: i["decided"] == "resize" and i["cause"] == "drain", us="1000", seq=8)
+    found = [i for i in incidents(job.output, slow=True) if i["decided"] in ("shrink", "resize") and i["cause"] != "join"]
+    same([(i["cause"], i["decided"]) for i in found], [("slow", "shrink"), ("drain", "resize")], "slow host: %r %s" % (found, job.text))
+    same(codes, [130, 0], "slow host: codes: " + job.text)
+    if len(found) == 2:
+        rejected = {r["level"]: r for r in found[0]["rejected"]}
+        check(found[0]["rank"] == 1 and rejected["retry"]["cost_s"] > 1 and rejected["retry"]["why"] == "it costs more", "slow host: %r" % found[0])
+        same(found[1]["ranks"], 1, "slow host: what follows")
+    check("back to step" not in job.text, "slow host: a replica holds the state: " + job.text)
+    done = bits(job.output)
+    same(done, reference_of(scratch, len(done), seq=8)[1], "slow host: losses")
 
 
 def left_out(scratch):
     """A job that names its plan has no less work for a slow rank: it goes on without it, as that is predicted to be faster."""
-    keys = dict(steps=1000, seq=16)
+    keys = dict(steps=1000, seq=8)
     job = Job("1:2", dict(BASE, dp=2, recover="on", **keys), scratch.path("left-out"),
-              env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK="0", SLOW_US="800"))
+              env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK="0", SLOW_US="1000"))
     limit = time.monotonic() + 60
     while job.p.poll() is None and time.monotonic() < limit and not [i for i in incidents(job.output) if i["decided"] == "resize"]:
         time.sleep(0.02)
@@ -156,7 +185,7 @@ def left_out(scratch):
         same((found[1]["what"], found[1]["ranks"]), ("from 2 to 1 ranks, without slot 0", 1), "left out: what follows")
         same([v.get("slots") for v in views(job.output)], [None, [1]], "left out: slots")
     done = bits(job.output)
-    same(done, reference_of(scratch, len(done), seq=16)[1], "left out: losses")
+    same(done, reference_of(scratch, len(done), seq=8)[1], "left out: losses")
 
 
 def views(output):
@@ -284,6 +313,7 @@ def main():
         if not SANITIZED:  # whose library has to come before all others
             less_work(scratch)
             left_out(scratch)
+            slow_host_leaves(scratch)
         short = reference_of(scratch, BASE["steps"])
         cordoned(scratch, short, 1, [0, 2])
         cordoned(scratch, short, 0, [2, 1])

@@ -102,22 +102,60 @@ static weft_level choose_host(int n_host, int n_joined, int min_host)
     return choose_host_of("on", n_host, n_joined, min_host, 0);
 }
 
-static weft_level choose_slow(const char *text, int n_rank, int min_rank,
-                              const char *predicted)
+static weft_level choose_slow_of(const char *text, weft_launch_loss loss,
+                                 const char *predicted, weft_level_choice *out)
 {
-    weft_launch_levels v    = {0};
-    weft_launch_loss   loss = {.n_rank = n_rank, .min_rank = min_rank, .now_s = 1000};
+    weft_launch_levels v      = {0};
+    int                n_rank = loss.n_rank;
     weft_launch_slow   slow;
-    weft_level_choice  c;
     const char        *what;
+    loss.now_s = 1000;
     assert_true(weft_launch_slow_parse(text, &slow, &what));
     assert_string_equal(what, "rank 1");
     assert_ok(weft_launch_levels_init(&v, "on", 8, 0));
     if (predicted) weft_launch_levels_note_predicted(&v, n_rank, predicted);
-    weft_launch_levels_choose_slow(&v, &slow, &loss, &c);
-    assert_int_equal(c.n_rejected, WEFT_N_LEVEL - 1);
+    weft_launch_levels_choose_slow(&v, &slow, &loss, out);
+    assert_int_equal(out->n_rejected, WEFT_N_LEVEL - 1);
     weft_launch_levels_fini(&v);
-    return c.level;
+    return out->level;
+}
+
+static weft_level choose_slow(const char *text, int n_rank, int min_rank,
+                              const char *predicted)
+{
+    weft_level_choice c;
+    return choose_slow_of(
+        text, (weft_launch_loss){.n_rank = n_rank, .min_rank = min_rank}, predicted, &c);
+}
+
+static const weft_level_rejected *find_rejected(const weft_level_choice *c,
+                                                weft_level               level)
+{
+    for (int k = 0; k < c->n_rejected; k++)
+        if (c->rejected[k].level == level) return &c->rejected[k];
+    return NULL;
+}
+
+/* Its host leaves where that pays, whatever steps of this host's ranks took. */
+static void a_slow_host_leaves_where_it_pays(void **state)
+{
+    weft_launch_loss may = {.n_rank = 4, .min_rank = 1, .of_host = true};
+    weft_launch_loss not = {.n_rank = 4, .min_rank = 4, .of_host = true};
+    weft_level_choice c;
+    (void)state;
+    assert_int_equal(choose_slow_of("1 0.3 2 600 rank 1", may, NULL, &c),
+                     WEFT_LEVEL_SHRINK);
+    const weft_level_rejected *stays = find_rejected(&c, WEFT_LEVEL_RETRY);
+    assert_true(stays && stays->cost_s > c.cost_s && c.cost_s > 0);
+    assert_int_equal(choose_slow_of("1 0.3 2 600 rank 1", may, "3:9", &c),
+                     WEFT_LEVEL_SHRINK);
+    assert_int_equal(choose_slow_of("1 0.6 2 600 rank 1", may, NULL, &c),
+                     WEFT_LEVEL_RETRY);
+    assert_int_equal(choose_slow_of("1 0.3 2 600 rank 1", not, NULL, &c),
+                     WEFT_LEVEL_RETRY);
+    stays = find_rejected(&c, WEFT_LEVEL_SHRINK);
+    assert_true(stays && stays->why_not);
+    assert_string_equal(stays->why_not, "fewer hosts than MIN would be left");
 }
 
 static void a_slow_rank_is_left_out_where_it_pays(void **state)
@@ -194,6 +232,7 @@ int main(void)
         cmocka_unit_test(a_lost_host_is_replaced_or_missed),
         cmocka_unit_test(recover_says_what_is_done_about_hosts),
         cmocka_unit_test(a_slow_rank_is_left_out_where_it_pays),
+        cmocka_unit_test(a_slow_host_leaves_where_it_pays),
         cmocka_unit_test(rejected_levels_are_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,31 +227,50 @@ void weft_launch__leave_out(weft_launch__run *l, int r, const char *why)
     (void)weft_launch_leave_cores(weft_launch__position(l, r), n);
 }
 
+/* Of several hosts the one that has it is left out with all its ranks. */
+static weft_incident make_slow(weft_launch__run *l, int rank, const char *what)
+{
+    weft_launch__agent *a = l->agent;
+    int                 r = l->hosts ? -1 : weft_launch__slot_at(l, rank);
+    weft_incident       i = weft_launch__make_incident(a, r, "slow", what, "busy time");
+    i.rank                = rank;
+    if (l->hosts)
+        snprintf(i.host, sizeof i.host, "%s", weft_launch__hosts_name_of(l, rank));
+    else
+        i.pid = (int)l->c[r].pid;
+    return i;
+}
+
 void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m)
 {
     weft_launch__agent   *a    = l->agent;
-    weft_launch_loss      loss = {.n_rank      = weft_launch__agent_count(l),
+    weft_launch_loss      loss = {.n_rank      = count_world(l),
                                   .min_rank    = l->o->min_rank,
+                                  .of_host     = l->hosts != NULL,
                                   .is_stopping = *a->stop_why || a->scale_to ||
                                                  weft_launch__agent_is_over(l),
                                   .now_s = weft_clock_s()};
     weft_incident_outcome o    = {.why = ""};
     weft_launch_slow      slow;
     const char           *what;
-    if (l->hosts || !weft_launch_slow_parse(m->text, &slow, &what)) return;
+    if (!weft_launch_slow_parse(m->text, &slow, &what)) return;
     if (slow.rank >= loss.n_rank || loss.n_rank < 2) return;
-    int           r = weft_launch__slot_at(l, slow.rank);
-    weft_incident i = weft_launch__make_incident(a, r, "slow", what, "busy time");
-    i.pid           = (int)l->c[r].pid;
+    if (l->hosts) loss.min_rank = weft_launch__hosts_may_leave(l) ? 1 : loss.n_rank;
+    weft_incident i = make_slow(l, slow.rank, what);
     i.step          = m->step;
     weft_launch_levels_choose_slow(&a->levels, &slow, &loss, &i.choice);
     bool drops = i.choice.level == WEFT_LEVEL_SHRINK;
     o.decided  = drops ? weft_level_name(WEFT_LEVEL_SHRINK) : "continue";
     weft_launch__publish(l, &i, &o);
     if (!drops) return;
-    weft_launch__say(l, weft_launch__rank(l, r), "warn", "%s; its slot is left out",
-                     what);
-    weft_launch__leave_out(l, r, "slow");
+    if (l->hosts) {
+        weft_launch__say(l, -1, "warn", "%s; host %s, which has it, leaves", what,
+                         i.host);
+        weft_launch__hosts_release(l, slow.rank);
+        return;
+    }
+    weft_launch__say(l, slow.rank, "warn", "%s; its slot is left out", what);
+    weft_launch__leave_out(l, weft_launch__slot_at(l, slow.rank), "slow");
 }
 
 void weft_launch__end_scale(weft_launch__run *l)

@@ -365,6 +365,29 @@ bool weft_launch__hosts_may_leave(const weft_launch__run *l)
     return v->n_host > least && !l->hosts->over && l->hosts->drain_s <= 0;
 }
 
+static const weft_member_host *find_rank(const weft_launch__run *l, int rank)
+{
+    const weft_member_view *v = weft_hosts_view(l->hosts->agreement);
+    int                     i = 0;
+    while (i < v->n_host && rank >= v->host[i].n_rank) rank -= v->host[i++].n_rank;
+    return i < v->n_host && rank >= 0 ? &v->host[i] : NULL;
+}
+
+const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank)
+{
+    const weft_member_host *x = find_rank(l, rank);
+    return x ? x->name : "";
+}
+
+void weft_launch__hosts_release(weft_launch__run *l, int rank)
+{
+    const weft_member_host *x = find_rank(l, rank);
+    if (!x) return;
+    weft_launch__tell_hosts(l->hosts,
+                            (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = x->id});
+    weft_launch__hosts_act(l);
+}
+
 void weft_launch__hosts_cordon(weft_launch__run *l, const char *why)
 {
     weft_launch__hosts *h = l->hosts;

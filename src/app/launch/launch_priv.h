@@ -270,7 +270,10 @@ void weft_launch__hosts_done(weft_launch__run *l); /* its ranks have done their 
  * cannot be, and why. */
 bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
                               size_t size);
-/* May the job go on without this host?  cordon: it leaves, and ends with that line. */
+/* The host of the view that has a rank; "": none has.  release: that host leaves. */
+const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank);
+void        weft_launch__hosts_release(weft_launch__run *l, int rank);
+/* May the job go on with a host less?  cordon: this one leaves, and ends with that line. */
 bool weft_launch__hosts_may_leave(const weft_launch__run *l);
 void weft_launch__hosts_cordon(weft_launch__run *l, const char *why);
 /* The job is to have n ranks; why: "", or that it cannot be. */

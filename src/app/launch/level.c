@@ -58,6 +58,8 @@ static double find_step(const weft_launch_levels *v, int n, int now)
 
 static const char *object_to_shrink(const weft_launch_loss *loss)
 {
+    if (loss->of_host && loss->n_rank <= loss->min_rank)
+        return "fewer hosts than MIN would be left";
     if (!loss->min_rank) return "the job has a fixed number of ranks";
     if (loss->n_rank <= loss->min_rank) return "the job has as few ranks as it may";
     return NULL;
@@ -119,7 +121,7 @@ static double find_fewer(const weft_launch_levels *v, int n)
 void weft_launch_levels_choose_slow(weft_launch_levels *v, const weft_launch_slow *slow,
                                     const weft_launch_loss *loss, weft_level_choice *out)
 {
-    double          known = find_fewer(v, loss->n_rank);
+    double          known = loss->of_host ? 0 : find_fewer(v, loss->n_rank);
     double          fewer = slow->without * (known > 0 ? known : slow->fewer);
     weft_level_case c     = {.best_step_s = slow->without,
                              .allowed     = v->allowed | 1u << WEFT_LEVEL_RETRY};

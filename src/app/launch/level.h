@@ -35,10 +35,13 @@ void weft_launch_levels_note_predicted(weft_launch_levels *v, int n_now,
                                        const char *text);
 
 typedef struct weft_launch_loss {
-    int    n_rank, min_rank; /* min_rank 0: the number of ranks is fixed */
-    bool   too_often;        /* its slot gets no other process */
-    bool   other_bits; /* it is there, and computed other bits when it ran a step again */
-    bool   is_stopping; /* the job is about to save and stop for an earlier loss */
+    int  n_rank, min_rank; /* min_rank 0: the number of ranks is fixed */
+    bool too_often;        /* its slot gets no other process */
+    bool other_bits;  /* it is there, and computed other bits when it ran a step again */
+    bool is_stopping; /* the job is about to save and stop for an earlier loss */
+    /* it is one of several hosts, which would leave; ranks are counted on all of them, and steps
+     * that were noted here are of others */
+    bool   of_host;
     double now_s;
 } weft_launch_loss;
 

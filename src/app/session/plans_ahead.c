@@ -306,6 +306,20 @@ static void tell_steps(const weft_session *s)
     free(text);
 }
 
+double weft_session__predict_ratio(const weft_session *s, int n_host, const int *count)
+{
+    weft_ahead_answer a;
+    size_t            n, at = 0;
+    int               n_rank;
+    double            now_s = 0, then_s = 0;
+    char             *text = s->now->ahead ? read_answers(s, &n) : NULL;
+    while (text && now_s <= 0 && weft_ahead_next(text, n, &at, &n_rank, &a))
+        if (n_rank == s->now->n_rank) now_s = a.was_step_s;
+    if (now_s > 0 && weft_ahead_find(text, n, n_host, count, &a)) then_s = a.step_s;
+    free(text);
+    return now_s > 0 ? then_s / now_s : 0;
+}
+
 static void ask_for_better(weft_session *s)
 {
     const weft_membership_source *m = s->o->member;

@@ -1,10 +1,11 @@
 /* A rank that stays slow gets less work, where the job leaves it to us how ranks share it: rank 0
  * asks its agent for a view, and all ranks take the plan after a step (plans_ahead.c).  Where that
- * cannot be, or does not pay, the agent may leave it out. */
+ * cannot be, or does not pay, the agent may leave it out; of several hosts its host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "comm/hosts.h"
 #include "planner/replan.h"
 #include "session/session_priv.h"
 
@@ -93,22 +94,55 @@ static double find_crowding(void)
     return load > n_core ? load / n_core : 1;
 }
 
-/* A step of one rank less, as a part of one now, by the lanes of the busiest replica. */
-static double estimate_fewer(const weft_session *s)
+/* What would be left out with a rank: that rank alone, or all ranks of its host. */
+typedef struct slow_part {
+    int            rank;
+    const int32_t *host; /* of each rank the first one of its host; NULL: there is one */
+    int            n_rank;
+} slow_part;
+
+static bool is_in_part(const slow_part *p, int r)
 {
-    int64_t n = s->times.slow.n, lanes = s->job.lanes;
-    int64_t dp = s->now->plan ? s->now->plan->strategy.dp : 0;
-    if (dp < 2 || lanes < 1) return (double)n / (double)(n - 1);
-    int64_t now = (lanes + dp - 1) / dp, then = (lanes + dp - 2) / (dp - 1);
+    return r == p->rank || (p->host && p->host[r] == p->host[p->rank]);
+}
+
+static slow_part find_part(const weft_session *s, int rank)
+{
+    slow_part p = {.rank = rank, .host = weft_comm_hosts_of(s->now->comm)};
+    for (int r = 0; r < s->times.slow.n; r++) p.n_rank += is_in_part(&p, r);
+    return p;
+}
+
+/* A step without that part, as one of a job with all of it that is not slow: by the lanes of the
+ * busiest replica. */
+static double estimate_fewer(const weft_session *s, const slow_part *p)
+{
+    int64_t n = s->times.slow.n, left = n - p->n_rank, lanes = s->job.lanes;
+    int64_t dp = s->now->plan ? s->now->plan->strategy.dp : 0, fewer = dp * left / n;
+    if (fewer < 1 || lanes < 1) return (double)n / (double)left;
+    int64_t now = (lanes + dp - 1) / dp, then = (lanes + fewer - 1) / fewer;
     return (double)then / (double)now;
 }
 
-/* Of the ranks other than one, the busiest: a step waits for the last. */
-static double find_busiest(const weft_slow *x, int except)
+/* The same where a plan was made ahead for the hosts that are left; 0: none was. */
+static double predict_fewer(const weft_session *s, const slow_part *p)
+{
+    int count[WEFT_SESSION__MAX_RANK], n_host = 0;
+    if (!p->host) return 0; /* the agent knows */
+    for (int r = 0; r < s->times.slow.n; r++) {
+        if (is_in_part(p, r)) continue;
+        if (p->host[r] == r) count[n_host++] = 0;
+        count[n_host - 1]++;
+    }
+    return weft_session__predict_ratio(s, n_host, count);
+}
+
+/* Of the other ranks the busiest: a step waits for the last. */
+static double find_busiest(const weft_slow *x, const slow_part *p)
 {
     double most = 0;
     for (int r = 0; r < x->n; r++)
-        if (r != except && x->rank[r].low_s > most) most = x->rank[r].low_s;
+        if (!is_in_part(p, r) && x->rank[r].low_s > most) most = x->rank[r].low_s;
     return most;
 }
 
@@ -118,13 +152,16 @@ static void tell_slow(weft_session *s, int rank, double slow)
     const weft_membership_source *m      = s->o->member;
     const weft_slow              *x      = &s->times.slow;
     double                        step_s = find_step(s);
-    double extra_s = (double)x->rank[rank].low_s - find_busiest(x, rank);
+    slow_part                     p      = find_part(s, rank);
+    char                          text[240];
+    if (p.n_rank == x->n) return; /* nothing would be left */
+    double extra_s = (double)x->rank[rank].low_s - find_busiest(x, &p);
     double part    = step_s > 0 ? find_crowding() * extra_s / step_s : 0;
-    char   text[240];
-    if (x->n < 2 || !(part > 0)) return;
+    double fewer   = predict_fewer(s, &p);
+    if (!(part > 0)) return;
+    if (!(fewer > 0)) fewer = estimate_fewer(s, &p);
     snprintf(text, sizeof text, "%d %.4g %.4g %.4g rank %d is slow (%.2f times as long)",
-             rank, part < 0.95 ? 1 - part : 0.05, estimate_fewer(s), find_left(s), rank,
-             slow);
+             rank, part < 0.95 ? 1 - part : 0.05, fewer, find_left(s), rank, slow);
     m->tell(m->arg, WEFT_MEMBERSHIP_SLOW, s->r.steps, text);
 }
 

@@ -589,6 +589,8 @@ void weft_session__stop_ahead(weft_session *s);
 bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan);
 /* Answers for more ranks than there are, as they are (ahead.h); *out has at most so many bytes. */
 void weft_session__add_growth(const weft_session *s, size_t most, weft_text *out);
+/* A predicted step with so many ranks of each host, as a part of one now; 0: none was made. */
+double weft_session__predict_ratio(const weft_session *s, int n_host, const int *count);
 /* The next view of the same ranks takes it. */
 bool weft_session__keep_better(weft_session *s, const weft_plan *p);
 /* rebalance.c: a rank was named as slow; after each step: one that stays so gets less work. */
