@@ -506,19 +506,35 @@ def idle_connections(scratch, ref):
 
 
 def scaled(scratch, ref):
-    """weft scale over hosts: a rank less on the second one, again all, then the second host leaves; what cannot be is refused."""
+    """weft scale over hosts: a rank less on the second one, again all, then the second host leaves; what cannot be is refused.  A new
+    rank prepares before the view: one that is lost meanwhile changes no view, and where a view is needed meanwhile it begins again."""
     def scale(n, code, text):
         p = subprocess.run([WEFT, "scale", str(n), job.output], capture_output=True, text=True)
         check(p.returncode == code and text in p.stdout + p.stderr, "weft scale %d: %r" % (n, p))
 
-    job = Job(scratch, "scale", "dp4", "1:2", steps=90)
+    def views():
+        with open(os.path.join(job.output, "views.jsonl")) as f:
+            return len(f.readlines())
+
+    # once rank 3 was in a view, as a rank of a host that joins, the next process that prepares to be it is lost, one after it slow
+    job = Job(scratch, "scale", "dp4", "1:2", steps=90, env=dict(
+        WEFT_FAILPOINT="view.told:delay=1:rank=3,prepare.done:kill:rank=3,prepare.begin:delay=10000:rank=3", WEFT_FAILPOINT_ONCE=scratch.path("scale-once")))
     check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
     job.await_step(job.steps() + 3)
     scale(4, 2, "the job has 4 ranks")
     scale(5, 2, "5 ranks: the job may have up to 4 on 2 hosts")
     scale(3, 0, "3 ranks from step")
     job.await_step(job.steps() + 3)
-    scale(4, 0, "4 ranks from step")
+    before = views()
+    scale(4, 2, "3 ranks: a new rank failed, so it is as before")
+    job.await_step(job.steps() + 3)
+    same(views(), before, "a new rank lost while it prepared: views")
+    more = subprocess.Popen([WEFT, "scale", "4", job.output], stdout=subprocess.PIPE, text=True)
+    job.await_text(job.agents[1], "new ones prepare", 2)
+    job.kill(0)
+    out, _ = more.communicate(timeout=LIMIT_S)
+    check(more.returncode == 0 and "4 ranks from step" in out, "weft scale 4: %r %s" % (more.returncode, out))
+    same(views(), before + 2, "a rank killed, then a rank more: views")
     job.await_step(job.steps() + 3)
     scale(2, 0, "2 ranks from step")
     scale(3, 2, "3 ranks: the job has 1 host with up to 2; start weft run on another one, which joins")
@@ -526,7 +542,8 @@ def scaled(scratch, ref):
     compare("weft scale over hosts", job, ref(90), [0, 0])
     check("back to step" not in job.text, "weft scale over hosts: " + job.text)
     causes = [i["cause"] for i in incidents(job.output)]
-    same(causes.count("scale"), 4, "weft scale over hosts: incidents %r" % causes)
+    same(causes.count("scale"), 5, "weft scale over hosts: incidents %r" % causes)
+    check("ranks up to 3 of this host: new ones prepare" in job.text, "weft scale over hosts: " + job.text)
     job = Job(scratch, "scale-min", "dp2", "2:2", steps=100000)
     job.await_step(3)
     scale(1, 2, "1 rank would be on 1 host: the job needs at least 2")

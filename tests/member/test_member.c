@@ -690,6 +690,21 @@ static void views_may_come_from_outside(void **state)
     expect_nothing(m);
     tell(m, WEFT_MEMBER_READY, 0, 6);
     assert_true(weft_member_is_ready(m));
+    for (uint32_t epoch = 7; epoch < 9; epoch++) { /* it prepares to be in one again */
+        weft_member_prepare(m, 2);
+        expect(m, WEFT_MEMBER_START, 1);
+        expect_nothing(m);
+        tell(m, WEFT_MEMBER_IS_PREPARED, 1, 0);
+        assert_true(weft_member_is_prepared(m, 2));
+        weft_member_enter(m, epoch, epoch == 7 ? 1 : 2);
+        if (epoch == 7) expect(m, WEFT_MEMBER_KILL, 1); /* another view came first */
+        expect(m, WEFT_MEMBER_VIEW, -1);
+        expect_nothing(m);
+        if (epoch == 7) end_slot(m, 1, WEFT_MEMBER_LOST, 8);
+        for (int k = 0; k < weft_member_count(m); k++)
+            tell(m, WEFT_MEMBER_READY, k, epoch);
+        assert_true(weft_member_is_ready(m));
+    }
     end_slot(m, 0, WEFT_MEMBER_DONE, 9);
     while (weft_member_next(m, &a)) assert_int_not_equal(a.kind, WEFT_MEMBER_WANT);
     assert_false(weft_member_replaces(m));

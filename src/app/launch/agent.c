@@ -596,6 +596,7 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
         weft_launch__restart_enter(l, epoch, n);
         return;
     }
+    weft_launch__note_enter(l);
     weft_member_enter(l->agent->member, epoch, n);
 }
 
@@ -633,7 +634,10 @@ void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
                            .over  = at_once ? epoch : 0};
     for (int r = 0; r < l->n; r++)
         if (l->c[r].line >= 0) (void)weft_line_put(l->c[r].line, &m, -1);
-    if (at_once) weft_member_leave(l->agent->member, weft_clock_s());
+    if (at_once)
+        weft_member_leave(l->agent->member, weft_clock_s());
+    else
+        weft_launch__note_stop(l);
 }
 
 bool weft_launch__agent_is_stopped(const weft_launch__run *l)

@@ -25,6 +25,7 @@ struct weft_launch__agent {
     uint64_t      *word;    /* of each slot: its progress, when it was last looked at */
     int      scale_to;      /* ranks that were asked for and are not there yet; 0: none */
     int      scale_from;    /* ranks before; 0: the view is not decided yet */
+    bool     scale_noted;   /* of several hosts: ranks stop for it */
     bool     leaves_itself; /* for scale_to: ranks leave without new ranks preparing */
     uint32_t scale_epoch;   /* in which that was asked for */
     double   asked_s;       /* when that was */
@@ -68,6 +69,10 @@ void weft_launch__leave_out(weft_launch__run *l, int r, const char *why);
 /* A rank stays slow, and less work for it was not possible or does not pay: the job goes on without
  * its slot where that is predicted to be faster. */
 void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m);
+/* Of several hosts: ranks stop after a step, perhaps for it, and its pause begins; or a view that
+ * was needed for another reason has those ranks. */
+void weft_launch__note_stop(weft_launch__run *l);
+void weft_launch__note_enter(weft_launch__run *l);
 void weft_launch__end_scale(weft_launch__run *l);
 void weft_launch__kill_slot(weft_launch__run *l, int r);
 /* All ranks of the view have their state: what others have held is not needed any more. */

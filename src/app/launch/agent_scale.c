@@ -29,11 +29,11 @@ static int count_world(const weft_launch__run *l)
     return l->hosts ? weft_launch__hosts_world(l) : weft_launch__agent_count(l);
 }
 
-static void note_scale(weft_launch__run *l)
+static weft_incident make_scale(const weft_launch__run *l)
 {
-    weft_launch__agent *a = l->agent;
-    char                what[64];
-    int                 n =
+    const weft_launch__agent *a = l->agent;
+    char                      what[64];
+    int                       n =
         snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
     if (a->cordon)
         snprintf(what + n, sizeof what - (size_t)n, ", without slot %d", a->cordoned);
@@ -41,8 +41,27 @@ static void note_scale(weft_launch__run *l)
         weft_launch__make_incident(a, -1, a->cordon ? "cordon" : "scale", what,
                                    a->cordon ? a->cordon : "weft scale");
     i.step = weft_launch__find_step(l);
-    weft_launch__add_incident(a, &i);
-    weft_launch__say(l, -1, "info", "%s", what);
+    return i;
+}
+
+static void note_scale(weft_launch__run *l)
+{
+    weft_incident i = make_scale(l);
+    weft_launch__add_incident(l->agent, &i);
+    weft_launch__say(l, -1, "info", "%s", i.what);
+}
+
+void weft_launch__note_stop(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    if (!a->scale_from || a->scale_noted) return;
+    a->scale_noted = true;
+    note_scale(l);
+}
+
+void weft_launch__note_enter(weft_launch__run *l)
+{
+    if (count_world(l) == l->agent->scale_to) weft_launch__note_stop(l);
 }
 
 bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size)
@@ -68,16 +87,16 @@ bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size
         snprintf(why, size, "the job is about to end");
     else if (n == was)
         snprintf(why, size, "the job has %d ranks", n);
-    else if (l->hosts)
-        weft_launch__hosts_scale(l, n, why, size);
     if (*why) return false;
     a->scale_to      = n;
     a->scale_from    = l->hosts ? was : 0;
     a->scale_epoch   = weft_member_epoch(a->member);
+    a->scale_noted   = false;
     a->leaves_itself = false;
     a->asked_s       = weft_clock_s();
-    if (l->hosts) note_scale(l);
-    return true;
+    if (l->hosts) weft_launch__hosts_scale(l, n, why, size);
+    if (*why) a->scale_to = a->scale_from = 0;
+    return !*why;
 }
 
 /* ---- new ranks prepare ---- */
@@ -85,6 +104,12 @@ bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size
 double weft_launch__prepare_limit_s(const weft_launch__run *l)
 {
     return l->o->timeout_s > 0 ? l->o->timeout_s : PREPARE_S;
+}
+
+void weft_launch__agent_grow(weft_launch__run *l, int n)
+{
+    weft_failpoint("agent.prepare");
+    weft_member_prepare(l->agent->member, n);
 }
 
 /* While the others train, for as long as a start may take. */
@@ -96,8 +121,7 @@ static bool is_preparing(weft_launch__run *l)
         return false;
     if (a->prepare_s <= 0) {
         a->prepare_s = now + weft_launch__prepare_limit_s(l);
-        weft_failpoint("agent.prepare");
-        weft_member_prepare(a->member, a->scale_to);
+        weft_launch__agent_grow(l, a->scale_to);
         return true;
     }
     return now < a->prepare_s && !weft_member_is_prepared(a->member, a->scale_to);
@@ -151,7 +175,7 @@ void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
     a->scale_to = 0;
 }
 
-/* ---- those of a host that joins ---- */
+/* ---- those of several hosts ---- */
 
 void weft_launch__agent_prepare(weft_launch__run *l, int n, const weft_text *brief)
 {
@@ -168,6 +192,26 @@ void weft_launch__agent_prepare(weft_launch__run *l, int n, const weft_text *bri
 bool weft_launch__agent_is_prepared(const weft_launch__run *l, int n)
 {
     return weft_member_is_prepared(l->agent->member, n);
+}
+
+bool weft_launch__agent_may_grow(const weft_launch__run *l)
+{
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].pid && !weft_member_is_in_view(l->agent->member, r)) return false;
+    return weft_member_may_resize(l->agent->member);
+}
+
+void weft_launch__agent_stay(weft_launch__run *l, int n)
+{
+    weft_launch__agent   *a = l->agent;
+    weft_incident_outcome o = {.decided = "continue", .why = "a new rank failed"};
+    char                  text[200];
+    if (!a->scale_from) return;
+    weft_incident i = make_scale(l);
+    weft_launch__publish(l, &i, &o);
+    snprintf(text, sizeof text, "%d ranks: a new rank failed, so it is as before", n);
+    weft_launch__control_answer(l, false, text);
+    a->scale_to = a->scale_from = 0;
 }
 
 bool weft_launch__agent_has_processes(const weft_launch__run *l)

@@ -26,12 +26,6 @@
 #define RETRY_S      0.3 /* before a host that could not be reached is tried again */
 #define LINGER_S     2   /* for others to hear that the ranks here have done their work */
 
-/* The plan of a view has no use for more ranks than these. */
-typedef struct host_use {
-    uint32_t epoch;
-    int32_t  n_rank;
-} host_use;
-
 /* ---- frames ---- */
 
 host_link *weft_launch__find_link(weft_launch__hosts *h, uint64_t id, bool open)
@@ -162,20 +156,6 @@ static void give_key(weft_launch__hosts *h, uint64_t to, const void *bytes)
         send_key(h, to);
 }
 
-/* Ranks are assigned to hosts in the order of the view; the requesting agent drains hosts without
- * one. */
-static void take_scale(weft_launch__run *l, const host_use *want)
-{
-    weft_launch__hosts     *h  = l->hosts;
-    const weft_member_view *v  = weft_hosts_view(h->agreement);
-    int                     me = weft_member_view_find(v, h->self.id);
-    if (want->epoch != v->epoch || me < 0 || want->n_rank <= me * l->n) return;
-    int n = want->n_rank - me * l->n, was = weft_launch__agent_count(l);
-    h->n_scaled = n < l->n ? n : l->n;
-    if (h->n_scaled != was)
-        weft_launch__hosts_want(l, h->n_scaled < was ? "a rank leaves" : "a rank joins");
-}
-
 static void hear_frame(weft_launch__run *l, const weft_control_event *e)
 {
     weft_launch__hosts *h    = l->hosts;
@@ -200,7 +180,8 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
     if (e->bytes != sizeof id + sizeof use) return;
     memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
     if (e->frame == FRAME_USE) take_use(l, &use);
-    if (e->frame == FRAME_SCALE) take_scale(l, &use);
+    if (e->frame == FRAME_SCALE) weft_launch__take_scale(l, &use);
+    if (e->frame == FRAME_STAYS && l->agent) weft_launch__agent_stay(l, use.n_rank);
 }
 
 static void hear_closed(weft_launch__run *l, const weft_control_event *e)
@@ -344,7 +325,7 @@ void weft_launch__hosts_want(weft_launch__run *l, const char *why)
                                                          .text   = why});
 }
 
-static void send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use)
+void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use)
 {
     for (int k = 0; k < h->n_link; k++)
         if (h->link[k].open && h->link[k].id)
@@ -354,7 +335,7 @@ static void send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use)
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
 {
     host_use use = {epoch, n};
-    send_all(l->hosts, FRAME_USE, &use);
+    weft_launch__send_all(l->hosts, FRAME_USE, &use);
     take_use(l, &use);
 }
 
@@ -550,37 +531,6 @@ bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
     return true;
 }
 
-/* ---- weft scale ---- */
-
-void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size)
-{
-    weft_launch__hosts     *h    = l->hosts;
-    const weft_member_view *v    = weft_hosts_view(h->agreement);
-    int                     keep = (n + l->n - 1) / l->n; /* hosts */
-    host_use                want = {v->epoch, n};
-    if (n > l->n * l->o->n_node)
-        snprintf(why, size, "%d ranks: the job may have up to %d on %d hosts", n,
-                 l->n * l->o->n_node, l->o->n_node);
-    else if (n < 1 || keep < l->o->min_node)
-        snprintf(why, size, "%d rank%s would be on %d host%s: the job needs at least %d",
-                 n, n == 1 ? "" : "s", keep, keep == 1 ? "" : "s", l->o->min_node);
-    else if (keep > v->n_host)
-        snprintf(
-            why, size,
-            "%d ranks: the job has %d host%s with up to %d; start weft run on another "
-            "one, which joins",
-            n, v->n_host, v->n_host == 1 ? "" : "s", l->n * v->n_host);
-    else if (h->drained)
-        snprintf(why, size, "a host is about to leave");
-    if (*why) return;
-    send_all(h, FRAME_SCALE, &want); /* before the messages that stop ranks */
-    for (int k = v->n_host - 1; k >= keep; k--)
-        weft_launch__tell_hosts(
-            h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = v->host[k].id});
-    take_scale(l, &want);
-    weft_launch__hosts_act(l);
-}
-
 /* A view without the host is decided. */
 static void answer_drain(weft_launch__run *l)
 {
@@ -724,6 +674,7 @@ void weft_launch__hosts_serve(weft_launch__run *l)
     }
     find_contact(l, now_s);
     weft_launch__prepare_tick(l, now_s);
+    weft_launch__grow_tick(l, now_s);
     start_view(l);
     tell_stopped(l);
     tell_progress(l);

@@ -183,6 +183,7 @@ void weft_launch__hosts_end_prepare(weft_launch__run *l, int r, bool failed,
     weft_launch__hosts *h = l->hosts;
     host_prepare       *p = &h->prepare;
     char                why[200], text[260];
+    if (weft_launch__hosts_end_grow(l, r, what)) return;
     if (!p->from || h->entered || h->over || l->stopped_by) return;
     if (failed) {
         find_error(l, r, what, why, sizeof why);

@@ -23,7 +23,14 @@ enum {
     FRAME_SCALE     = 21, /* the same: the job is to have so many ranks */
     FRAME_ASK_BRIEF = 22, /* the same, and the epoch that is prepared for */
     FRAME_BRIEF     = 23, /* the same, and what its ranks need to know, or nothing */
+    FRAME_STAYS     = 24, /* the same: a new rank failed, and so many ranks go on */
 };
+
+/* A number of ranks of all hosts, in a view. */
+typedef struct host_use {
+    uint32_t epoch;
+    int32_t  n_rank;
+} host_use;
 
 /* A connection to another agent. */
 typedef struct host_link {
@@ -51,6 +58,14 @@ typedef struct host_prepare {
     bool      reported; /* that they are prepared, or cannot be */
     double    ask_s, limit_s;
 } host_prepare;
+
+/* This host is to have more ranks, which prepare first (hosts_scale.c). */
+typedef struct host_grow {
+    int      n_rank; /* of this host; 0: it is not */
+    bool     begun;  /* new ranks prepare, in the view of */
+    uint32_t epoch;
+    double   limit_s; /* then they are in the view as they are */
+} host_grow;
 
 struct weft_launch__hosts {
     weft_control     *control;
@@ -83,6 +98,7 @@ struct weft_launch__hosts {
     double    key_s;  /* when that is asked for again */
     host_key  key;
     host_prepare prepare;
+    host_grow    grow;
     /* why this host is to leave and stay away; "": it is not */
     char cordon[200];
     char why[300];
@@ -96,6 +112,8 @@ void       weft_launch__connect_host(weft_launch__hosts *h, uint64_t id);
 void       weft_launch__send_frame(weft_launch__hosts *h, int64_t peer, uint32_t kind,
                                    const void *bytes, size_t n);
 void       weft_launch__tell_hosts(weft_launch__hosts *h, weft_hosts_event e);
+/* To all agents that can be sent to. */
+void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use);
 /* Ranks that save, and for which no further view comes, end, too. */
 void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
 
@@ -107,5 +125,12 @@ void weft_launch__prepare_hear(weft_launch__run *l, uint64_t from,
                                const weft_control_event *e);
 void weft_launch__prepare_tick(weft_launch__run *l, double now_s);
 void weft_launch__prepare_close(weft_launch__hosts *h);
+
+/* ---- hosts_scale.c ---- */
+
+void weft_launch__take_scale(weft_launch__run *l, const host_use *want);
+void weft_launch__grow_tick(weft_launch__run *l, double now_s);
+/* A rank beyond the view has ended; false: it did not prepare for more ranks of this host. */
+bool weft_launch__hosts_end_grow(weft_launch__run *l, int r, const char *what);
 
 #endif

@@ -202,6 +202,12 @@ double weft_launch__prepare_limit_s(const weft_launch__run *l);
 /* Slots up to n prepare to be in the first view of this host, with that brief. */
 void weft_launch__agent_prepare(weft_launch__run *l, int n, const weft_text *brief);
 bool weft_launch__agent_is_prepared(const weft_launch__run *l, int n);
+/* The same of a host that is in a view, with the brief of its own first rank.  may: all ranks are
+ * ready, and no process beyond them is left. */
+void weft_launch__agent_grow(weft_launch__run *l, int n);
+bool weft_launch__agent_may_grow(const weft_launch__run *l);
+/* Of several hosts: a new rank failed, so n ranks go on, and weft scale is answered. */
+void weft_launch__agent_stay(weft_launch__run *l, int n);
 bool weft_launch__agent_has_processes(const weft_launch__run *l);
 /* Those that prepare are not needed: the job goes on, or ends, as it is. */
 void weft_launch__drop_preparing(weft_launch__run *l);

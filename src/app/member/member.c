@@ -459,8 +459,7 @@ bool weft_member_is_prepared(const weft_member *m, int n)
 
 void weft_member_prepare(weft_member *m, int n)
 {
-    bool later = m->limits.outside && m->epoch; /* such a host is in the job already */
-    if (n > weft_member_usable(m) || later || !weft_member_may_resize(m)) return;
+    if (n > weft_member_usable(m) || !weft_member_may_resize(m)) return;
     for (int k = m->n_slot; k < n; k++) {
         member_slot *s = slot_at(m, k);
         if (s->state != ABSENT) continue;

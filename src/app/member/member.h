@@ -127,8 +127,8 @@ bool       weft_member_is_in_view(const weft_member *m, int slot);
 void weft_member_cordon(weft_member *m, int slot);
 int  weft_member_usable(const weft_member *m); /* slots that are not cordoned */
 /* Processes for slots beyond the view, up to n: they prepare while the others train, and are in the
- * view of weft_member_resize().  Where weft_member_may_resize() holds.  outside: before the first
- * view, for the one of weft_member_enter(). */
+ * view of weft_member_resize().  Where weft_member_may_resize() holds.  outside: for the view of
+ * weft_member_enter(), which ends those that are not in it. */
 void weft_member_prepare(weft_member *m, int n);
 /* Is a process of the slot beyond the view there, preparing or prepared? */
 bool weft_member_is_preparing(const weft_member *m, int slot);
