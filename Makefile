@@ -120,7 +120,7 @@ fault: build
 slurm-test: build
 	@tools/deps.sh slurm-wlm munge openmpi-bin
 	@tests/hosts/slurm.sh $(BUILD)/weft
-	@tests/hosts/slurm_agents.sh $(BUILD)/weft
+	@WEFT_SLURM_LONG=1 tests/hosts/slurm_agents.sh $(BUILD)/weft
 
 model:
 	@tools/model.sh

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Agents under Slurm for real, one on each node (examples/slurm.sh): a node is drained, one is lost and downed, a second job joins the
-# first, all processes are suspended; scancel, the warning of a time limit and preemption are one save-and-stop each, with exit code 143
-# and no host that leaves before.  Losses are those of one process, bit by bit.
+# first, all processes are suspended; scancel, a time limit (its warning; with WEFT_SLURM_LONG=1 also its end, after 90 s) and preemption
+# are one save-and-stop each, with exit code 143 and no host that leaves before.  Losses are those of one process, bit by bit.
 # usage: slurm_agents.sh WEFT      exit 77: Slurm is not installed (make slurm-test installs it), or we are not root
 . "$(dirname "$0")/../support/slurm.sh"
 
@@ -113,6 +113,17 @@ begin limited 100000 --time=1 --signal=USR1@50
 codes 143 143
 together
 saved
+
+# ---- a time limit that is reached: Slurm ends all processes itself, SIGTERM and 30 s later SIGKILL; limits are whole minutes
+if [ "${WEFT_SLURM_LONG:-0}" != 0 ]; then
+    begin reached 100000 --time=1
+    for i in $(seq 110); do has_code n1 && break; sleep 1; done
+    codes 143 143
+    together
+    saved
+    await "Slurm's end of it" is_over "$id"
+    scontrol show job "$id" | grep -q 'JobState=TIMEOUT' || fail "reached: Slurm says $(scontrol show job "$id" | grep JobState)"
+fi
 
 # ---- a node that is lost: its agent and its daemons are killed, then Slurm hears of it
 begin lost 300
