@@ -335,6 +335,10 @@ void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const host_use 
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
 {
     host_use use = {epoch, n};
+    if (l->hosts->saves) { /* it has no other host to ask */
+        weft_launch__agent_enter(l, epoch + 1, n);
+        return;
+    }
     weft_launch__send_all(l->hosts, FRAME_USE, &use);
     take_use(l, &use);
 }
@@ -403,7 +407,7 @@ void weft_launch__hosts_fill_view(weft_launch__run *l, weft_line_message *m)
 {
     const weft_member_view *v  = weft_hosts_view(l->hosts->agreement);
     int                     me = weft_member_view_find(v, l->hosts->self.id), local;
-    m->saves                   = l->hosts->saves;
+    m->saves                   = l->hosts->saves ? (int32_t)(m->epoch - v->epoch) : 0;
     m->restarts                = v->restarts;
     if (m->saves) return; /* one host's */
     memcpy(m->key, l->hosts->key.key.byte, sizeof m->key);

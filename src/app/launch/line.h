@@ -63,11 +63,12 @@ typedef struct weft_line_message {
     /* this rank among them, by number; not below local: it is not in the view */
     int32_t mine;
     int32_t most, most_local; /* that there may be, on all hosts and on this one */
-    int32_t saves;            /* VIEW: ranks of this host save what they hold, and end */
-    int32_t restarts;         /* VIEW: an earlier run was taken over */
-    uint8_t key[32];          /* VIEW of several hosts: what its ranks prove */
-    int64_t step;
-    double  at_s[WEFT_N_LINE_PHASE];
+    /* VIEW: ranks of this host save what they hold, and end; so many epochs after the last view */
+    int32_t              saves;
+    int32_t              restarts; /* VIEW: an earlier run was taken over */
+    uint8_t              key[32];  /* VIEW of several hosts: what its ranks prove */
+    int64_t              step;
+    double               at_s[WEFT_N_LINE_PHASE];
     weft_membership_move move;
     char                 text[1024];
     char                 cause[16], decided[16];
@@ -85,7 +86,8 @@ typedef struct weft_line_view {
     uint32_t epoch;
     int      world, first, local, mine, most, most_local;
     char     rdzv[280]; /* where the ranks of several hosts meet; "": there is one host */
-    bool     saves, restarts; /* as in the message */
+    int      saves;     /* as in the message */
+    bool     restarts;
     uint8_t  key[32];
     int      shm_fd; /* the line's, until the next call of await */
 } weft_line_view;

@@ -21,9 +21,10 @@ typedef struct weft_membership {
     int slot; /* of this host: its place, with cores or a GPU, also where ranks change */
     /* That there may be in later memberships, on all hosts and on this one; 0: as many as now. */
     int max_world, max_local;
-    /* Its ranks save what they hold of the newest step, and end: others may go on without them, so
-     * nothing but a checkpoint of the epoch before is written. */
-    bool saves_only;
+    /* Not 0: its ranks save what they hold of the newest step, and end: others may go on without
+     * them, so nothing but a checkpoint is written, of the last epoch that all had agreed on, which
+     * is so many before this one. */
+    int  saves_only;
     bool takes_over; /* an earlier run's, which may still be about to end */
     int  shm_fd; /* memory of this host's ranks (shm.h); -1: this rank is alone on it */
     /* With its epoch: slabs are in kept_fd, which outlives it. */
