@@ -94,6 +94,23 @@ static void nobody_waits_for_one_alone(void **state)
     end_net(net);
 }
 
+/* Nothing that the leader sent has reached it: it is asked again. */
+static void one_that_was_not_reached_joins_later(void **state)
+{
+    (void)state;
+    case_net *net   = start_prepared(1);
+    uint32_t  epoch = epoch_of(net);
+    add_agent(net);
+    net->cut[0][1] = true;
+    pass_time(net, PREPARE_S + 2);
+    assert_non_null(strstr(net->warning, "is not prepared to join after 4 s"));
+    assert_false(net->agent[1].prepares);
+    net->cut[0][1] = false;
+    pass_time(net, 2 * PREPARE_S);
+    expect_view(net, 1, epoch + 1, 2);
+    end_net(net);
+}
+
 static void lost_while_it_prepares(void **state)
 {
     (void)state;
@@ -177,6 +194,7 @@ int main(void)
         cmocka_unit_test(a_view_waits_for_the_prepared),
         cmocka_unit_test(one_that_never_prepares_is_named),
         cmocka_unit_test(nobody_waits_for_one_alone),
+        cmocka_unit_test(one_that_was_not_reached_joins_later),
         cmocka_unit_test(lost_while_it_prepares),
         cmocka_unit_test(a_loss_does_not_wait_for_it),
         cmocka_unit_test(one_that_waits_replaces_a_lost_one),

@@ -112,6 +112,13 @@ static void send_expected(weft_hosts *h)
                 &(hosts_message){.kind = HOSTS_PREPARE, .bytes = bytes, .n = n});
 }
 
+/* One that has heard that it is to prepare, and cannot, ends; one that is still there later has not
+ * heard it. */
+static bool is_late(const weft_hosts *h, const hosts_candidate *c)
+{
+    return c->late == h->view->epoch && h->now_s - c->late_s < 2 * h->o.prepare_s;
+}
+
 /* Those that are there and not late begin together. */
 static bool begin_preparing(weft_hosts *h)
 {
@@ -119,8 +126,9 @@ static bool begin_preparing(weft_hosts *h)
     if (n + h->n_candidate < h->o.max_host && h->now_s - h->candidate_s < HOSTS_JOIN_S)
         return false;
     for (int k = 0; k < h->n_candidate && n < h->o.max_host; k++) {
-        if (h->candidate[k].late == h->view->epoch) continue;
+        if (is_late(h, &h->candidate[k])) continue;
         h->candidate[k].asked = h->view->epoch;
+        h->candidate[k].late  = 0;
         n++;
     }
     h->prepare_s = h->now_s;
@@ -134,7 +142,8 @@ static void end_waiting(weft_hosts *h)
     for (int k = 0; k < h->n_candidate; k++) {
         hosts_candidate *c = &h->candidate[k];
         if (!is_waited_for(h, c) || is_prepared(h, c)) continue;
-        c->late = h->view->epoch;
+        c->late   = h->view->epoch;
+        c->late_s = h->now_s;
         snprintf(what, sizeof what, "is not prepared to join after %.3g s",
                  h->o.prepare_s);
         warn_of(h, &c->host, what);

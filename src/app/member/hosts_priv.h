@@ -44,8 +44,9 @@ typedef struct hosts_candidate {
     weft_member_host host;
     double           heard_s;
     /* Epochs of the view that these are of; 0: never.  asked: to prepare for the next one;
-     * prepared: it is; late: it was asked, and is not waited for any more */
+     * prepared: it is; late: it was asked, and is not waited for any more, since late_s */
     uint32_t asked, prepared, late;
+    double   late_s;
 } hosts_candidate;
 
 /* The way to the next view. */
