@@ -206,6 +206,31 @@ def alone(scratch, ref):
     check("this host alone does not hold all of the state" in job.agents[1].text and not saved(job), "a stage alone: " + job.agents[1].text)
 
 
+def few_together(scratch, ref):
+    """Of four hosts with a stage each, two of each stage, two are lost, the first among them: the others are no majority, and hold
+    all of the state together.  They save it as one, and the next run goes on from there."""
+    job = Job(scratch, "few", "pp2", "4:4", OPTIONS, n_agent=4, dp=2, steps=60)
+    job.await_step(6)
+    host = {rank: a for a in job.agents for rank in a.ranks()}
+    if not check(sorted(host) == [0, 1, 2, 3], "four hosts: %r" % host):
+        return
+    for rank in (0, 2):
+        host[rank].kill_all()
+    left = [host[1], host[3]]
+    same([a.end() for a in left], [1, 1], "few hosts: " + "\n----\n".join(a.text for a in left))
+    text = left[0].text + left[1].text
+    found = re.search(r"hosts that are no majority have together saved the state after step (\d+)", text)
+    check(found and text.count("2 of 4 hosts can be reached, which is no majority") >= 2 and saved(job) == ["step-%08d" % int(found.group(1))],
+          "few hosts save together: %r %s" % (saved(job), text))
+    check(found and 0 <= int(found.group(1)) - len(bits(job.output)) <= 1, "they save the newest step: %d rows, %s" % (len(bits(job.output)), text))
+    check(not [i for i in incidents(job.output) if i["cause"] != "join"], "they write nothing else: %r" % incidents(job.output))
+    p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--json", *words(dict(BASE, steps=60, recover="off", output=job.output))],
+                       capture_output=True, text=True)
+    check(p.returncode == 0 and json.loads(p.stdout)["weights_xxh64"] == ref(60)[0] and "step %s" % (found and found.group(1)) in p.stderr,
+          "the next run goes on from there: %r" % p)
+    same(bits(job.output), ref(60)[1], "few hosts: losses")
+
+
 def second_job(scratch, ref):
     rdzv = register(scratch, "second")
     job = Job(scratch, "second", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=rdzv, steps=100000)
@@ -285,7 +310,7 @@ def etcd_leader(scratch, ref):
         cluster.close()
 
 
-CASES = [either_lost, taken_over, fenced_writer, alone, second_job, doctor, wrong_token, folder_gone, etcd_leader]
+CASES = [either_lost, taken_over, fenced_writer, alone, few_together, second_job, doctor, wrong_token, folder_gone, etcd_leader]
 if SANITIZED and not LONG and not CASE:
     CASES = [alone, second_job, wrong_token]
 if LONG or CASE:

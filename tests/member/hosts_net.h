@@ -23,7 +23,7 @@ typedef struct case_agent {
     weft_hosts *h;
     uint64_t    id;
     bool        alive;
-    bool        ended, saving, interrupts, saves;
+    bool        ended, saving, interrupts, saves, together;
     bool        prepares, never; /* its ranks; never: they do not end with it */
     weft_hosts_action_kind how;
     char                   why[200];
@@ -118,10 +118,11 @@ static inline void take_action(case_net *net, int k, const weft_hosts_action *a)
         self->interrupts = a->interrupts;
         break;
     default:
-        self->ended = true;
-        self->alive = false;
-        self->how   = a->kind;
-        self->saves = a->saves;
+        self->ended    = true;
+        self->alive    = false;
+        self->how      = a->kind;
+        self->saves    = a->saves;
+        self->together = a->together;
         break;
     }
     if (a->kind >= WEFT_HOSTS_WARN) snprintf(self->why, sizeof self->why, "%s", a->why);

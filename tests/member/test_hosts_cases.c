@@ -26,6 +26,44 @@ static void of_two_hosts_the_first_goes_on(void **state)
     end_net(net);
 }
 
+static void cut_between(case_net *net, int first)
+{
+    for (int i = 0; i < net->n; i++)
+        for (int k = 0; k < net->n; k++)
+            if ((i < first) != (k < first)) net->cut[i][k] = true;
+}
+
+/* Two of five: the other three decide without them. */
+static void hosts_that_are_no_majority_save_together(void **state)
+{
+    (void)state;
+    case_net *net   = start_net(5, 1, NULL);
+    uint32_t  epoch = epoch_of(net);
+    cut_between(net, 3);
+    pass_time(net, 8);
+    expect_view(net, 0, epoch + 1, 3);
+    for (int k = 3; k < 5; k++) {
+        const weft_member_view *v = weft_hosts_view(net->agent[k].h);
+        expect_end(net, k, WEFT_HOSTS_ALONE,
+                   "2 of 5 hosts can be reached, which is no majority");
+        assert_true(net->agent[k].saves && net->agent[k].together);
+        assert_int_equal(v->epoch, epoch + 1);
+        assert_int_equal(v->n_host, 2);
+        assert_int_equal(v->host[0].id, net->agent[3].id);
+        assert_int_equal(v->host[1].id, net->agent[4].id);
+    }
+    end_net(net);
+    /* one that sees both sides goes on with the majority */
+    net   = start_net(5, 1, NULL);
+    epoch = epoch_of(net);
+    cut_between(net, 1);
+    net->cut[0][4] = net->cut[4][0] = false;
+    pass_time(net, 12);
+    expect_end(net, 0, WEFT_HOSTS_FENCED, "decided without this host");
+    expect_view(net, 4, epoch + 1, 4);
+    end_net(net);
+}
+
 static void a_shared_register_lets_either_go_on(void **state)
 {
     (void)state;
@@ -467,6 +505,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_two_hosts_the_first_goes_on),
+        cmocka_unit_test(hosts_that_are_no_majority_save_together),
         cmocka_unit_test(a_shared_register_lets_either_go_on),
         cmocka_unit_test(a_second_agent_confirms),
         cmocka_unit_test(two_that_do_not_hear_each_other),

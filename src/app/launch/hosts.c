@@ -320,6 +320,11 @@ static void tell_progress(weft_launch__run *l)
 
 void weft_launch__hosts_want(weft_launch__run *l, const char *why)
 {
+    if (l->hosts->together) { /* no other view follows */
+        weft_launch__say(l, -1, "warn", "%s: nothing is saved", why);
+        weft_launch__agent_end(l);
+        return;
+    }
     weft_launch__tell_hosts(l->hosts, (weft_hosts_event){.kind   = WEFT_HOSTS_CHANGE,
                                                          .n_rank = count_own(l),
                                                          .text   = why});
@@ -335,7 +340,7 @@ void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const host_use 
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
 {
     host_use use = {epoch, n};
-    if (l->hosts->saves) { /* it has no other host to ask */
+    if (l->hosts->saves && !l->hosts->together) { /* it has no other host to ask */
         weft_launch__agent_enter(l, epoch + 1, n);
         return;
     }
@@ -407,9 +412,9 @@ void weft_launch__hosts_fill_view(weft_launch__run *l, weft_line_message *m)
 {
     const weft_member_view *v  = weft_hosts_view(l->hosts->agreement);
     int                     me = weft_member_view_find(v, l->hosts->self.id), local;
-    m->saves                   = l->hosts->saves ? (int32_t)(m->epoch - v->epoch) : 0;
-    m->restarts                = v->restarts;
-    if (m->saves) return; /* one host's */
+    m->saves    = l->hosts->saves ? (int32_t)(m->epoch - l->hosts->agreed) : 0;
+    m->restarts = v->restarts;
+    if (m->saves && !l->hosts->together) return; /* one host's */
     memcpy(m->key, l->hosts->key.key.byte, sizeof m->key);
     m->first      = l->first;
     m->world      = weft_member_view_ranks(v);
@@ -431,7 +436,7 @@ int weft_launch__hosts_position(const weft_launch__run *l)
 
 int weft_launch__hosts_world(const weft_launch__run *l)
 {
-    if (l->hosts->saves) return weft_launch__agent_count(l);
+    if (l->hosts->saves && !l->hosts->together) return weft_launch__agent_count(l);
     return weft_member_view_ranks(weft_hosts_view(l->hosts->agreement));
 }
 
@@ -467,7 +472,7 @@ static void start_view(weft_launch__run *l)
     weft_launch__hosts     *h  = l->hosts;
     const weft_member_view *v  = weft_hosts_view(h->agreement);
     int                     me = weft_member_view_find(v, h->self.id);
-    if (!h->enters || h->over || me < 0 || !find_key(l, v)) return;
+    if (!h->enters || (h->over && !h->together) || me < 0 || !find_key(l, v)) return;
     h->enters  = false;
     h->started = true;
     weft_launch__agent_enter(l, v->epoch, v->host[me].n_rank);
@@ -577,8 +582,32 @@ static void save_alone(weft_launch__run *l, const char *why)
     weft_launch__say(l, -1, "warn", "%s; this host saves what it holds", why);
     snprintf(h->why, sizeof h->why, "%s", why);
     h->over = h->saves = true;
+    h->agreed          = weft_hosts_view(h->agreement)->epoch;
     l->first           = 0;
     weft_launch__agent_enter(l, weft_hosts_view(h->agreement)->epoch + 1, count_own(l));
+}
+
+/* The same with the hosts of the view, which are no majority: what none of them holds alone is
+ * saved, too. */
+static void save_together(weft_launch__run *l, const char *why)
+{
+    weft_launch__hosts     *h  = l->hosts;
+    const weft_member_view *v  = weft_hosts_view(h->agreement);
+    int                     me = weft_member_view_find(v, h->self.id);
+    if (!h->started || weft_launch__agent_is_over(l) || me < 0) {
+        weft_launch__end_here(l, false, why);
+        return;
+    }
+    weft_launch__say(l, -1, "warn", "%s; they save what they hold together", why);
+    snprintf(h->why, sizeof h->why, "%s", why);
+    h->over = h->saves = h->together = true;
+    h->agreed                        = v->epoch - 1;
+    h->stop_epoch                    = 0;
+    h->enters                        = true;
+    h->key_s                         = 0;
+    l->first                         = 0;
+    for (int i = 0; i < me; i++) l->first += v->host[i].n_rank;
+    start_view(l);
 }
 
 static void act_once(weft_launch__run *l, const weft_hosts_action *x)
@@ -610,7 +639,9 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
     case WEFT_HOSTS_LEFT: weft_launch__end_here(l, true, x->why); break;
     case WEFT_HOSTS_FENCED: weft_launch__end_here(l, false, x->why); break;
     case WEFT_HOSTS_ALONE:
-        x->saves ? save_alone(l, x->why) : weft_launch__end_here(l, false, x->why);
+        x->together ? save_together(l, x->why)
+        : x->saves  ? save_alone(l, x->why)
+                    : weft_launch__end_here(l, false, x->why);
         break;
     }
 }

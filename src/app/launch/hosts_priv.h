@@ -93,6 +93,8 @@ struct weft_launch__hosts {
     uint64_t  drained;    /* the host that weft drain waits for; 0: none */
     bool      over, left; /* no further view; as it was asked to */
     bool      saves;      /* over, and its ranks save in a view of their own */
+    bool      together;   /* with those of other hosts that are over, too */
+    uint32_t  agreed;     /* saves: of the last view that all had agreed on */
     bool      ended;  /* the job's work is done, or saved: this launcher ends with it */
     bool      enters; /* the newest view, as soon as its key is there */
     double    key_s;  /* when that is asked for again */

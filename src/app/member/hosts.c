@@ -97,6 +97,17 @@ void weft_member__end_alone(weft_hosts *h, const char *why)
     weft_member__add_action(h, WEFT_HOSTS_ALONE, why)->saves = stopped;
 }
 
+void weft_member__end_together(weft_hosts *h, const char *why)
+{
+    weft_member_view *old = h->view;
+    h->view               = h->scratch;
+    h->scratch            = old;
+    h->self               = weft_member_view_find(h->view, h->o.self.id);
+    h->state              = HOSTS_OVER;
+    weft_hosts_action *a  = weft_member__add_action(h, WEFT_HOSTS_ALONE, why);
+    a->saves = a->together = true;
+}
+
 void weft_member__send_alive(weft_hosts *h)
 {
     hosts_message m = {.kind = HOSTS_ALIVE};

@@ -32,6 +32,9 @@
  * (3) first_step follows the rule of tests/model/vote.pml: no step that a rank has passed is run
  *     again; a step that all stopped hosts had arrived at is committed, as a lost one may have
  *     passed it.  Where state was lost ranks go back further.
+ *     Hosts that are no majority and reach each other save together: the first of them, when all
+ *     have stopped, sends a view that only they know and that no step is run in.  One that sees a
+ *     majority itself is not in it.
  * (4) A host that learns of a newer view without it is FENCED.
  *     With a shared register each member reads it for one, every WATCH of failure_timeout_s.
  * (5) A host is lost when it was silent for failure_timeout_s, for 0.8 of it where a second agent
@@ -117,7 +120,9 @@ typedef enum weft_hosts_action_kind {
     /* The last one of these is the last action.  why. */
     WEFT_HOSTS_LEFT,   /* as it was asked to: others go on without this host */
     WEFT_HOSTS_FENCED, /* others go on without this host: what it writes does not count */
-    WEFT_HOSTS_ALONE,  /* saves: this host cannot go on, and ends */
+    /* saves: this host cannot go on, and ends; together: so do all hosts of weft_hosts_view(),
+     * which no register holds, and their ranks save as one */
+    WEFT_HOSTS_ALONE,
 } weft_hosts_action_kind;
 
 typedef struct weft_hosts_action {
@@ -128,6 +133,7 @@ typedef struct weft_hosts_action {
     size_t                 n;
     bool                   interrupts;
     bool                   saves; /* ALONE: ranks here have stopped, and save first */
+    bool                   together;
     char                   why[200];
 } weft_hosts_action;
 

@@ -102,37 +102,30 @@ static bool collect_reports(weft_hosts *h)
     return all;
 }
 
+static bool is_here(const weft_hosts *h, int k)
+{
+    return k == h->self || !h->peer[k].lost;
+}
+
 /* With a shared register: of the hosts that may be alive, is the larger side here?  Those whose end
  * was announced are on no side. */
-static bool is_larger_side(const weft_hosts *h, const bool *has)
+static bool is_larger_side(const weft_hosts *h)
 {
     int n_here = 0, n_alive = 0, first = -1;
     for (int k = 0; k < h->view->n_host; k++) {
-        if (!has[k] && h->peer[k].gone) continue;
+        if (!is_here(h, k) && h->peer[k].gone) continue;
         if (first < 0) first = k;
         n_alive++;
-        n_here += has[k];
+        n_here += is_here(h, k);
     }
-    return 2 * n_here > n_alive || (2 * n_here == n_alive && has[first]);
+    return 2 * n_here > n_alive || (2 * n_here == n_alive && is_here(h, first));
 }
 
-/* Hosts that this agent does not see may decide without it. */
-static bool may_propose(weft_hosts *h)
+bool weft_member__sees_majority(const weft_hosts *h)
 {
-    bool   has[WEFT_MEMBER_MAX_HOST];
-    char   why[200];
-    int    n_here = 0, n = h->view->n_host;
-    double led_s = h->now_s - h->change.led_s;
-    for (int k = 0; k < n; k++) n_here += has[k] = k == h->self || !h->peer[k].lost;
-    if (!h->is_majority) return is_larger_side(h, has) || led_s >= HOSTS_SMALL_S;
-    if (weft_majority_is_quorum(n, has)) return true;
-    if (led_s < HOSTS_SMALL_S) return false;
-    snprintf(why, sizeof why,
-             "%d of %d hosts can be reached, which is no majority: file: or etcd:// lets "
-             "them go on",
-             n_here, n);
-    weft_member__end_alone(h, why);
-    return false;
+    bool has[WEFT_MEMBER_MAX_HOST];
+    for (int k = 0; k < h->view->n_host; k++) has[k] = is_here(h, k);
+    return weft_majority_is_quorum(h->view->n_host, has);
 }
 
 /* The rule of tests/model/vote.pml. */
@@ -182,6 +175,47 @@ static void build_view(weft_hosts *h, weft_member_view *v)
         v->host[v->n_host++].n_rank = p->n_rank;
     }
     if (!h->saving) weft_member__add_candidates(h, v, n_lost);
+}
+
+void weft_member__describe_few(const weft_hosts *h, int n_here, char *why, size_t size)
+{
+    snprintf(why, size,
+             "%d of %d hosts can be reached, which is no majority: file: or etcd:// lets "
+             "them go on",
+             n_here, h->view->n_host);
+}
+
+/* All hosts that are there have stopped, and are too few: they save together, or this one alone. */
+static void end_few(weft_hosts *h)
+{
+    weft_member_view *v = h->scratch;
+    uint8_t           bytes[WEFT_MEMBER_VIEW_MOST];
+    char              why[200];
+    bool              saving = h->saving;
+    h->saving                = true; /* nobody joins or leaves */
+    build_view(h, v);
+    h->saving = saving;
+    weft_member__describe_few(h, v->n_host > 1 ? v->n_host : 1, why, sizeof why);
+    size_t n = v->n_host > 1 ? weft_member_view_encode(v, bytes, sizeof bytes) : 0;
+    if (!n || v->host[0].id != h->o.self.id) {
+        weft_member__end_alone(h, why);
+        return;
+    }
+    for (int k = 1; k < v->n_host; k++)
+        weft_member__send_host(
+            h, v->host[k].id,
+            &(hosts_message){.kind = HOSTS_TOGETHER, .bytes = bytes, .n = n});
+    weft_member__end_together(h, why);
+}
+
+/* Hosts that this agent does not see may decide without it. */
+static bool may_propose(weft_hosts *h)
+{
+    bool late = h->now_s - h->change.led_s >= HOSTS_SMALL_S;
+    if (!h->is_majority) return is_larger_side(h) || late;
+    if (weft_member__sees_majority(h)) return true;
+    if (late) end_few(h);
+    return false;
 }
 
 static void propose_view(weft_hosts *h)

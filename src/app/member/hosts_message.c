@@ -16,6 +16,7 @@ size_t weft_member__encode_message(const hosts_message *m, void *bytes, size_t c
     case HOSTS_ALIVE: weft_bytes_put_text(&w, m->text); break;
     case HOSTS_TAKE:
     case HOSTS_PREPARE:
+    case HOSTS_TOGETHER:
     case HOSTS_VOTE: weft_bytes_put(&w, m->bytes, m->n); break;
     case HOSTS_JOIN: weft_member__put_host(&w, &m->host); break;
     case HOSTS_WANT:
@@ -49,6 +50,7 @@ bool weft_member__decode_message(const void *bytes, size_t n, hosts_message *m)
     case HOSTS_ALIVE: weft_bytes_get_text(&r, m->text, sizeof m->text); break;
     case HOSTS_TAKE:
     case HOSTS_PREPARE:
+    case HOSTS_TOGETHER:
     case HOSTS_VOTE:
         m->n     = r.n;
         m->bytes = weft_bytes_get(&r, r.n);

@@ -17,6 +17,7 @@ typedef enum hosts_message_kind {
     HOSTS_LEAVE,   /* id, flags: that host is to leave */
     HOSTS_VOTE,    /* bytes: of the register of a majority */
     HOSTS_PREPARE, /* bytes: the view that this candidate is to prepare for */
+    HOSTS_TOGETHER, /* bytes: no majority is there, and these hosts save together and end */
     HOSTS_N_MESSAGE
 } hosts_message_kind;
 

@@ -128,6 +128,8 @@ void               weft_member__send_view(weft_hosts *h, uint64_t to);
 void weft_member__end_hosts(weft_hosts *h, weft_hosts_action_kind kind, const char *why);
 /* ALONE, of a member whose ranks have stopped: they hold what others may not. */
 void weft_member__end_alone(weft_hosts *h, const char *why);
+/* The same with the hosts of h->scratch, which becomes the view. */
+void weft_member__end_together(weft_hosts *h, const char *why);
 void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts);
 void weft_member__send_alive(weft_hosts *h);
 /* Takes a view that stands where it is newer.  spread: this agent decided it, and sends it. */
@@ -137,6 +139,8 @@ bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool sp
 int  weft_member__acting_leader(const weft_hosts *h); /* its position */
 void weft_member__want_change(weft_hosts *h, const char *reason);
 void weft_member__stop_ranks(weft_hosts *h);
+bool weft_member__sees_majority(const weft_hosts *h); /* of the view's hosts */
+void weft_member__describe_few(const weft_hosts *h, int n_here, char *why, size_t size);
 void weft_member__send_report(weft_hosts *h, uint64_t to);
 void weft_member__move_change(weft_hosts *h);
 void weft_member__propose_found(weft_hosts *h);

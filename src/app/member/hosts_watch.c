@@ -106,6 +106,23 @@ static void hear_leave(weft_hosts *h, const hosts_message *m)
     h->peer[k].term_s  = h->now_s;
 }
 
+/* Who sees a majority itself goes on with that. */
+static void hear_together(weft_hosts *h, uint64_t from, const hosts_message *m)
+{
+    char              why[200];
+    weft_member_view *v = h->scratch;
+    if (!h->is_majority || !h->change.stopped || weft_member__sees_majority(h)) return;
+    if (m->n > WEFT_MEMBER_VIEW_MOST ||
+        weft_member_view_decode(m->bytes, m->n, v) != WEFT_OK ||
+        v->epoch != h->view->epoch + 1 || v->n_host < 2 || v->host[0].id != from ||
+        weft_member_view_find(v, h->o.self.id) < 0)
+        return;
+    for (int i = 0; i < v->n_host; i++)
+        if (weft_member_view_find(h->view, v->host[i].id) < 0) return;
+    weft_member__describe_few(h, v->n_host, why, sizeof why);
+    weft_member__end_together(h, why);
+}
+
 static void hear_member(weft_hosts *h, int k, const hosts_message *m)
 {
     uint64_t from = h->view->host[k].id;
@@ -122,6 +139,7 @@ static void hear_member(weft_hosts *h, int k, const hosts_message *m)
     case HOSTS_PROBE: hear_probe(h, from, m); break;
     case HOSTS_HEARD: hear_witness(h, m); break;
     case HOSTS_LEAVE: hear_leave(h, m); break;
+    case HOSTS_TOGETHER: hear_together(h, from, m); break;
     default: break;
     }
 }

@@ -535,8 +535,11 @@ weft_status weft_session__continue(weft_session *s)
 
 weft_status weft_session__prepare_save(weft_session *s)
 {
-    static const char      part[] = "this host alone does not hold all of the state";
-    const weft_generation *g      = s->now;
+    int         count[WEFT_SESSION__MAX_RANK];
+    bool        several = weft_session__count_by_host(s, count) > 1;
+    const char *part    = several ? "these hosts together do not hold all of the state"
+                                  : "this host alone does not hold all of the state";
+    const weft_generation *g     = s->now;
     bool                   holds = g->continues && s->started && !g->restores && !g->back;
     weft_status            st    = holds ? WEFT_OK : WEFT_FAIL(WEFT_ERR_ARG, "%s", part);
     s->status.writes             = false; /* it is others' */

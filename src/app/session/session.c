@@ -96,6 +96,7 @@ static weft_status publish(weft_session *s)
 
 static weft_status finish(weft_session *s, const reaction *r)
 {
+    int count[WEFT_SESSION__MAX_RANK];
     if (!r->save) return WEFT_OK;
     weft_failpoint("end.save");
     sum_up(s);
@@ -106,7 +107,10 @@ static weft_status finish(weft_session *s, const reaction *r)
     weft_failpoint("end.publish");
     if (r->publish) return publish(s);
     if (s->now->saves_only) {
-        weft_say_info(&s->say, "this host alone has saved the state after step %lld",
+        weft_say_info(&s->say, "%s saved the state after step %lld",
+                      weft_session__count_by_host(s, count) > 1
+                          ? "hosts that are no majority have together"
+                          : "this host alone has",
                       (long long)s->r.steps);
         return WEFT_OK;
     }
