@@ -297,6 +297,41 @@ static void environment(void **state)
     assert_int_equal(WEXITSTATUS(st), 0);
 }
 
+/* Bytes from several places in memory, in order; a failing call leaves no more than the first. */
+static void parts_of_a_write(void **state)
+{
+    char         a[] = "one ", b[] = "two ", c[] = "three";
+    struct iovec part[] = {{a, 4}, {b, 0}, {b, 4}, {c, 5}}, again[3];
+    int          fd;
+    (void)state;
+    memcpy(again, part + 1, sizeof again);
+    assert_ok(weft_io_open_write(path, true, &fd));
+    assert_ok(weft_io_write_at(fd, path, "0123456789abcdef", 16, 0));
+    assert_ok(weft_io_write_parts_at(fd, path, part, 4, 2));
+    check_content("01one two threef");
+    int64_t before = weft_io_calls();
+    weft_io_fail_at(1, ENOSPC, false);
+    assert_int_equal(weft_io_write_parts_at(fd, path, again, 3, 0), WEFT_ERR_FULL);
+    assert_int_equal(weft_io_calls() - before, 1);
+    check_content("01one two threef");
+    assert_ok(weft_io_write_parts_at(fd, path, again, 3, 0));
+    check_content("two three threef");
+    assert_ok(weft_io_close(fd, path));
+}
+
+/* A number that memory can be aligned to. */
+static void alignment(void **state)
+{
+    int fd;
+    (void)state;
+    assert_ok(weft_io_replace_file(path, "", 0));
+    assert_ok(weft_io_open_direct(path, &fd));
+    int64_t n = weft_io_direct_align(fd);
+    assert_true(n > 0 && n <= WEFT_IO_ALIGN && WEFT_IO_ALIGN % n == 0);
+    if (fd >= 0) close(fd);
+    assert_int_equal(weft_io_direct_align(-1), WEFT_IO_ALIGN);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "child"))
@@ -308,6 +343,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(directories, setup, teardown),
         cmocka_unit_test_setup_teardown(links_are_not_followed, setup, teardown),
         cmocka_unit_test_setup_teardown(reserve_and_close, setup, teardown),
+        cmocka_unit_test_setup_teardown(parts_of_a_write, setup, teardown),
+        cmocka_unit_test_setup_teardown(alignment, setup, teardown),
         cmocka_unit_test_setup_teardown(every_call_may_fail, setup, teardown),
         cmocka_unit_test_setup_teardown(environment, setup, teardown),
         cmocka_unit_test_setup_teardown(pipes_and_devices_are_refused_at_once, setup,

@@ -441,6 +441,50 @@ weft_status weft_io_open_direct(const char *path, int *fd)
     return WEFT_OK;
 }
 
+int64_t weft_io_direct_align(int direct)
+{
+#ifdef STATX_DIOALIGN
+    struct statx s;
+    int64_t      most = 0;
+    if (statx(direct, "", AT_EMPTY_PATH, STATX_DIOALIGN, &s) == 0 &&
+        s.stx_mask & STATX_DIOALIGN)
+        most = s.stx_dio_mem_align > s.stx_dio_offset_align ? s.stx_dio_mem_align
+                                                            : s.stx_dio_offset_align;
+    if (most > 0 && most < WEFT_IO_ALIGN) return most;
+#endif
+    (void)direct;
+    return WEFT_IO_ALIGN;
+}
+
+/* Leaves out the first k bytes. */
+static void skip_bytes(struct iovec **part, int *n_part, size_t k)
+{
+    for (; *n_part && k >= (*part)->iov_len; ++*part, --*n_part) k -= (*part)->iov_len;
+    if (!*n_part) return;
+    (*part)->iov_base = (char *)(*part)->iov_base + k;
+    (*part)->iov_len -= k;
+}
+
+weft_status weft_io_write_parts_at(int fd, const char *path, struct iovec *part,
+                                   int n_part, int64_t at)
+{
+    if (n_part == 1) return weft_io_write_at(fd, path, part->iov_base, part->iov_len, at);
+    if (!weft_io__may_go_on()) { /* some of it is there */
+        int err = errno;
+        if (n_part) write_all_at(fd, part->iov_base, part->iov_len, at);
+        errno = err;
+        return weft_io__write_failed("write", path);
+    }
+    while (n_part) {
+        ssize_t k = pwritev(fd, part, n_part, at);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return weft_io__write_failed("write", path);
+        at += k;
+        skip_bytes(&part, &n_part, (size_t)k);
+    }
+    return WEFT_OK;
+}
+
 #define RESERVE_PIECE ((int64_t)1 << 30)
 
 weft_status weft_io_reserve(int fd, const char *path, int64_t n)

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "base/status.h"
 
@@ -62,6 +63,12 @@ weft_status weft_io_write_at(int fd, const char *path, const void *p, size_t n,
 /* A second descriptor of a file that is there, past the cache (O_DIRECT): memory, place and length
  * of a write are then multiples of WEFT_IO_ALIGN.  *fd is -1 where the file system cannot. */
 weft_status weft_io_open_direct(const char *path, int *fd);
+/* What address and length of each part of a write past the cache are multiples of: what the system
+ * says of the file, else WEFT_IO_ALIGN, which always suffices. */
+int64_t weft_io_direct_align(int direct);
+/* As write_at, from several places in memory, which it changes. */
+weft_status weft_io_write_parts_at(int fd, const char *path, struct iovec *part,
+                                   int n_part, int64_t at);
 weft_status weft_io_reserve(int fd, const char *path, int64_t n); /* posix_fallocate */
 weft_status weft_io_sync(int fd, const char *path);               /* fdatasync */
 weft_status weft_io_close(int fd, const char *path);
