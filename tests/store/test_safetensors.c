@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "store/safetensors.h"
 #include "support/files.h"
+#include "support/test.h"
 
 /* The bytes of a file with this header and n_data bytes 0,1,2,.. after it. */
 static char *make(const char *header, size_t n_header, size_t n_data, size_t *n)
@@ -210,6 +211,36 @@ static void write_and_read(void **state)
     }
     weft_store_close(f);
     assert_int_not_equal(access(test_files_path("a.safetensors.tmp"), F_OK), 0);
+}
+
+/* Spaces after the header: the data begins where it is asked to, and is the same. */
+static void aligned_data(void **state)
+{
+    weft_store_item    item = {"a", WEFT_DTYPE_F32, {1, {3}}, {.data = "0123456789ab"}};
+    const char        *path = test_files_path("aligned.safetensors");
+    weft_store_writer *w;
+    weft_store_file   *f;
+    size_t             n_header, n;
+    (void)state;
+
+    assert_ok(
+        weft_store_writer_create(&(weft_store_spec){.item = &item, .n_item = 1}, &w));
+    for (int k = 0; k < 2; k++) /* again: there is nothing to add */
+        assert_ok(weft_store_writer_align(w, 4096));
+    (void)weft_store_writer_header(w, &n_header);
+    assert_int_equal(n_header, 4096);
+    assert_int_equal(weft_store_writer_bytes(w), 4096 + 12);
+    assert_ok(weft_store_writer_begin(w, path));
+    assert_ok(weft_store_writer_put_all(w));
+    assert_ok(weft_store_writer_end(w, NULL));
+    weft_store_writer_destroy(w);
+    char *p = test_files_read(path, &n);
+    assert_int_equal(n, 4096 + 12);
+    assert_memory_equal(p + 4096, "0123456789ab", 12);
+    free(p);
+    assert_ok(weft_store_open(path, &f));
+    assert_memory_equal(weft_store_find(f, "a")->data, "0123456789ab", 12);
+    weft_store_close(f);
 }
 
 /* The sums of a file are those of its blocks, however the pieces came. */
@@ -440,6 +471,7 @@ int main(void)
         cmocka_unit_test(bad_lengths),
         cmocka_unit_test(empty_and_empty_tensors),
         cmocka_unit_test(write_and_read),
+        cmocka_unit_test(aligned_data),
         cmocka_unit_test(sums),
         cmocka_unit_test(too_few_and_too_many),
         cmocka_unit_test(rewrite_keeps_bytes),

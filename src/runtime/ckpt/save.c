@@ -149,6 +149,8 @@ static weft_status open_file(job *j, int i)
     if (f->text || f->n_text)
         return weft_store_out_open(&j->out[i], path, (int64_t)f->n_text);
     WEFT_TRY(weft_store_writer_create(&f->tensors, &j->writer[i]));
+    if (!f->tensors.like) /* as files that ranks write by blocks */
+        WEFT_TRY(weft_store_writer_align(j->writer[i], WEFT_IO_ALIGN));
     return weft_store_writer_begin(j->writer[i], path);
 }
 

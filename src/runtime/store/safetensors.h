@@ -96,6 +96,8 @@ typedef struct weft_store_writer weft_store_writer;
 weft_status                      weft_store_writer_create(const weft_store_spec *spec,
                                                           weft_store_writer    **out);
 int64_t weft_store_writer_bytes(const weft_store_writer *w); /* of the whole file */
+/* Before begin: spaces after the header, so that the data begins at a multiple of `align` bytes. */
+weft_status weft_store_writer_align(weft_store_writer *w, int64_t align);
 /* All that is in front of the data, the length word included. */
 const char *weft_store_writer_header(const weft_store_writer *w, size_t *n);
 weft_status weft_store_writer_begin(weft_store_writer *w, const char *path);

@@ -192,6 +192,17 @@ int64_t weft_store_writer_bytes(const weft_store_writer *w)
     return w->bytes;
 }
 
+weft_status weft_store_writer_align(weft_store_writer *w, int64_t align)
+{
+    int64_t before = (int64_t)w->header.n, spaces = (align - before % align) % align;
+
+    weft_text_add(&w->header, "%*s", (int)spaces, "");
+    WEFT_TRY(weft_text_status(&w->header));
+    put_length(&w->header);
+    w->bytes += spaces;
+    return WEFT_OK;
+}
+
 const char *weft_store_writer_header(const weft_store_writer *w, size_t *n)
 {
     *n = w->header.n;
