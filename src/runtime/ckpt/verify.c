@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +18,8 @@
 #include "ckpt/ckpt_priv.h"
 
 enum {
-    N_READER = 2 /* one reads while the other sums */
+    N_READER = 3,      /* two read while the other sums */
+    HUGE     = 2 << 20 /* a large page: a read into small ones is several requests */
 };
 
 /* The blocks of one file, each read and summed by one of a few threads. */
@@ -91,6 +93,16 @@ static weft_status find_first_error(const block_check *c)
     return first < 0 ? WEFT_OK : WEFT_FAIL(c->st[first], "%s", c->text[first]);
 }
 
+static weft_status alloc_buffer(const char *path, int64_t bytes, uint8_t **out)
+{
+    size_t align = bytes >= HUGE ? HUGE : WEFT_IO_ALIGN;
+
+    if (posix_memalign((void **)out, align, (size_t)bytes))
+        return WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to verify it", path);
+    if (bytes >= HUGE) (void)madvise(*out, (size_t)bytes, MADV_HUGEPAGE);
+    return WEFT_OK;
+}
+
 static weft_status check_blocks(int fd, int direct, const char *path,
                                 const weft_store_sum *s)
 {
@@ -100,9 +112,7 @@ static weft_status check_blocks(int fd, int direct, const char *path,
     int64_t     most = s->n_block > 1 ? WEFT_STORE_BLOCK : s->bytes + 1;
     weft_status st   = WEFT_OK;
 
-    for (int k = 0; k < n; k++)
-        if (posix_memalign((void **)&c.buf[k], WEFT_IO_ALIGN, (size_t)most))
-            WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to verify it", path));
+    for (int k = 0; k < n; k++) WEFT_GO(alloc_buffer(path, most, &c.buf[k]));
     if (n > 1) WEFT_GO(weft_pool_create(n, 0, &pool));
     if (pool)
         weft_pool_run(pool, n, check_share, &c);
