@@ -29,6 +29,7 @@
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/progress.h"
+#include "base/turns.h"
 #include "session/keep_alive.h"
 #include "session/session_priv.h"
 
@@ -128,6 +129,8 @@ static weft_status add_file(saving *v, const char *name, const weft_store_spec *
     weft_snapshot_file *f = &v->file[v->n_file];
     size_t              n;
     WEFT_TRY(weft_store_writer_create(spec, &v->writer[v->n_file]));
+    /* so that tensors can go to the file from where they are in memory */
+    WEFT_TRY(weft_store_writer_align(v->writer[v->n_file], WEFT_IO_ALIGN));
     *f        = (weft_snapshot_file){.item = region, .n_item = spec->n_item};
     f->head   = weft_store_writer_header(v->writer[v->n_file++], &n);
     f->n_head = (int64_t)n;
@@ -231,7 +234,8 @@ static weft_status start_snapshot(weft_session *s, saving *v, const char *folder
                                     .rank    = s->now->comm ? s->now->comm->rank : 0};
     weft_snapshot_options o      = {.staging_bytes = waits ? WAITING_BYTES : 0,
                                     .copy          = v->copy,
-                                    .n_writer      = v->copy && !s->out.late ? 1 : 2,
+                                    .expect_s      = waits ? -1 : s->out.commit_s,
+                                    .n_writer      = v->copy && !s->out.late ? 1 : 0,
                                     .item_hash     = v->weight_hash,
                                     .before        = v->draft ? reserve_files : NULL,
                                     .arg           = v->draft};
@@ -314,15 +318,20 @@ out:
     return st;
 }
 
-static void *finish_main(void *arg)
+static void finish_saving(saving *v)
 {
-    saving     *v  = arg;
     weft_status st = finish_files(v);
     pthread_mutex_lock(&v->lock);
     fail_saving(v, st);
     v->finished = true;
     pthread_cond_broadcast(&v->moved);
     pthread_mutex_unlock(&v->lock);
+}
+
+static void *finish_main(void *arg)
+{
+    weft_turns_shorten();
+    finish_saving(arg);
     return NULL;
 }
 
@@ -335,7 +344,7 @@ static void start_finishing(saving *v)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     v->running = pthread_create(&v->thread, NULL, finish_main, v) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!v->running) finish_main(v);
+    if (!v->running) finish_saving(v);
 }
 
 static bool wait_finished(saving *v, double seconds)

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <signal.h>
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
@@ -115,6 +116,13 @@ static void count_samples(const weft_session *s, weft_vote *mine)
     s->now->busy_s          = busy;
 }
 
+/* The shortest counts, and is forgotten slowly. */
+static void note_commit_time(weft_session *s)
+{
+    double now = weft_clock_s() - s->running_s, before = 1.05 * s->out.commit_s;
+    s->out.commit_s = before > 0 && before < now ? before : now;
+}
+
 weft_status weft_session__commit(void *session, int64_t step, int n, const double *value,
                                  bool *hold)
 {
@@ -151,6 +159,7 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
     }
     weft_session__note_passed(s, step + 1);
     weft_failpoint("vote.passed");
+    note_commit_time(s);
     weft_session__wait_copied(s);
     weft_session__wait_snapshot_copied(s);
     weft_session__mark_state(s, -1); /* until its update is done */

@@ -1,7 +1,12 @@
 /* The threads of a snapshot.  In: a state, files.  Out: this rank's bytes in the files, synced.
  *
- *     free buffers --copy--> full buffers --sum, write--> free buffers        one lock
+ *     free buffers --copy--> blocks in order --sum, write--> free buffers        one lock
+ *                    state --> ^
  *
+ * Blocks that can go to the file from where the state has them are not copied, but for the last
+ * ones, as many as there are buffers for, where the device is not fast enough to write all before
+ * the state is expected to change.  So the state may change when all but these are written, as it
+ * may where all are copied and buffers are full.
  * Where there is a second state, the thread that copies fills it first: then the first may change.
  * The last thread that writes syncs and closes the files: then it is WRITTEN. */
 #include "state/snapshot.h"
@@ -19,14 +24,17 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/turns.h"
 #include "state/snapshot_block.h"
 #include "state/staged_copy.h"
 
 enum {
-    MOST_WRITER = 2,
+    MOST_WRITER = 3,
     LEAST_BLOCK =
         MOST_WRITER + 1 /* buffers: one is filled while the others are written */
 };
+static const double SAFETY = 1.15, SAFETY_S = 0.05; /* of the pace; to copy the rest */
+static const double TICK_S = 0.01;                  /* between two looks at the pace */
 #define STAGING        ((int64_t)256 << 20)
 #define STAGING_PINNED ((int64_t)64 << 20)
 #define SYNC_EVERY                                                                       \
@@ -34,12 +42,26 @@ enum {
 
 /* A file as this rank writes it. */
 typedef struct target {
-    int fd, direct; /* -1: not open; direct: past the cache */
-    int first;      /* number of its first block among those of all files */
-    int n_block;
+    int     fd, direct; /* -1: not open; direct: past the cache */
+    int64_t align;      /* of memory that goes past the cache */
+    int     first;      /* number of its first block among those of all files */
+    int     n_block;
 
     _Atomic int64_t cached; /* bytes that were written through the cache */
 } target;
+
+/* Memory of WEFT_STORE_BLOCK bytes, aligned. */
+typedef struct staging {
+    uint8_t    *p;
+    weft_memory memory; /* where a device has allocated it */
+} staging;
+
+/* A block on its way to the file. */
+typedef struct entry {
+    weft_block    block;
+    int           buffer; /* that has it; -1: the state does */
+    struct entry *next;
+} entry;
 
 struct weft_snapshot {
     weft_snapshot_source      source;
@@ -59,21 +81,24 @@ struct weft_snapshot {
     int                       n_thread;
 
     /* under lock */
-    pthread_mutex_t    lock;
-    pthread_cond_t     moved;
-    int                n_buffer, most_buffer; /* there are; may be */
-    weft_block_buffer *buffer;
-    int               *free, *full; /* stack; queue, in the order of blocks */
-    int                n_free, n_full;
-    int                n_writing; /* threads that write */
-    bool               copied;    /* the state may change */
-    bool               taken;     /* no block comes any more */
-    _Atomic bool       stopped;   /* given up; read without the lock, too */
-    bool               written, began;
-    int64_t            bytes;
-    double             begin_s, seconds; /* until it was written */
-    weft_status        st;
-    char               text[640];
+    pthread_mutex_t lock;
+    pthread_cond_t  moved;
+    int             n_buffer, most_buffer; /* there are; may be */
+    staging        *buffer;
+    int            *free; /* stack */
+    int             n_free;
+    entry          *full, *last; /* queue, in the order of blocks */
+    int             n_full;      /* of it */
+    int             n_writing;   /* threads that write */
+    int             n_in_place;  /* blocks in the state that are not written yet */
+    bool            copied;      /* the state may change */
+    bool            taken;       /* no block comes any more */
+    _Atomic bool    stopped;     /* given up; read without the lock, too */
+    bool            written, began, ready; /* ready: options.before is done */
+    int64_t         bytes, in_place_bytes;
+    double          begin_s, seconds; /* until it was written */
+    weft_status     st;
+    char            text[640];
 };
 
 static void wait_moved(weft_snapshot *s, double until_s)
@@ -105,7 +130,7 @@ static void note(weft_snapshot *s, weft_status st)
 
 /* ---- copying ---- */
 
-static bool alloc_buffer(weft_snapshot *s, weft_block_buffer *b)
+static bool alloc_buffer(weft_snapshot *s, staging *b)
 {
     if (s->pinned) {
         if (weft_device_alloc(s->stream.device, WEFT_SPACE_PINNED, WEFT_STORE_BLOCK,
@@ -122,13 +147,12 @@ static bool alloc_buffer(weft_snapshot *s, weft_block_buffer *b)
     return true;
 }
 
-static void free_buffer(weft_block_buffer *b)
+static void free_buffer(staging *b)
 {
     if (b->memory.address)
         weft_device_free(&b->memory);
     else
         munmap(b->p, WEFT_STORE_BLOCK);
-    free(b->run);
 }
 
 /* Under lock: a buffer to fill; -1: all are full, and there may be no more of them. */
@@ -137,65 +161,161 @@ static int take_buffer(weft_snapshot *s)
     if (s->n_free) return s->free[--s->n_free];
     if (s->n_buffer == s->most_buffer) return -1;
     if (!alloc_buffer(s, &s->buffer[s->n_buffer])) {
-        if (!s->n_buffer)
-            give_up(s, WEFT_ERR_MEM, "no memory for blocks of a checkpoint");
         s->most_buffer = s->n_buffer;
         return -1;
     }
     return s->n_buffer++;
 }
 
-/* The next block that this rank writes any of; false: there is none. */
-static weft_status copy_next(weft_snapshot *s, weft_block_buffer *b, bool *any)
+/* The same, waited for; -1: it was given up, or there is no memory for a single one. */
+static int wait_buffer(weft_snapshot *s)
 {
-    *any = false;
-    while (s->next_file < s->n_file) {
-        int     file   = s->next_file;
-        int64_t number = s->next++;
-        if (number == s->target[file].n_block) {
-            s->next_file++;
-            s->next = 0;
-            continue;
-        }
-        WEFT_TRY(weft_block_copy(&s->copier, file, number, b));
-        if (file == 0 && s->hasher.file) weft_item_hasher_add(&s->hasher, b);
-        *any = b->own > 0;
-        if (*any) return WEFT_OK;
+    pthread_mutex_lock(&s->lock);
+    int i = take_buffer(s);
+    while (i < 0 && s->n_buffer && !s->taken) {
+        wait_moved(s, weft_clock_s() + 0.1);
+        i = take_buffer(s);
     }
-    return WEFT_OK;
+    pthread_mutex_unlock(&s->lock);
+    return i;
 }
 
-/* There is no block to copy. */
+static void free_entry(entry *e)
+{
+    if (!e) return;
+    weft_block_fini(&e->block);
+    free(e);
+}
+
+/* The next block of all files; false: there is none. */
+static bool next_block(weft_snapshot *s, int *file, int64_t *number)
+{
+    for (; s->next_file < s->n_file; s->next_file++, s->next = 0) {
+        if (s->next == s->target[s->next_file].n_block) continue;
+        *file   = s->next_file;
+        *number = s->next++;
+        return true;
+    }
+    return false;
+}
+
+static int count_ranks(const weft_snapshot *s)
+{
+    return s->source.holders ? s->source.holders->n_rank : 1;
+}
+
+/* Is it one of the last ones, for which there are buffers?  Where several ranks write, each has
+ * some of them. */
+static bool is_late(const weft_snapshot *s, const weft_block *b)
+{
+    int left = s->n_block - (s->target[b->file].first + (int)b->number);
+    return !s->o.copy && left <= (int64_t)s->most_buffer * count_ranks(s);
+}
+
+/* Under lock: at the pace so far, will the state be wanted before all is written? */
+static bool is_urgent(const weft_snapshot *s)
+{
+    double all = (double)s->n_block * WEFT_STORE_BLOCK / count_ranks(s);
+    double now = weft_clock_s() - s->begin_s, want = s->o.expect_s;
+    if (want <= 0) return want == 0;
+    if (now < 0.1 * want) return false; /* it is early to tell */
+    return !s->bytes || SAFETY * now * all / (double)s->bytes + SAFETY_S > want;
+}
+
+/* For one of the last blocks: a buffer where there is one and it is urgent; else -1, when the
+ * threads that write have nothing else to do. */
+static int wait_turn(weft_snapshot *s)
+{
+    int i = -1;
+    pthread_mutex_lock(&s->lock);
+    while (i < 0 && !s->taken && s->n_full > MOST_WRITER) {
+        if (is_urgent(s)) i = take_buffer(s);
+        if (i < 0) wait_moved(s, weft_clock_s() + TICK_S);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return i;
+}
+
+/* Where a block is written from: the state, or a buffer. */
+static weft_status place_block(weft_snapshot *s, entry *e)
+{
+    const target *t      = &s->target[e->block.file];
+    bool          mapped = false;
+    if (t->direct >= 0)
+        WEFT_TRY(weft_block_map(&s->copier, t->align, &e->block, &mapped));
+    if (!mapped)
+        e->buffer = wait_buffer(s);
+    else if (is_late(s, &e->block))
+        e->buffer = wait_turn(s);
+    if (e->buffer < 0 && !mapped)
+        return WEFT_FAIL(WEFT_ERR_MEM, "no memory for blocks of a checkpoint");
+    if (e->buffer < 0) return WEFT_OK;
+    return weft_block_copy(&s->copier, s->buffer[e->buffer].p, &e->block);
+}
+
+/* Under lock. */
+static void add_entry(weft_snapshot *s, entry *e)
+{
+    *(s->full ? &s->last->next : &s->full) = e;
+    s->last                                = e;
+    s->n_full++;
+    if (e->buffer < 0) s->n_in_place++;
+}
+
+/* Under lock: the block is in the file, or it is given up. */
+static void end_entry(weft_snapshot *s, entry *e)
+{
+    if (e->buffer >= 0)
+        s->free[s->n_free++] = e->buffer;
+    else
+        s->n_in_place--;
+    if (s->taken && !s->n_in_place) s->copied = true;
+    pthread_cond_broadcast(&s->moved);
+}
+
+/* A block, to the threads that write. */
+static weft_status pass_block(weft_snapshot *s, int file, int64_t number)
+{
+    weft_status st = WEFT_OK;
+    entry      *e  = calloc(1, sizeof *e);
+    if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to copy the state");
+    e->buffer = -1;
+    st        = weft_block_find(&s->copier, file, number, &e->block);
+    if (st == WEFT_OK && e->block.own) st = place_block(s, e);
+    if (st == WEFT_OK && file == 0 && s->hasher.file)
+        weft_item_hasher_add(&s->hasher, &e->block);
+    pthread_mutex_lock(&s->lock);
+    if (st == WEFT_OK && e->block.own > 0) {
+        add_entry(s, e);
+        pthread_cond_broadcast(&s->moved);
+        e = NULL;
+    } else if (e->buffer >= 0) {
+        s->free[s->n_free++] = e->buffer;
+    }
+    pthread_mutex_unlock(&s->lock);
+    free_entry(e);
+    return st;
+}
+
+/* No block comes any more. */
 static void end_copying(weft_snapshot *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->copied = s->taken = true;
+    s->taken = true;
+    if (!s->n_in_place) s->copied = true;
     pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&s->lock);
 }
 
-static void copy_blocks(weft_snapshot *s)
+static void pass_blocks(weft_snapshot *s)
 {
-    pthread_mutex_lock(&s->lock);
-    while (!s->taken) {
-        bool any;
-        int  i = take_buffer(s);
-        if (i < 0) {
-            if (!s->taken) wait_moved(s, weft_clock_s() + 0.1);
-            continue;
-        }
-        pthread_mutex_unlock(&s->lock);
-        weft_status st = copy_next(s, &s->buffer[i], &any);
-        pthread_mutex_lock(&s->lock);
-        if (st != WEFT_OK) give_up(s, st, weft_error_text());
-        if (st == WEFT_OK && any)
-            s->full[s->n_full++] = i;
-        else
-            s->free[s->n_free++] = i;
-        if (!any) s->copied = s->taken = true;
-        pthread_cond_broadcast(&s->moved);
-    }
-    pthread_mutex_unlock(&s->lock);
+    int64_t     number;
+    int         file;
+    weft_status st = WEFT_OK;
+    while (st == WEFT_OK && !s->stopped && next_block(s, &file, &number))
+        st = pass_block(s, file, number);
+    note(s, st);
+    end_copying(s);
 }
 
 /* All of the state at once: what follows is read from the second one. */
@@ -225,19 +345,17 @@ static void *copier_main(void *arg)
 {
     weft_snapshot *s  = arg;
     weft_status    st = WEFT_OK;
+    weft_turns_shorten();
     if (s->o.copy) st = copy_state(s);
     if (st == WEFT_OK && s->o.find_keep) st = keep_state(s);
     note(s, st);
-    if (s->n_block)
-        copy_blocks(s);
-    else
-        end_copying(s);
+    pass_blocks(s);
     return NULL;
 }
 
 /* ---- writing ---- */
 
-static weft_status write_cached(target *t, const char *path, const weft_block_buffer *b)
+static weft_status write_cached(target *t, const char *path, const weft_block *b)
 {
     int64_t at = b->number * WEFT_STORE_BLOCK, before;
     for (int i = 0; i < b->n_run; i++)
@@ -249,28 +367,29 @@ static weft_status write_cached(target *t, const char *path, const weft_block_bu
     return weft_io_sync(t->fd, path);
 }
 
-static weft_status write_block(weft_snapshot *s, const weft_block_buffer *b)
+static weft_status write_block(weft_snapshot *s, weft_block *b)
 {
     target     *t    = &s->target[b->file];
     const char *path = s->file[b->file].path;
     int64_t     at   = b->number * WEFT_STORE_BLOCK;
     bool        all  = b->own == b->n;
     s->block[t->first + b->number] =
-        (weft_snapshot_block){weft_hash_crc32c(0, b->p, (size_t)b->n), (uint32_t)b->own};
+        (weft_snapshot_block){weft_block_sum(b), (uint32_t)b->own};
     if (all && t->direct >= 0 && b->n % WEFT_IO_ALIGN == 0)
-        return weft_io_write_at(t->direct, path, b->p, (size_t)b->n, at);
+        return weft_io_write_parts_at(t->direct, path, b->part, b->n_part, at);
     return write_cached(t, path, b);
 }
 
-/* Under lock: the oldest full buffer, waited for; -1: there will be none. */
-static int next_full(weft_snapshot *s)
+/* Under lock: the oldest block, waited for; NULL: there will be none. */
+static entry *next_full(weft_snapshot *s)
 {
-    while (!s->n_full && !s->taken) wait_moved(s, weft_clock_s() + 1);
-    if (!s->n_full || s->st != WEFT_OK) return -1;
-    int i = s->full[0];
+    while (s->st == WEFT_OK && (!s->ready || (!s->full && !s->taken)))
+        wait_moved(s, weft_clock_s() + 1);
+    if (!s->full || s->st != WEFT_OK) return NULL;
+    entry *e = s->full;
+    s->full  = e->next;
     s->n_full--;
-    memmove(s->full, s->full + 1, sizeof *s->full * (size_t)s->n_full);
-    return i;
+    return e;
 }
 
 static weft_status sync_targets(weft_snapshot *s)
@@ -302,22 +421,26 @@ static void end_writing(weft_snapshot *s)
 static void *writer_main(void *arg)
 {
     weft_snapshot *s = arg;
+    weft_turns_shorten();
     pthread_mutex_lock(&s->lock);
     bool first = !s->began;
     s->began   = true;
-    if (first && s->o.before) {
+    if (first) {
         pthread_mutex_unlock(&s->lock);
-        note(s, s->o.before(s->o.arg));
+        if (s->o.before) note(s, s->o.before(s->o.arg));
         pthread_mutex_lock(&s->lock);
+        s->ready = true;
+        pthread_cond_broadcast(&s->moved);
     }
-    for (int i; (i = next_full(s)) >= 0;) {
+    for (entry *e; (e = next_full(s));) {
         pthread_mutex_unlock(&s->lock);
-        weft_status st = write_block(s, &s->buffer[i]);
+        weft_status st = write_block(s, &e->block);
         pthread_mutex_lock(&s->lock);
         if (st != WEFT_OK) give_up(s, st, weft_error_text());
-        s->bytes += s->buffer[i].own;
-        s->free[s->n_free++] = i;
-        pthread_cond_broadcast(&s->moved);
+        s->bytes += e->block.own;
+        if (e->buffer < 0) s->in_place_bytes += e->block.own;
+        end_entry(s, e);
+        free_entry(e);
     }
     end_writing(s);
     pthread_mutex_unlock(&s->lock);
@@ -349,6 +472,7 @@ static weft_status open_targets(weft_snapshot *s)
         first += t->n_block;
         WEFT_TRY(weft_io_open_write(s->file[i].path, false, &t->fd));
         WEFT_TRY(weft_io_open_direct(s->file[i].path, &t->direct));
+        if (t->direct >= 0) t->align = weft_io_direct_align(t->direct);
     }
     return WEFT_OK;
 }
@@ -375,9 +499,8 @@ static weft_status make_buffers(weft_snapshot *s)
     s->most_buffer = (int)most;
     s->buffer      = calloc((size_t)most, sizeof *s->buffer);
     s->free        = malloc(sizeof *s->free * (size_t)most);
-    s->full        = malloc(sizeof *s->full * (size_t)most);
     s->block       = calloc((size_t)s->n_block + 1, sizeof *s->block);
-    if (s->buffer && s->free && s->full && s->block) return WEFT_OK;
+    if (s->buffer && s->free && s->block) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_MEM, "no memory to copy the state");
 }
 
@@ -488,6 +611,11 @@ int64_t weft_snapshot_bytes(const weft_snapshot *s)
     return s->bytes;
 }
 
+int64_t weft_snapshot_in_place_bytes(const weft_snapshot *s)
+{
+    return s->in_place_bytes;
+}
+
 bool weft_snapshot_hashed(const weft_snapshot *s)
 {
     return s->hasher.file && weft_item_hasher_is_done(&s->hasher);
@@ -513,7 +641,11 @@ void weft_snapshot_close(weft_snapshot *s)
     free(s->target);
     free(s->buffer);
     free(s->free);
-    free(s->full);
+    while (s->full) {
+        entry *e = s->full;
+        s->full  = e->next;
+        free_entry(e);
+    }
     free(s->block);
     pthread_cond_destroy(&s->moved);
     pthread_mutex_destroy(&s->lock);

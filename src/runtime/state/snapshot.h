@@ -15,14 +15,17 @@
  *     of it, to replicas alternately; what that rank does not hold of it, its holders write: no
  *     byte goes from rank to rank.
  * (2) Who writes what follows from the table of holders alone: ranks exchange nothing here.
- * (3) One thread copies blocks into buffers, at most staging_bytes; others sum and write them,
- *     past the cache (O_DIRECT) where a rank has all of a block and the file system allows it.
- *     Out of memory that host code does not reach a stream of the snapshot's own copies, into
- *     pinned buffers; with a second state of the same layout (options.copy) all of the state goes
- *     there first, at the device's speed, and may change when it is there.
+ * (3) Blocks go past the cache (O_DIRECT) where a rank has all of one and the file system allows
+ *     it, and then out of the state itself where host code reaches that and it is aligned as the
+ *     file is, but for what would not be written in time.  That and all others one thread copies
+ *     into buffers, at most staging_bytes; others sum and write.  Out of memory that host code does
+ *     not reach a stream of the snapshot's own copies, into pinned buffers; with a second state of
+ *     the same layout (options.copy) all of the state goes there first, at the device's speed, and
+ *     may change when it is there.
  * (4) CRC32C is linear: of blocks of which ranks have disjoint bytes, the others zero, the
  *     checksum of the whole follows from theirs (weft_snapshot_sum).
- * (5) After an error, or weft_snapshot_cancel(), nothing more is read from the state. */
+ * (5) After an error, or weft_snapshot_cancel(), no further block is read from the state; what is
+ *     under way does not count. */
 #ifndef WEFT_STATE_SNAPSHOT_H
 #define WEFT_STATE_SNAPSHOT_H
 
@@ -63,7 +66,10 @@ typedef struct weft_snapshot_options {
      * where there is none, before it is WRITTEN; called by the thread that copies, which may take
      * long to make memory.  NULL: nothing does.  A snapshot without files is this alone. */
     weft_status (*find_keep)(void *arg, weft_state **keep);
-    /* Threads that write: 1 or 2; 0 is 2. */
+    /* From the start until the state is expected to change; < 0: not before it is WRITTEN; 0: not
+     * known.  Blocks that would not be written until then are copied before. */
+    double expect_s;
+    /* Threads that write: 1 to 3; 0 is 3. */
     int n_writer;
     /* XXH64 of each item of the first file, where this rank has all of it (weft_snapshot_hashed);
      * NULL: they are not wanted. */
@@ -96,6 +102,8 @@ weft_status weft_snapshot_status(weft_snapshot *s);
 /* Of all files in order, when it is WRITTEN without an error. */
 const weft_snapshot_block *weft_snapshot_blocks(const weft_snapshot *s, int *n);
 int64_t                    weft_snapshot_bytes(const weft_snapshot *s); /* written here */
+/* Of these, out of the state without a copy. */
+int64_t weft_snapshot_in_place_bytes(const weft_snapshot *s);
 /* When it is WRITTEN: item_hash is filled. */
 bool weft_snapshot_hashed(const weft_snapshot *s);
 /* From the start until it was WRITTEN. */
