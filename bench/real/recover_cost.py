@@ -1,13 +1,14 @@
 """What `recover: on` costs while nothing fails: gpt2 124M, batch 4, seq 64, pp=2 on this machine's CPUs.
 
-    bench/real/recover_cost.py WEFT [--rounds N] [--steps N] [--journal BENCH_JOURNAL]
+    bench/real/recover_cost.py WEFT [--rounds N] [--minutes N] [--steps N] [--journal BENCH_JOURNAL]
 
-Runs with `recover: on` and `off` in turns.  Of each: processor milliseconds that both ranks took for a step, and its
-wall time, of the steps after the third.  Then differences of pairs, the median with the second least and second most of
-them (the least and most of fewer than five).  BENCH_JOURNAL (build/bench_journal) times the journal alone: of all
+Runs with `recover: on` and `off` in turns, as many rounds as the time is enough for.  Of each: processor milliseconds that both ranks took for a step, and its
+wall time, of the steps after the third.  Then differences of pairs, the median with its interval of 95 % (the least and
+most of fewer than nine).  BENCH_JOURNAL (build/bench_journal) times the journal alone: of all
 parameters, so that each of two stages has about half of it."""
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -63,28 +64,34 @@ def run(o, mode):
 
 
 def interval(x):
-    x = sorted(x)
-    k = 1 if len(x) >= 5 else 0
+    """The median, and between which of the pairs it is with 95 %: the signs of n pairs are those of n coins."""
+    x, n = sorted(x), len(x)
+    k = max([i for i in range(n // 2) if sum(math.comb(n, j) for j in range(i + 1)) <= 0.025 * 2 ** n], default=0)
     return statistics.median(x), x[k], x[-1 - k]
 
 
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("weft")
-    a.add_argument("--rounds", type=int, default=9)
+    a.add_argument("--rounds", type=int, default=15)
+    a.add_argument("--minutes", type=float, default=5.5)
     a.add_argument("--steps", type=int, default=8)
     a.add_argument("--data", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../include"))
     a.add_argument("--journal")
     o = a.parse_args()
     with tempfile.TemporaryDirectory() as o.tmp:
-        rows = []
+        rows, longest, end = [], 0, time.time() + 60 * o.minutes
         for k in range(o.rounds):
-            got = {}
+            if k and time.time() + longest > end:
+                break
+            got, begin = {}, time.time()
             for mode in ("on", "off") if k % 2 else ("off", "on"):
                 got[mode] = run(o, mode)
             rows.append(got)
+            longest = max(longest, time.time() - begin)
             print("round %d: processor ms a step off %.1f, on %.1f; step ms off %.1f, on %.1f"
                   % (k, got["off"][0], got["on"][0], got["off"][1], got["on"][1]), flush=True)
+    print("%d rounds of %d steps, load average %.1f" % (len(rows), o.steps, os.getloadavg()[0]))
     for i, what in enumerate(("processor ms of both ranks", "step ms")):
         off = statistics.median(r["off"][i] for r in rows)
         more = interval([100 * (r["on"][i] / r["off"][i] - 1) for r in rows])

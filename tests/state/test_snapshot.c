@@ -271,13 +271,13 @@ static void many_blocks(void **state)
 static void make_aligned(case_table *t, int n_rank, layout *l)
 {
     static const char head[WEFT_IO_ALIGN];
-    static const int  order[] = {2, 4, 3, 2, 3, 2};
+    static const int  order[] = {4, 2, 4, 3, 4, 4};
     unsigned          seed    = 7;
     *t                        = (case_table){.n_rank = n_rank};
     case_shapes(t, &seed, 30);
     t->tensor[1].shape = (weft_shape){1, {1008}}; /* with the scalar 4096 bytes */
-    t->tensor[2].shape = t->tensor[3].shape = (weft_shape){2, {1024, 1536}};
-    t->tensor[4].shape                      = (weft_shape){3, {8, 8, 64}};
+    t->tensor[2].shape = t->tensor[3].shape = (weft_shape){2, {64, 128}};
+    t->tensor[4].shape                      = (weft_shape){3, {8, 96, 1024}}; /* 6 MB */
     for (int k = 0; k < CASE_TENSORS; k++)
         for (int r = 0; r < n_rank; r++)
             case_whole_part(&t->at[k][r], &t->tensor[k].shape);
