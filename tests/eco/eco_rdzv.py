@@ -317,8 +317,8 @@ if LONG or CASE:
     CASES += [woken]
 
 
-def main():
-    known, scratch = {}, Scratch("rdzv", memory=True)
+def run_cases(scratch):
+    known = {}
 
     def ref(steps):
         if steps not in known:
@@ -328,6 +328,11 @@ def main():
     for case in CASES:
         if not CASE or case.__name__ == CASE:
             case(scratch, ref)
+
+
+def main():
+    with Scratch("rdzv", memory=True) as scratch:
+        run_cases(scratch)
     end()
 
 
