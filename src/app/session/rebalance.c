@@ -157,7 +157,10 @@ static void tell_slow(weft_session *s, int rank, double slow)
     if (p.n_rank == x->n) return; /* nothing would be left */
     double extra_s = (double)x->rank[rank].low_s - find_busiest(x, &p);
     double part    = step_s > 0 ? find_crowding() * extra_s / step_s : 0;
-    double fewer   = predict_fewer(s, &p);
+    /* not more than where a step is nothing but its work */
+    double most = extra_s / (double)x->rank[rank].low_s;
+    if (part > most) part = most;
+    double fewer = predict_fewer(s, &p);
     if (!(part > 0)) return;
     if (!(fewer > 0)) fewer = estimate_fewer(s, &p);
     snprintf(text, sizeof text, "%d %.4g %.4g %.4g rank %d is slow (%.2f times as long)",
