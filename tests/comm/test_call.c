@@ -364,6 +364,50 @@ static void dropping_waits_for_nobody(void **state)
     }
 }
 
+/* Ranks 0 and 3 say that they wait, rank 1 has and does not any more, rank 2 says nothing.  Every
+ * rank hears it of every other, sooner or later, and nobody of a key that none has named. */
+static weft_status some_wait(rank_state *r)
+{
+    enum {
+        KEY = 0x7007
+    };
+    weft_comm_group *g;
+    double           until = weft_clock_s() + 10;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    if (!weft_comm_can_note(r->c)) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no notes");
+    if (r->rank != 2) weft_comm_note(r->c, r->n, everyone, KEY, true);
+    if (r->rank == 1) weft_comm_note(r->c, r->n, everyone, KEY + 1, true);
+    if (r->rank == 1) weft_comm_note(r->c, r->n, everyone, KEY, false);
+    for (int other = 0; other < r->n; other++) {
+        if (other == r->rank) continue;
+        while (weft_clock_s() < until &&
+               (weft_comm_is_noted(r->c, other, KEY) != (other == 0 || other == 3) ||
+                weft_comm_is_noted(r->c, other, KEY + 1) != (other == 1)))
+            usleep(1000);
+    }
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    for (int other = 0; other < r->n; other++) {
+        bool waits = other == 0 || other == 3;
+        if (other == r->rank) continue;
+        if (weft_comm_is_noted(r->c, other, KEY) != waits ||
+            weft_comm_is_noted(r->c, other, KEY + 1) != (other == 1) ||
+            weft_comm_is_noted(r->c, other, KEY + 2))
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "rank %d %s", other,
+                             waits ? "waits, and it was not heard"
+                                   : "does not wait, and is said to");
+    }
+    return WEFT_OK;
+}
+
+static void long_waits_are_noted(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 4, 20, some_wait);
+        all_ok((transport)over, 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +417,7 @@ int main(void)
         cmocka_unit_test(bytes_of_any_number),
         cmocka_unit_test(keys_can_be_used_again),
         cmocka_unit_test(dropping_waits_for_nobody),
+        cmocka_unit_test(long_waits_are_noted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

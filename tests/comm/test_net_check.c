@@ -265,6 +265,11 @@ static weft_status no_such_rank(net_end *e, int fd)
     return send_head(e, fd, NET_ANSWER, (net_head){.at = INT64_C(1) << 40}, 0);
 }
 
+static weft_status note_of_nothing(net_end *e, int fd)
+{
+    return send_head(e, fd, NET_NOTE, (net_head){.port = INT64_C(1) << 40, .seq = 1}, 0);
+}
+
 static weft_status many_credits(net_end *e, int fd)
 {
     return send_head(e, fd, NET_OPEN, (net_head){.port = 9, .seq = UINT32_MAX}, 0);
@@ -295,6 +300,7 @@ static void heads_are_checked_before_use(void **state)
         {"abort far away", "a size where there is none", far_away},
         {"long reason", "a reason that is too long", long_reason},
         {"answer", "the name of a rank that there is not", no_such_rank},
+        {"note", "a note that is none", note_of_nothing},
         {"credits", "numbers of a channel out of range", many_credits},
         {"negative", "numbers of a channel out of range", negative_channel},
         {"ack", "an acknowledgement of what was not sent", ack_of_nothing},

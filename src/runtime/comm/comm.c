@@ -68,6 +68,41 @@ weft_status weft_comm_check(weft_comm *c)
     return c->op->check ? c->op->check(c) : WEFT_OK;
 }
 
+/* ---- notes ---- */
+
+void weft_comm_note(weft_comm *c, int n, const int32_t *rank, uint32_t key, bool waits)
+{
+    for (int k = 0; c->op->note && k < n; k++)
+        if (rank[k] != c->rank) c->op->note(c, rank[k], key, waits);
+}
+
+bool weft_comm_is_noted(weft_comm *c, int rank, uint32_t key)
+{
+    return c->op->noted && c->op->noted(c, rank, key);
+}
+
+bool weft_comm_can_note(const weft_comm *c)
+{
+    return c->op->note != NULL;
+}
+
+bool weft_comm_notes_has(const weft_comm_notes *n, uint32_t key)
+{
+    for (int k = 0; k < WEFT_COMM_MAX_NOTE; k++)
+        if (atomic_load(&n->key[k]) == key) return true;
+    return false;
+}
+
+/* Where all places are taken it is not kept. */
+void weft_comm_notes_put(weft_comm_notes *n, uint32_t key, bool waits)
+{
+    if (waits && weft_comm_notes_has(n, key)) return;
+    for (int k = 0; k < WEFT_COMM_MAX_NOTE; k++) {
+        uint32_t was = waits ? 0 : key;
+        if (atomic_compare_exchange_strong(&n->key[k], &was, waits ? key : 0)) return;
+    }
+}
+
 void weft_comm_set_epoch(weft_comm *c, uint32_t epoch)
 {
     c->epoch = epoch;

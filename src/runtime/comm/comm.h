@@ -15,6 +15,8 @@
 #ifndef WEFT_COMM_COMM_H
 #define WEFT_COMM_COMM_H
 
+#include <stdatomic.h>
+
 #include "base/lanes.h"
 #include "base/status.h"
 #include "exchange/collective.h"
@@ -113,6 +115,10 @@ typedef struct weft_comm_ops {
     void (*abort)(weft_comm *c, const char *why);
     /* WEFT_ERR_PEER: a rank aborted or died; callable from any thread, does not block */
     weft_status (*check)(weft_comm *c);
+    /* Tells a rank, and waits for nobody, that this one waits under a key, or no longer; what a
+     * rank has told this one.  NULL: nobody is told. */
+    void (*note)(weft_comm *c, int rank, uint32_t key, bool waits);
+    bool (*noted)(weft_comm *c, int rank, uint32_t key);
     /* the same with the verdict of another end, in its words; NULL: abort's */
     void (*pass_on)(weft_comm *c, const char *verdict);
     /* all operations of this end are over, now and later: WEFT_ERR_PEER; nobody is told */
@@ -210,6 +216,14 @@ void weft_comm_abort(weft_comm *c, const char *why);
 /* Would an operation fail now because somebody gave up, left or died?  WEFT_ERR_PEER; asked by any
  * thread, also while others communicate, and waits for nobody. */
 weft_status weft_comm_check(weft_comm *c);
+/* Long waits that no transport sees (of a device's own communication): each member of a group tells
+ * the others that it waits under a key that all of them derive, and later that it does not any
+ * more.  A member that has not said so when others have waited for long is the one that is missing.
+ * From any thread; nobody waits for it, and nothing is sent until somebody notes.  At most
+ * WEFT_COMM_MAX_NOTE keys at once, none of them 0. */
+void weft_comm_note(weft_comm *c, int n, const int32_t *rank, uint32_t key, bool waits);
+bool weft_comm_is_noted(weft_comm *c, int rank, uint32_t key);
+bool weft_comm_can_note(const weft_comm *c);
 /* A new view of the job: what is older is dropped from now on. */
 void weft_comm_set_epoch(weft_comm *c, uint32_t epoch);
 /* Leaves in order: what was sent arrives, and peers learn that this rank is gone. */
@@ -234,6 +248,16 @@ typedef struct weft_comm_queue weft_comm_queue;
 typedef struct weft_comm_group_head {
     weft_comm_queue *queue; /* NULL: none was */
 } weft_comm_group_head;
+
+enum {
+    WEFT_COMM_MAX_NOTE = 16
+};
+/* Keys that one rank has noted; all zero: none.  From any thread. */
+typedef struct weft_comm_notes {
+    _Atomic uint32_t key[WEFT_COMM_MAX_NOTE];
+} weft_comm_notes;
+void weft_comm_notes_put(weft_comm_notes *n, uint32_t key, bool waits);
+bool weft_comm_notes_has(const weft_comm_notes *n, uint32_t key);
 
 /* Several tensors, by one call of each load. */
 weft_status weft_comm_run_packed(weft_comm *c, const weft_comm_call *call);

@@ -216,6 +216,23 @@ static void stop(weft_comm *c)
     p->far->op->stop(p->far);
 }
 
+/* Whom this rank reaches in shared memory reads it there. */
+static void note(weft_comm *c, int rank, uint32_t key, bool waits)
+{
+    hosts_pair *p    = c->impl;
+    int         near = p->near_rank[rank];
+    weft_comm  *by   = weft_comm__hosts_current(c, near >= 0 ? p->near : p->far);
+    by->op->note(by, near >= 0 ? near : rank, key, waits);
+}
+
+static bool noted(weft_comm *c, int rank, uint32_t key)
+{
+    hosts_pair *p    = c->impl;
+    int         near = p->near_rank[rank];
+    return near >= 0 ? p->near->op->noted(p->near, near, key)
+                     : p->far->op->noted(p->far, rank, key);
+}
+
 static void free_tables(hosts_pair *p)
 {
     free(p->near_rank);
@@ -281,6 +298,8 @@ static const weft_comm_ops ops = {.open_channel  = open_channel,
                                   .stop          = stop,
                                   .abort         = give_up,
                                   .check         = check,
+                                  .note          = note,
+                                  .noted         = noted,
                                   .destroy       = destroy};
 
 /* Which ranks are on one host, by what all say. */

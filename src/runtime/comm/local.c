@@ -85,6 +85,8 @@ struct weft_comm_local {
     uint32_t abort_epoch;
     int      abort_rank;
     char     why[200];
+
+    weft_comm_notes *notes; /* of each rank */
 };
 
 static int gate_init(gate *g)
@@ -680,10 +682,25 @@ static void local_leave(weft_comm *c)
     free(c);
 }
 
+static void local_note(weft_comm *c, int rank, uint32_t key, bool waits)
+{
+    const weft_comm_local *w = c->impl;
+    (void)rank;
+    weft_comm_notes_put(&w->notes[c->rank], key, waits);
+}
+
+static bool local_noted(weft_comm *c, int rank, uint32_t key)
+{
+    const weft_comm_local *w = c->impl;
+    return weft_comm_notes_has(&w->notes[rank], key);
+}
+
 weft_status weft_comm_local_create(int world, weft_comm_local **out)
 {
     weft_comm_local *w = calloc(1, sizeof *w);
-    if (!w || pthread_mutex_init(&w->lock, NULL)) {
+    if (w) w->notes = calloc((size_t)world, sizeof *w->notes);
+    if (!w || !w->notes || pthread_mutex_init(&w->lock, NULL)) {
+        if (w) free(w->notes);
         free(w);
         return no_memory();
     }
@@ -707,6 +724,7 @@ void weft_comm_local_destroy(weft_comm_local *w)
         next = h->next;
         free(h);
     }
+    free(w->notes);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }
@@ -726,6 +744,8 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
         .stop          = local_stop,
         .abort         = local_abort,
         .check         = local_check,
+        .note          = local_note,
+        .noted         = local_noted,
         .destroy       = local_leave,
     };
     weft_comm *c = calloc(1, sizeof *c);

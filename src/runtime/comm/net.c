@@ -285,6 +285,25 @@ static weft_status net_check(weft_comm *c)
     return st;
 }
 
+/* Of an older view nothing is kept: each has ends of its own. */
+static void tell_note(weft_comm *c, int rank, uint32_t key, bool waits)
+{
+    net_end *e = net_of(c);
+    weft_comm__net_lock(e);
+    if (weft_comm__net_check(e) == WEFT_OK && !e->peer[rank].dead && !e->peer[rank].gone)
+        weft_comm__net_tell(e, rank, NET_NOTE,
+                            (net_head){.epoch = c->epoch, .port = key, .seq = waits},
+                            NULL);
+    weft_comm__net_pump(e);
+    ring(e->nudge);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static bool was_noted(weft_comm *c, int rank, uint32_t key)
+{
+    return weft_comm_notes_has(&net_of(c)->peer[rank].notes, key);
+}
+
 static void net_pass_on(weft_comm *c, const char *verdict)
 {
     net_end *e = net_of(c);
@@ -391,6 +410,8 @@ static const weft_comm_ops ops = {
     .stop          = net_stop,
     .abort         = net_abort,
     .check         = net_check,
+    .note          = tell_note,
+    .noted         = was_noted,
     .pass_on       = net_pass_on,
     .destroy       = net_destroy,
 };

@@ -12,7 +12,7 @@
 #define MAGIC 0x54464557u /* "WEFT" */
 
 enum {
-    VERSION = 3,
+    VERSION = 4,
 };
 
 void weft_comm__net_finish_head(const net_end *e, int to, net_head *h, net_kind kind)
@@ -67,7 +67,7 @@ static const char *check_answer(const net_end *e, const net_head *h)
 const char *weft_comm__net_check_head(const net_end *e, const net_head *h)
 {
     if (!weft_comm__net_is_ours(e, h)) return "not our words";
-    if (h->kind < NET_HELLO || h->kind > NET_ANSWER) return "a message of no known kind";
+    if (h->kind < NET_HELLO || h->kind > NET_NOTE) return "a message of no known kind";
     if (h->spare) return "a message with a field that is not in use";
     if (h->kind == NET_DATA) return check_data(e, h);
     if (h->kind == NET_ABORT && h->bytes >= sizeof e->why)
@@ -78,6 +78,8 @@ const char *weft_comm__net_check_head(const net_end *e, const net_head *h)
     if (h->kind == NET_OPEN || h->kind == NET_OPENED) return check_open(e, h);
     if (h->kind == NET_ANSWER) return check_answer(e, h);
     if (h->at || h->length) return "a size where there is none";
+    if (h->kind == NET_NOTE && (!h->port || h->port > UINT32_MAX || h->seq > 1))
+        return "a note that is none";
     if (h->kind == NET_ACK && h->port & NET_IS_GROUP)
         return "an acknowledgement to something that is not a channel";
     return NULL;

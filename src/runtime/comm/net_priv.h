@@ -53,6 +53,7 @@ typedef enum net_kind {
     NET_BYE_ACK,
     NET_ASK, /* in call seq of a group: whom do you wait for? */
     NET_ANSWER,
+    NET_NOTE, /* seq 1: the sender waits under the key in port; 0: no longer */
 } net_kind;
 
 typedef struct net_head {
@@ -188,7 +189,8 @@ typedef struct net_peer {
     /* What it makes us hold. */
     int64_t held;
     int     n_ready, n_port, n_queued;
-    int     answer; /* to ASK: NET_NO_ANSWER, or a rank, or -1: not in that call */
+    int     answer;        /* to ASK: NET_NO_ANSWER, or a rank, or -1: not in that call */
+    weft_comm_notes notes; /* of it */
 } net_peer;
 
 enum {

@@ -436,6 +436,7 @@ void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data)
     case NET_BYE_ACK: peer->bye_acked = true; break;
     case NET_ASK: on_ask(e, h); break;
     case NET_ANSWER: peer->answer = (int)h->at; break;
+    case NET_NOTE: weft_comm_notes_put(&peer->notes, (uint32_t)h->port, h->seq); break;
     }
     peer->n_got += h->kind != NET_BYE;
     if (peer->parting && peer->n_got >= peer->n_owed) part(e, peer);

@@ -186,6 +186,18 @@ static weft_status shm_check(weft_comm *c)
     return weft_comm__shm_check(shm_of(c));
 }
 
+/* All ranks read this one's. */
+static void shm_note(weft_comm *c, int rank, uint32_t key, bool waits)
+{
+    (void)rank;
+    weft_comm_notes_put(&shm_of(c)->rank[c->rank].notes, key, waits);
+}
+
+static bool shm_noted(weft_comm *c, int rank, uint32_t key)
+{
+    return weft_comm_notes_has(&shm_of(c)->rank[rank].notes, key);
+}
+
 static const weft_comm_ops ops = {
     .open_channel  = weft_comm__shm_open_channel,
     .open_group    = weft_comm__shm_open_group,
@@ -194,6 +206,8 @@ static const weft_comm_ops ops = {
     .can_send      = weft_comm__shm_can_send,
     .run           = weft_comm__shm_run,
     .missing       = weft_comm__shm_missing,
+    .note          = shm_note,
+    .noted         = shm_noted,
     .close_channel = weft_comm__shm_close_channel,
     .close_group   = weft_comm__shm_close_group,
     .stop          = shm_stop,

@@ -45,6 +45,7 @@ typedef struct shm_rank {
     weft_comm_shm_slot slot;    /* for the launcher */
     uint64_t           cpu[SHM_CPU_WORD];
     char               why[256]; /* what this rank says in a verdict that it gave */
+    weft_comm_notes    notes;    /* of this rank, for all */
 } shm_rank;
 
 typedef struct shm_head {

@@ -219,6 +219,16 @@ static weft_status check(weft_comm *c)
     return weft_comm_check(current(c));
 }
 
+static void note(weft_comm *c, int rank, uint32_t key, bool waits)
+{
+    weft_comm_note(current(c), 1, &(int32_t){rank}, key, waits);
+}
+
+static bool noted(weft_comm *c, int rank, uint32_t key)
+{
+    return weft_comm_is_noted(current(c), rank, key);
+}
+
 static void stop(weft_comm *c)
 {
     link *l = c->impl;
@@ -254,6 +264,8 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
                                       .stop          = stop,
                                       .abort         = give_up,
                                       .check         = check,
+                                      .note          = note,
+                                      .noted         = noted,
                                       .destroy       = destroy};
     link                      *l   = calloc(1, sizeof *l);
     if (bytes_per_s <= 0 || latency_s < 0) {
