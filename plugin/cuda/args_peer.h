@@ -72,9 +72,9 @@ typedef struct weft_cuda_peer_message_args {
 /* Flags that streams wait for: first these become 0, then those 1. */
 typedef struct weft_cuda_peer_signal_args {
     const uint32_t *aborted;
-    uint32_t       *count; /* one more */
+    uint32_t       *count; /* becomes progress */
     uint32_t       *slot;  /* becomes value; NULL: none */
-    uint32_t        value;
+    uint32_t        value, progress;
     int32_t         n_reset, n_set;
     uint32_t       *reset[WEFT_CUDA_PEER_MAX_RANK], *set[WEFT_CUDA_PEER_MAX_RANK];
 } weft_cuda_peer_signal_args;

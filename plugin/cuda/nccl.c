@@ -278,6 +278,8 @@ static weft_status make_group(weft_device_comm *dc, const weft_device_group_spec
     *out    = g;
     if (!g->rank) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     memcpy(g->rank, spec->rank, (size_t)spec->n * sizeof *g->rank);
+    g->watched = (weft_device_watched){
+        .n = g->n, .me = g->me, .rank = g->rank, .tag = spec->tag, .names = &g->names};
     WEFT_TRY(dc->device->alloc(dc->device, WEFT_SPACE_PINNED, 2 * sizeof *g->aborted,
                                &g->flags));
     WEFT_TRY(dc->device->alloc(dc->device, WEFT_SPACE_DEVICE, sizeof *g->aborted,
@@ -321,6 +323,7 @@ static void free_group(weft_device_group *g)
     if (g->flags.address) d->free(d, &g->flags);
     if (g->stop_copy.address) d->free(d, &g->stop_copy);
     pthread_mutex_destroy(&g->lock);
+    weft_device_names_fini(&g->names);
     free(g->rank);
     free(g);
 }
@@ -384,22 +387,6 @@ static void close_group(weft_device_group *g, bool broken)
 
 /* ---- the watcher ---- */
 
-/* A call whose beginning the stream has passed, and not its end, for too long. */
-static weft_status check_progress(weft_device_group *g)
-{
-    uint32_t now = *g->progress;
-    char     ranks[96];
-    if (now != g->seen || now % 2 == 0) {
-        g->seen   = now;
-        g->seen_s = weft_clock_s();
-        return WEFT_OK;
-    }
-    double limit_s = weft_device_comm_limit_s(g->end);
-    if (weft_clock_s() - g->seen_s < limit_s) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_PEER, "a call of NCCL between %s is not over after %.3g s",
-                     weft_cuda_nccl_print_ranks(g, ranks, sizeof ranks), limit_s);
-}
-
 static weft_status check_group(weft_device_group *g)
 {
     int code = 0, asked;
@@ -407,7 +394,8 @@ static weft_status check_group(weft_device_group *g)
     asked = weft_cuda_nccl_get()->async_error(g->comm, &code);
     if (asked) code = asked;
     if (code && code != WEFT_NCCL_IN_PROGRESS) return fail_nccl(g, code, "NCCL");
-    return check_progress(g);
+    uint32_t word = *g->progress;
+    return weft_device_comm_watch(g->end, &g->watched, word, word % 2);
 }
 
 static weft_status look(weft_device_comm *dc)

@@ -29,12 +29,12 @@ struct weft_device_group {
     /* Flags in pinned memory.  progress is written in the stream's order: odd while a call is under
      * way, another number for each call of a program.  aborted: sums write nothing; they read a
      * copy in device memory, made in the stream's order before them. */
-    weft_memory        flags;
-    volatile uint32_t *progress;
-    uint32_t          *aborted;
-    weft_memory        stop_copy;
-    uint32_t last_number, seen; /* of calls; what look() saw last, and since when */
-    double   seen_s;
+    weft_memory         flags;
+    volatile uint32_t  *progress;
+    uint32_t           *aborted;
+    weft_memory         stop_copy;
+    weft_device_names   names;
+    weft_device_watched watched;
     /* A channel: the sender's slots.  The branch sends what was copied to them, so that n_slot
      * messages may wait unreceived. */
     int               n_slot;
@@ -83,7 +83,7 @@ const char *weft_cuda_nccl_print_ranks(const weft_device_group *g, char *text,
 
 /* nccl_call.c: calls of a group. */
 weft_status weft_cuda_nccl_prepare(weft_device_group *g, const weft_comm_call *call,
-                                   weft_device_call **out);
+                                   const char *name, weft_device_call **out);
 weft_status weft_cuda_nccl_run(weft_device_call *call, weft_stream *s, int64_t number);
 void        weft_cuda_nccl_release(weft_device_call *call);
 bool        weft_cuda_nccl_takes(weft_collective kind, weft_dtype t);
@@ -98,7 +98,8 @@ weft_status weft_cuda_nccl_open_channel(weft_device_group            *g,
 weft_status weft_cuda_nccl_connect_channel(weft_device_group *g);
 void        weft_cuda_nccl_close_channel(weft_device_group *g);
 weft_status weft_cuda_nccl_prepare_message(weft_device_group *g, weft_comm_side side,
-                                           const weft_memory *at, weft_device_call **out);
+                                           const weft_memory *at, const char *name,
+                                           weft_device_call **out);
 weft_status weft_cuda_nccl_run_message(weft_device_call *c, weft_stream *s,
                                        int64_t number);
 

@@ -161,7 +161,6 @@ static weft_status fill_call(weft_device_call *c, const weft_comm_call *call)
     if (!c->part) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     memcpy(c->part, call->n_part ? call->part : &call->tensor,
            (size_t)c->n_part * sizeof *c->part);
-    c->number = c->g->last_number++;
     if (has_rows(c)) return reserve_table(c);
     if (!is_sum(c)) return WEFT_OK;
     WEFT_TRY(find_terms(c));
@@ -170,12 +169,14 @@ static weft_status fill_call(weft_device_call *c, const weft_comm_call *call)
 }
 
 weft_status weft_cuda_nccl_prepare(weft_device_group *g, const weft_comm_call *call,
-                                   weft_device_call **out)
+                                   const char *name, weft_device_call **out)
 {
     weft_device_call *c = calloc(1, sizeof *c);
     if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     *c             = (weft_device_call){.g = g, .call = *call};
     weft_status st = fill_call(c, call);
+    if (st == WEFT_OK)
+        st = weft_device_names_add(&g->names, call->kind, name, &c->number);
     if (st != WEFT_OK)
         weft_cuda_nccl_release(c);
     else

@@ -73,19 +73,23 @@ void weft_cuda_nccl_close_channel(weft_device_group *g)
 }
 
 weft_status weft_cuda_nccl_prepare_message(weft_device_group *g, weft_comm_side side,
-                                           const weft_memory *at, weft_device_call **out)
+                                           const weft_memory *at, const char *name,
+                                           weft_device_call **out)
 {
     weft_device_call *c = calloc(1, sizeof *c);
     if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *c = (weft_device_call){.g = g, .is_message = true, .at = *at};
     if (side != (g->me ? WEFT_COMM_RECV : WEFT_COMM_SEND) || at->bytes > g->slot_bytes) {
         free(c);
         return WEFT_FAIL(WEFT_ERR_ARG, "nccl: a message of %lld bytes, slots have %lld",
                          (long long)at->bytes, (long long)g->slot_bytes);
     }
-    *c = (weft_device_call){
-        .g = g, .is_message = true, .at = *at, .number = g->last_number++};
-    *out = c;
-    return WEFT_OK;
+    weft_status st = weft_device_names_add_message(&g->names, side, name, &c->number);
+    if (st == WEFT_OK)
+        *out = c;
+    else
+        free(c);
+    return st;
 }
 
 /* A wait for a record of another capture is none: streams and branches were idle in between. */

@@ -5,10 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-
-static const double LATE_LOOK_S = 0.1; /* of the watcher */
-
 enum {
     BOARD_BYTES = 8 << 20,
     MAX_REACH   = 16
@@ -159,54 +155,52 @@ static uint32_t read_flag(const uint32_t *w)
     return __atomic_load_n(w, __ATOMIC_ACQUIRE);
 }
 
-/* The position that this member waits for just now; -1: none. */
-static int find_missing(const weft_device_group *g, uint32_t count)
+/* Has it come to where this member is?  A channel's other end has, when this one need not wait. */
+static bool is_here(const weft_device_group *g, int r)
 {
-    if (!count) return -1;
-    if (g->n_slot) return count % 2 ? !g->me : -1;
-    for (int r = 0; r < g->n; r++)
-        if (r != g->me &&
-            !read_flag(count % 2 ? &g->flags->begin[r][g->me] : &g->flags->end[r][g->me]))
-            return r;
-    return -1;
+    bool begins = read_flag(&g->flags->count[g->me]) % 2;
+    if (g->n_slot) return !begins;
+    return read_flag(begins ? &g->flags->begin[r][g->me] : &g->flags->end[r][g->me]);
 }
 
-/* since: the look before.  Time in which this process did not look, as it was stopped or short of a
- * core, or its peers were stopped on purpose, is nobody's fault. */
-static weft_status look_at(weft_device_group *g, double now, double since)
+static bool waits(const weft_device_group *g, uint32_t count)
 {
-    const weft_comm *c       = g->end->dc->comm;
-    uint32_t         count   = read_flag(&g->flags->count[g->me]);
-    int              missing = find_missing(g, count);
+    bool all = true;
+    for (int r = 0; r < g->n; r++) all = all && (r == g->me || is_here(g, r));
+    return count && !all;
+}
+
+static weft_status look_at(weft_device_group *g)
+{
+    const weft_comm *c     = g->end->dc->comm;
+    uint32_t         count = read_flag(&g->flags->count[g->me]);
     if (read_flag(&g->flags->bad[g->me]))
         return WEFT_FAIL(WEFT_ERR_PEER,
                          "rank %d: the table of an exchange of rows on %s does not fit",
                          weft_comm_name(c, c->rank), g->end->dc->device->name);
-    if (count != g->seen || missing < 0) {
-        g->seen    = count;
-        g->since_s = now;
-        return WEFT_OK;
-    }
-    double limit_s = weft_device_comm_limit_s(g->end->dc);
-    if (since > LATE_LOOK_S) g->since_s += since;
-    if (now - g->since_s < limit_s) return WEFT_OK;
-    return WEFT_FAIL(
-        WEFT_ERR_PEER, "rank %d is silent: rank %d waited %g s in a %s on %s",
-        weft_comm_name(c, g->rank[missing]), weft_comm_name(c, c->rank), limit_s,
-        g->n_slot ? "message" : "collective", g->end->dc->device->name);
+    return weft_device_comm_watch(g->end->dc, &g->watched, count, waits(g, count));
 }
 
 static weft_status look(weft_device_comm *dc)
 {
-    peer_end   *e   = dc->impl;
-    weft_status st  = WEFT_OK;
-    double      now = weft_clock_s();
+    peer_end   *e  = dc->impl;
+    weft_status st = WEFT_OK;
     pthread_mutex_lock(&e->lock);
     for (weft_device_group *g = e->group; g && st == WEFT_OK; g = g->next)
-        st = look_at(g, now, e->looked_s > 0 ? now - e->looked_s : 0);
-    e->looked_s = now;
+        st = look_at(g);
     pthread_mutex_unlock(&e->lock);
     return st;
+}
+
+void weft_cuda_peer_watch(weft_device_group *g, int32_t tag)
+{
+    g->watched = (weft_device_watched){.n       = g->n,
+                                       .me      = g->me,
+                                       .rank    = g->rank,
+                                       .tag     = tag,
+                                       .names   = &g->names,
+                                       .is_here = is_here,
+                                       .group   = g};
 }
 
 static void write_flag(uint32_t *w, uint32_t x)

@@ -41,7 +41,8 @@ enum {
 typedef struct peer_flags {
     uint32_t begin[PEER_RANKS][PEER_RANKS], end[PEER_RANKS][PEER_RANKS];
     uint32_t full[PEER_CREDITS], empty[PEER_CREDITS]; /* of a channel */
-    uint32_t count[PEER_RANKS];                       /* of each member: signals given */
+    uint32_t count
+        [PEER_RANKS]; /* of each member: its last signal, 2 * number of the call + 1 or 2 */
     uint32_t bad[PEER_RANKS]; /* of each member: a table of rows did not fit */
 } peer_flags;
 
@@ -59,7 +60,6 @@ typedef struct peer_end {
     pthread_mutex_t    lock; /* of the list of groups: the watcher goes through it */
     weft_device_group *group;
     bool               aborted;
-    double             looked_s; /* the watcher, at its groups */
     peer_import       *import;
     weft_memory        board;
     weft_memory_handle board_handle;
@@ -87,16 +87,18 @@ struct weft_device_group {
     /* a channel: slots at the receiver */
     int         n_slot;
     int64_t     slot_bytes;
-    weft_memory ring;        /* the receiver's own, or imported */
-    uint32_t    last_number; /* of calls */
+    weft_memory ring; /* the receiver's own, or imported */
     /* for the watcher */
-    uint32_t seen;
-    double   since_s;
+    weft_device_names   names;
+    weft_device_watched watched;
 };
 
 /* peer.c: bytes of the board, from a multiple of 64; freed when none are in use. */
 weft_status weft_cuda_peer_take(peer_end *e, int64_t bytes, int64_t *at);
 void        weft_cuda_peer_give_back(peer_end *e);
+
+/* What the watcher knows of a group. */
+void weft_cuda_peer_watch(weft_device_group *g, int32_t tag);
 
 /* Do they all have the same GPU? */
 bool weft_cuda_peer_shares_gpu(const weft_device_comm *dc, int n, const int32_t *rank);
@@ -114,9 +116,10 @@ void        weft_cuda_peer_close_group(weft_device_group *g, bool broken);
 /* peer_call.c */
 bool        weft_cuda_peer_takes(weft_collective kind, weft_dtype t);
 weft_status weft_cuda_peer_prepare(weft_device_group *g, const weft_comm_call *call,
-                                   weft_device_call **out);
+                                   const char *name, weft_device_call **out);
 weft_status weft_cuda_peer_prepare_message(weft_device_group *g, weft_comm_side side,
-                                           const weft_memory *at, weft_device_call **out);
+                                           const weft_memory *at, const char *name,
+                                           weft_device_call **out);
 weft_status weft_cuda_peer_run(weft_device_call *call, weft_stream *s, int64_t number);
 void        weft_cuda_peer_release(weft_device_call *call);
 

@@ -255,7 +255,7 @@ static weft_status fill_call(peer_plan *x, weft_device_call *c)
 }
 
 weft_status weft_cuda_peer_prepare(weft_device_group *g, const weft_comm_call *call,
-                                   weft_device_call **out)
+                                   const char *name, weft_device_call **out)
 {
     weft_status       st = WEFT_OK;
     weft_device_call *c  = calloc(1, sizeof *c);
@@ -267,8 +267,8 @@ weft_status weft_cuda_peer_prepare(weft_device_group *g, const weft_comm_call *c
     x.part = calloc((size_t)x.n_part, sizeof *x.part);
     x.work = calloc((size_t)(x.n_part * g->n * g->n), sizeof *x.work);
     if (!c || !x.part || !x.work) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    c->g      = g;
-    c->number = g->last_number++;
+    c->g = g;
+    WEFT_GO(weft_device_names_add(&g->names, call->kind, name, &c->number));
     WEFT_GO(fill_call(&x, c));
     *out = c;
     c    = NULL;
@@ -280,19 +280,23 @@ out:
 }
 
 weft_status weft_cuda_peer_prepare_message(weft_device_group *g, weft_comm_side side,
-                                           const weft_memory *at, weft_device_call **out)
+                                           const weft_memory *at, const char *name,
+                                           weft_device_call **out)
 {
     weft_device_call *c = calloc(1, sizeof *c);
     if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *c = (weft_device_call){.g = g, .is_message = true, .at = *at};
     if (side != (g->me ? WEFT_COMM_RECV : WEFT_COMM_SEND) || at->bytes > g->slot_bytes) {
         free(c);
         return WEFT_FAIL(WEFT_ERR_ARG, "peer: a message of %lld bytes, slots have %lld",
                          (long long)at->bytes, (long long)g->slot_bytes);
     }
-    *c = (weft_device_call){
-        .g = g, .number = g->last_number++, .is_message = true, .at = *at};
-    *out = c;
-    return WEFT_OK;
+    weft_status st = weft_device_names_add_message(&g->names, side, name, &c->number);
+    if (st == WEFT_OK)
+        *out = c;
+    else
+        free(c);
+    return st;
 }
 
 void weft_cuda_peer_release(weft_device_call *c)
@@ -317,23 +321,24 @@ static weft_status write_flag(const weft_stream *s, const uint32_t *flag, uint32
     return WEFT_OK;
 }
 
-/* What the kernel does, by the stream: each write comes after all before it.  The count differs
- * from that of the signal before. */
-static weft_status signal_by_stream(const weft_device_call *c, const weft_stream *s,
-                                    const weft_cuda_peer_signal_args *a, bool begins)
+/* What the kernel does, by the stream: each write comes after all before it. */
+static weft_status signal_by_stream(const weft_stream                *s,
+                                    const weft_cuda_peer_signal_args *a)
 {
     for (int i = 0; i < a->n_reset; i++) WEFT_TRY(write_flag(s, a->reset[i], 0));
     if (a->slot) WEFT_TRY(write_flag(s, a->slot, a->value));
-    WEFT_TRY(write_flag(s, a->count, 2 * c->number + (begins ? 1 : 2)));
+    WEFT_TRY(write_flag(s, a->count, a->progress));
     for (int i = 0; i < a->n_set; i++) WEFT_TRY(write_flag(s, a->set[i], 1));
     return WEFT_OK;
 }
 
+/* The word that it writes differs from that of the signal before. */
 static weft_status send_signal(const weft_device_call *c, weft_stream *s,
-                               const weft_cuda_peer_signal_args *a, bool begins)
+                               weft_cuda_peer_signal_args *a, bool begins)
 {
     weft_kernel_ctx x = {.queue = s->impl};
-    if (c->g->one_gpu) return signal_by_stream(c, s, a, begins);
+    a->progress       = 2 * c->number + (begins ? 1 : 2);
+    if (c->g->one_gpu) return signal_by_stream(s, a);
     return weft_cuda_launch(&x, WEFT_CUDA_peer_signal, (weft_cuda_grid){1, 1, 1, 32, 0},
                             a);
 }

@@ -238,6 +238,7 @@ static void free_group(weft_device_group *g)
         weft_cuda_cu.MemHostUnregister(g->flags);
     if (g->flags) munmap(g->flags, sizeof *g->flags);
     if (g->slot) weft_cuda_peer_give_back(g->end);
+    weft_device_names_fini(&g->names);
     free(g);
 }
 
@@ -272,6 +273,7 @@ weft_status weft_cuda_peer_open_group(weft_device_comm             *dc,
         g->slot_bytes = (spec->bytes + 255) / 256 * 256;
     }
     WEFT_GO(open_members(g, spec, mine, all));
+    weft_cuda_peer_watch(g, spec->tag);
     enter_group(g);
     *out = g;
 out:

@@ -5,10 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-
-static const double LATE_LOOK_S = 0.1; /* of the watcher */
-
 /* ---- who can ---- */
 
 typedef struct staged_hello {
@@ -69,60 +65,43 @@ static uint32_t *flag_at(const weft_device_group *g, int from, int to, int slot)
     return (uint32_t *)(void *)(g->shared + weft_cuda_staged_flag(g, from, to, slot));
 }
 
-static bool is_empty(const weft_device_group *g, int from, int to)
-{
-    for (int k = 0; k < g->n_slot; k++)
-        if (__atomic_load_n(flag_at(g, from, to, k), __ATOMIC_ACQUIRE) & STAGED_FULL)
-            return false;
-    return true;
-}
-
 static bool may_send(const weft_device_group *g, int from)
 {
     return !g->is_channel || from == 0;
 }
 
-/* A position from which nothing is here, else one that does not take what is there. */
-static int find_missing(const weft_device_group *g)
+static uint32_t read_word(const weft_device_group *g, int member)
 {
-    for (int r = 0; r < g->n; r++)
-        if (r != g->me && may_send(g, r) && is_empty(g, r, g->me)) return r;
-    for (int r = 0; r < g->n; r++)
-        if (r != g->me && may_send(g, g->me) && !is_empty(g, g->me, r)) return r;
-    return (g->me + 1) % g->n;
+    const void *at = g->shared + weft_cuda_staged_word(member);
+    return __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE);
 }
 
-/* since: the look before.  Time in which this process did not look, as it was stopped or short of a
- * core, or its peers were stopped on purpose, is nobody's fault. */
-static weft_status look_at(weft_device_group *g, double now, double since)
+static bool is_here(const weft_device_group *g, int member)
 {
-    const weft_comm *c     = g->end->dc->comm;
-    uint32_t         value = *g->progress;
-    if (value != g->seen || value % 2 == 0) {
-        g->seen    = value;
-        g->since_s = now;
-        return WEFT_OK;
-    }
-    double limit_s = weft_device_comm_limit_s(g->end->dc);
-    if (since > LATE_LOOK_S) g->since_s += since;
-    if (now - g->since_s < limit_s) return WEFT_OK;
-    return WEFT_FAIL(
-        WEFT_ERR_PEER, "rank %d is silent: rank %d waited %g s in a %s on %s",
-        weft_comm_name(c, g->rank[find_missing(g)]), weft_comm_name(c, c->rank), limit_s,
-        g->is_channel ? "message" : "collective", g->end->dc->device->name);
+    return read_word(g, member) % 2;
 }
 
 static weft_status look(weft_device_comm *dc)
 {
-    staged_end *e   = dc->impl;
-    weft_status st  = WEFT_OK;
-    double      now = weft_clock_s();
+    staged_end *e  = dc->impl;
+    weft_status st = WEFT_OK;
     pthread_mutex_lock(&e->lock);
     for (weft_device_group *g = e->group; g && st == WEFT_OK; g = g->next)
-        st = look_at(g, now, e->looked_s > 0 ? now - e->looked_s : 0);
-    e->looked_s = now;
+        st = weft_device_comm_watch(dc, &g->watched, read_word(g, g->me),
+                                    is_here(g, g->me));
     pthread_mutex_unlock(&e->lock);
     return st;
+}
+
+void weft_cuda_staged_watch(weft_device_group *g, int32_t tag)
+{
+    g->watched = (weft_device_watched){.n       = g->n,
+                                       .me      = g->me,
+                                       .rank    = g->rank,
+                                       .tag     = tag,
+                                       .names   = &g->names,
+                                       .is_here = is_here,
+                                       .group   = g};
 }
 
 /* Lets this member's streams pass what they wait for. */

@@ -12,6 +12,8 @@
  * All members give pieces in one order (round, distance of the pair, term), so the first transfer
  * that is not over can always go on: its sender and its receiver have done all earlier ones.
  *
+ * Each member has a word there that its stream writes: odd while a call is under way.
+ *
  * After an abort `aborted` of the group is set first, then every wait is released.  With the last
  * piece of a burst, behind its bytes, that flag is copied to device memory: a kernel that finds it
  * set writes nothing, at whichever member. */
@@ -30,7 +32,9 @@ enum {
     STAGED_ALIGN  = 256,
     /* The flag's copy to device memory is so long: one of 4 bytes in a graph costs ranks that share
      * a GPU a turn of 2 ms (H200). */
-    STAGED_STOP  = 64 << 10,
+    STAGED_STOP = 64 << 10,
+    /* in those bytes, after the flag: a word of each member, apart from those of others */
+    STAGED_WORD  = 64,
     STAGED_EMPTY = 1, /* bits of a flag; with both set no stream waits on it */
     STAGED_FULL  = 2
 };
@@ -39,7 +43,6 @@ typedef struct staged_end {
     weft_device_comm  *dc;
     pthread_mutex_t    lock; /* of the list: the watcher goes through it */
     weft_device_group *group;
-    double             looked_s; /* the watcher, at its groups */
 } staged_end;
 
 struct weft_device_group {
@@ -62,11 +65,9 @@ struct weft_device_group {
     int64_t          round_bytes;
     weft_cuda_branch out, in;
     weft_cuda_handle arrived, left, freed[STAGED_ROUNDS];
-    /* pinned memory, written in the stream's order: odd while a call is under way */
-    weft_memory        progress_memory;
-    volatile uint32_t *progress;
-    uint32_t last_number, seen; /* of calls; what look() saw last, and since when */
-    double   since_s;
+    /* for the watcher */
+    weft_device_names   names;
+    weft_device_watched watched;
 };
 
 typedef enum staged_kind {
@@ -107,6 +108,8 @@ static inline int weft_cuda_staged_pair(const weft_device_group *g, int from, in
 {
     return g->is_channel ? 0 : from * (g->n - 1) + (to < from ? to : to - 1);
 }
+/* A member's progress word. */
+int64_t     weft_cuda_staged_word(int member);
 int64_t     weft_cuda_staged_flag(const weft_device_group *g, int from, int to, int slot);
 int64_t     weft_cuda_staged_slot(const weft_device_group *g, int from, int to, int slot);
 weft_status weft_cuda_staged_open_group(weft_device_comm             *dc,
@@ -114,12 +117,15 @@ weft_status weft_cuda_staged_open_group(weft_device_comm             *dc,
                                         weft_device_group           **out);
 void        weft_cuda_staged_close_group(weft_device_group *g, bool broken);
 
+/* staged.c: what the watcher knows of a group. */
+void weft_cuda_staged_watch(weft_device_group *g, int32_t tag);
+
 /* staged_plan.c */
 bool        weft_cuda_staged_takes(weft_collective kind, weft_dtype t);
 weft_status weft_cuda_staged_prepare(weft_device_group *g, const weft_comm_call *call,
-                                     weft_device_call **out);
+                                     const char *name, weft_device_call **out);
 weft_status weft_cuda_staged_prepare_message(weft_device_group *g, weft_comm_side side,
-                                             const weft_memory *at,
+                                             const weft_memory *at, const char *name,
                                              weft_device_call **out);
 void        weft_cuda_staged_release(weft_device_call *c);
 

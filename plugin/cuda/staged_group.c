@@ -48,6 +48,12 @@ static int count_pairs(const weft_device_group *g)
     return g->is_channel ? 1 : g->n * (g->n - 1);
 }
 
+int64_t weft_cuda_staged_word(int member)
+{
+    _Static_assert(STAGED_WORD * (STAGED_RANKS + 1) <= STAGED_STOP, "words of all");
+    return (int64_t)STAGED_WORD * (member + 1);
+}
+
 int64_t weft_cuda_staged_flag(const weft_device_group *g, int from, int to, int slot)
 {
     int64_t k = (int64_t)weft_cuda_staged_pair(g, from, to) * g->n_slot + slot;
@@ -154,8 +160,6 @@ static weft_status open_own(weft_device_group *g)
     WEFT_TRY(d->alloc(d, WEFT_SPACE_DEVICE, STAGED_STOP + STAGED_ROUNDS * g->round_bytes,
                       &g->ring));
     g->end->dc->bytes += g->ring.bytes;
-    WEFT_TRY(d->alloc(d, WEFT_SPACE_PINNED, sizeof *g->progress, &g->progress_memory));
-    g->progress = g->progress_memory.address;
     WEFT_TRY(weft_cuda_branch_open(gpu, &g->out));
     WEFT_TRY(weft_cuda_branch_open(gpu, &g->in));
     CU_TRY(EventCreate, &g->arrived, NO_TIMING);
@@ -180,9 +184,9 @@ static void free_group(weft_device_group *g)
     for (int k = 0; k < STAGED_ROUNDS; k++) close_event(g->freed[k]);
     g->end->dc->bytes -= g->ring.bytes;
     if (g->ring.address) d->free(d, &g->ring);
-    if (g->progress) d->free(d, &g->progress_memory);
     if (g->registered) weft_cuda_cu.MemHostUnregister(g->shared);
     if (g->shared) munmap(g->shared, (size_t)g->bytes);
+    weft_device_names_fini(&g->names);
     free(g);
 }
 
@@ -260,6 +264,7 @@ weft_status weft_cuda_staged_open_group(weft_device_comm             *dc,
         divide_group(g, spec->largest);
     WEFT_GO(weft_cuda_use(weft_cuda_gpu_of(dc->device)));
     WEFT_GO(open_members(g, &mine, all));
+    weft_cuda_staged_watch(g, spec->tag);
     enter_group(g);
     *out = g;
 out:

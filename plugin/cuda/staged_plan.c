@@ -375,18 +375,19 @@ static weft_status plan_call(staged_plan *x)
     return x->st;
 }
 
-static weft_device_call *make_call(weft_device_group *g)
+static weft_status make_call(weft_device_group *g, weft_device_call **out)
 {
-    weft_device_call *c = calloc(1, sizeof *c);
-    if (c) *c = (weft_device_call){.g = g, .number = g->last_number++};
-    return c;
+    weft_device_call *c = *out = calloc(1, sizeof *c);
+    if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    c->g = g;
+    return WEFT_OK;
 }
 
 weft_status weft_cuda_staged_prepare(weft_device_group *g, const weft_comm_call *call,
-                                     weft_device_call **out)
+                                     const char *name, weft_device_call **out)
 {
-    weft_device_call *c = make_call(g);
-    if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    weft_device_call *c;
+    WEFT_TRY(make_call(g, &c));
     c->dtype       = call->dtype;
     staged_plan x  = {.c     = c,
                       .g     = g,
@@ -397,6 +398,8 @@ weft_status weft_cuda_staged_prepare(weft_device_group *g, const weft_comm_call 
     weft_status st = plan_call(&x);
     end_burst(&x);
     if (st == WEFT_OK) st = x.st;
+    if (st == WEFT_OK)
+        st = weft_device_names_add(&g->names, call->kind, name, &c->number);
     free(x.later);
     free(x.terms);
     if (st != WEFT_OK)
@@ -407,12 +410,12 @@ weft_status weft_cuda_staged_prepare(weft_device_group *g, const weft_comm_call 
 }
 
 weft_status weft_cuda_staged_prepare_message(weft_device_group *g, weft_comm_side side,
-                                             const weft_memory *at,
+                                             const weft_memory *at, const char *name,
                                              weft_device_call **out)
 {
     bool              send = side == WEFT_COMM_SEND;
-    weft_device_call *c    = make_call(g);
-    if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    weft_device_call *c;
+    WEFT_TRY(make_call(g, &c));
     c->is_message    = true;
     staged_plan x    = {.c = c, .g = g, .piece = g->slot_bytes, .round = -1};
     staged_move m[2] = {{0}};
@@ -429,6 +432,8 @@ weft_status weft_cuda_staged_prepare_message(weft_device_group *g, weft_comm_sid
         add_moves(&x, m);
     end_burst(&x);
     free(x.later);
+    if (x.st == WEFT_OK)
+        x.st = weft_device_names_add_message(&g->names, side, name, &c->number);
     if (x.st != WEFT_OK)
         weft_cuda_staged_release(c);
     else

@@ -108,8 +108,8 @@ static weft_status issue_step(const staged_issue *x, const staged_step *p)
 
 static weft_status write_progress(const staged_issue *x, uint32_t ends)
 {
-    CU_TRY(StreamWriteValue, x->stream, ptr_of((const void *)(uintptr_t)x->g->progress),
-           2 * x->c->number + 1 + ends, 0);
+    weft_cuda_ptr word = x->g->shared_at + (weft_cuda_ptr)weft_cuda_staged_word(x->g->me);
+    CU_TRY(StreamWriteValue, x->stream, word, 2 * x->c->number + 1 + ends, 0);
     return WEFT_OK;
 }
 

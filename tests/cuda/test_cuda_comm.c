@@ -3,6 +3,7 @@
  * lanes and number of tensors; in graphs; with members that come late, die or
  * stop.  Ranks are processes that share a GPU: the stub's, or with
  * WEFT_TEST_GPU=1 the machine's. */
+#include "base/flight.h"
 #include "comm/device_comm.h"
 #include "comm/kill.h"
 #include "cuda/gpu_test.h"
@@ -210,7 +211,7 @@ static weft_status run_case(test_rank *t, int number)
     weft_status       st       = WEFT_OK;
     char             *to       = t->slab[!c->in_place].address;
     weft_comm_call    call     = call_of(t, c, t->slab[0].address, to, part);
-    WEFT_TRY(t->dc->backend->prepare(t->group, &call, &prepared));
+    WEFT_TRY(t->dc->backend->prepare(t->group, &call, "x", &prepared));
     for (int round = 0; round < 3; round++) {
         fill_in(t, c, round);
         memset(t->want, 0x5a, SLAB_BYTES);
@@ -296,7 +297,7 @@ static weft_status run_rows(test_rank *t, weft_collective kind)
                                              .in_rows = ROW_ROOM,
                                              .out_rows = ROW_ROOM}};
     if (!t->dc->backend->takes(kind, WEFT_DTYPE_F32)) return WEFT_OK;
-    WEFT_TRY(t->dc->backend->prepare(t->group, &call, &prepared));
+    WEFT_TRY(t->dc->backend->prepare(t->group, &call, "x", &prepared));
     for (int round = 0; round < 3 && st == WEFT_OK; round++)
         st = run_rows_of(t, kind, round, prepared, &call);
     t->dc->backend->release(prepared);
@@ -371,7 +372,7 @@ static weft_status run_messages_of(test_rank *t, weft_device_call **call,
         weft_memory at;
         WEFT_TRY(weft_memory_part(&t->slab[0], k * 80000 + 3, MESSAGE, &at));
         WEFT_TRY(t->dc->backend->prepare_message(
-            t->group, send ? WEFT_COMM_SEND : WEFT_COMM_RECV, &at, &call[k]));
+            t->group, send ? WEFT_COMM_SEND : WEFT_COMM_RECV, &at, "x", &call[k]));
     }
     for (int step = 0; step < STEPS; step++) {
         for (int64_t i = 0; i < SLAB_BYTES; i++) t->in[i] = (char)(i * 7 + step);
@@ -444,7 +445,7 @@ static weft_status sum_for_ever(rank_state *r)
         atomic_store(&t.dc->limit_ms, limit_ms);
         weft_comm_call call =
             call_of(&t, &cases[1], t.slab[0].address, t.slab[0].address, part);
-        st = t.dc->backend->prepare(t.group, &call, &prepared);
+        st = t.dc->backend->prepare(t.group, &call, "x", &prepared);
     }
     while (st == WEFT_OK) {
         st = issue(&t, prepared);
@@ -484,6 +485,72 @@ static void a_limit_of_waits_is_kept(void **state)
     limit_ms = 0;
 }
 
+static weft_flight_ring flight; /* of the rank's process */
+
+/* What a dump has: the call that is under way, and nothing where there is none. */
+static bool is_recorded(const weft_flight_ring *f, bool waits)
+{
+    const weft_flight_entry *x = &f->entry[0];
+    if (!waits) return f->n == 0;
+    return f->n == 1 && !strcmp(x->op, "all_reduce") && !strcmp(x->name, "grads") &&
+           x->step == 7 && x->seq == 7 && x->ended_ns == 0 && f->group[x->group].tag == 9;
+}
+
+/* Rank 1 is there, and does not come to the second sum of step 7: its GPU hangs, or it computes. */
+static weft_status stay_away(rank_state *r)
+{
+    test_rank         t;
+    weft_comm_part    part[MAX_PART];
+    weft_device_call *sum[2] = {NULL, NULL};
+    char              text[512];
+    weft_flight_share(&flight, r->rank);
+    weft_status st = open_rank(r, &t);
+    t.spec.tag     = 9;
+    if (st == WEFT_OK) st = t.dc->backend->open_group(t.dc, &t.spec, &t.group);
+    for (int k = 0; k < 2 && st == WEFT_OK; k++) {
+        weft_comm_call call =
+            call_of(&t, &cases[1], t.slab[0].address, t.slab[0].address, part);
+        st = t.dc->backend->prepare(t.group, &call, k ? "grads" : "norm", &sum[k]);
+    }
+    if (st == WEFT_OK) atomic_store(&t.dc->limit_ms, 600);
+    if (st == WEFT_OK) atomic_store(&t.dc->step, 7);
+    for (int k = 0; k < 2 && st == WEFT_OK && (k == 0 || r->rank != 1); k++) {
+        st = issue(&t, sum[k]);
+        if (st == WEFT_OK) st = t.device->finish(&t.stream);
+        if (st == WEFT_OK) st = weft_device_comm_check(t.dc);
+    }
+    for (int k = 0; k < 2000 && st == WEFT_OK; k++) {
+        usleep(10000);
+        st = weft_comm_check(r->c);
+    }
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    if (!is_recorded(&flight, r->rank != 1)) snprintf(text, sizeof text, "the dump");
+    for (int k = 0; k < 2; k++) t.dc->backend->release(sum[k]);
+    close_rank(&t, true);
+    return WEFT_FAIL(st, "%s", text);
+}
+
+static void check_missing(transport over)
+{
+    run_ranks(over, 3, 30, stay_away);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(rank[i].st, WEFT_ERR_PEER);
+        if (!strstr(rank[i].text, "rank 1 is silent: rank ") ||
+            !strstr(rank[i].text, " waited 0.6 s in all_reduce 'grads' of step 7 by ") ||
+            !strstr(rank[i].text, "(tag 9, ranks 0, 1, 2) on cuda:") ||
+            !strstr(rank[i].text, "; missing: 1"))
+            fail_msg("rank %d: %s", i, rank[i].text);
+    }
+}
+
+static void the_call_and_who_is_missing_are_named(void **state)
+{
+    (void)state;
+    check_missing(SHM);
+    if (strcmp(backend_name, "nccl") != 0) return;
+    check_missing(TCP); /* it is told over the network */
+}
+
 /* Whoever waits is let go, and writes nothing. */
 static weft_status wait_in_vain(rank_state *r)
 {
@@ -497,7 +564,7 @@ static weft_status wait_in_vain(rank_state *r)
     if (st == WEFT_OK) {
         weft_comm_call call =
             call_of(&t, &cases[0], t.slab[0].address, t.slab[1].address, part);
-        st = t.dc->backend->prepare(t.group, &call, &prepared);
+        st = t.dc->backend->prepare(t.group, &call, "x", &prepared);
     }
     if (st == WEFT_OK && r->rank == 0) st = issue(&t, prepared);
     if (st == WEFT_ERR_PEER && strstr(weft_error_text(), "of the test"))
@@ -638,7 +705,7 @@ static weft_status time_size(test_rank *t, const weft_memory *host, int k)
         .kind   = WEFT_ALL_REDUCE,
         .dtype  = WEFT_DTYPE_F32,
         .tensor = {.in = m.address, .out = m.address, .count = m.bytes / 4}};
-    WEFT_TRY(t->dc->backend->prepare(t->group, &sum, &call));
+    WEFT_TRY(t->dc->backend->prepare(t->group, &sum, "x", &call));
     WEFT_GO(time_calls(t, call, NULL, &x.plain_s));
     WEFT_GO(t->device->capture_begin(t->device, s, 1));
     WEFT_GO(issue(t, call));
@@ -705,6 +772,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_member_ends_all),
         cmocka_unit_test(a_stopped_member_ends_all),
         cmocka_unit_test(a_limit_of_waits_is_kept),
+        cmocka_unit_test(the_call_and_who_is_missing_are_named),
     };
     static const char *const backends[] = {"peer", "nccl", "staged"};
     int                      failed     = 0;

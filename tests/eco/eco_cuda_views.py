@@ -8,11 +8,12 @@ Over the driver without a GPU of tests/cuda/stub; with WEFT_TEST_GPU=1 over the 
     WEFT_VIEWS_SEED   what they are drawn from (drawn)"""
 import os
 import random
+import re
 import sys
 import time
 
 from cuda_stub import REAL, STUB, small_job
-from eco import Scratch, check, end, same, words
+from eco import Scratch, check, end, same, weft, words
 from eco_views import Job, bits, incidents, step_s
 
 KILLS = int(os.environ.get("WEFT_VIEWS_KILLS", "2"))
@@ -29,11 +30,11 @@ PLANS = {
 }
 
 
-def start(scratch, base, name, folder, **more):
+def start(scratch, base, name, folder, env=None, **more):
     n, keys, comm, _ = PLANS[name]
     job = dict(base, share_gpu=True, output=scratch.path(folder), **keys, **more)
     flat = dict(x.split("=", 1) for x in words(job))
-    return Job(n, flat, flat["output"], env=dict(STUB, WEFT_GPU_COMM=comm))
+    return Job(n, flat, flat["output"], env=dict(STUB, WEFT_GPU_COMM=comm, **(env or {})))
 
 
 def run_plain(scratch, base):
@@ -71,6 +72,24 @@ def disturb(scratch, base, name, reference, draw, k):
     return found
 
 
+def hang(scratch, base, name, reference):
+    """Rank 1 does not come to the collectives of step 6: after 5 s rank 0 names the collective and who is missing, and so do
+    the incident and what weft doctor says about the dumps."""
+    job = start(scratch, base, name, name + "-hang", recover="on", snapshot_every=EVERY,
+                env=dict(WEFT_FAILPOINT="step.begin:delay=60000:rank=1:nth=6", WEFT_FAILPOINT_ONCE=scratch.path("hung")))
+    result, text = job.end()
+    if not check(result is not None, "%s hangs: ended with %r: %s" % (name, job.p.returncode, text[-3000:])):
+        return
+    same(result["weights_xxh64"], reference[0]["weights_xxh64"], name + " hangs: weights")
+    line = (r"rank 1 is silent: rank 0 waited 5 s in (all_reduce|reduce_scatter) '\S+' of step 6 by %s \(tag \d+, ranks 0, 1\) on "
+            r"cuda:0; missing: 1" % PLANS[name][2])
+    check(re.search("after step 5: .*" + line, text), "%s in %s" % (line, text[-3000:]))
+    found = incidents(job.output)
+    check(len(found) == 1 and found[0]["cause"] == "late" and re.search(line, found[0]["what"]), "incidents %r" % found)
+    r = weft("doctor", os.path.join(job.output, "dumps"))
+    check(r.code == 1 and re.search(r"first mismatch: (all_reduce|reduce_scatter) '\S+' of step 6 .*; missing: rank 1", r.out), str(r))
+
+
 def main():
     draw = random.Random(SEED)
     names = sys.argv[1:] or list(PLANS)
@@ -78,6 +97,8 @@ def main():
     with Scratch("cuda_views", memory=True) as scratch:
         base = small_job(scratch, steps=STEPS, batch=8, lanes=4)
         reference, found = run_plain(scratch, base), []
+        if not sys.argv[1:]:
+            hang(scratch, base, draw.choice(["dp2-peer", "dp2-staged"]), reference)
         if not sys.argv[1:]:
             draw.shuffle(names)
         for k in range(KILLS):

@@ -67,6 +67,24 @@ static void a_job_that_ends(void **state)
     weft_text_fini(&t);
 }
 
+/* The first rank that leaves an epoch says why; one that does not come is described by it. */
+static void why_others_have_left(void **state)
+{
+    weft_incident_left left     = {0};
+    char               what[40] = "killed";
+    (void)state;
+    weft_incident_add_left(&left, what, sizeof what);
+    assert_string_equal(what, "killed");
+    weft_incident_note_left(&left, 3, "rank 1 is silent");
+    weft_incident_note_left(&left, 3, "rank 0 gave up");
+    weft_incident_note_left(&left, 4, "");
+    weft_incident_add_left(&left, what, sizeof what);
+    assert_string_equal(what, "killed; rank 1 is silent");
+    weft_incident_note_left(&left, 4, "all_reduce 'grads' of step 7; missing: 2");
+    weft_incident_add_left(&left, what, sizeof what);
+    assert_int_equal(strlen(what), sizeof what - 1);
+}
+
 static void causes_of_signals(void **state)
 {
     static const struct {
@@ -88,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_goes_on),
         cmocka_unit_test(a_job_that_ends),
+        cmocka_unit_test(why_others_have_left),
         cmocka_unit_test(causes_of_signals),
     };
     return cmocka_run_group_tests_name("incident", tests, NULL, NULL);

@@ -286,7 +286,7 @@ CU_KERNEL(peer_signal, weft_cuda_peer_signal_args, 32)
     if (aborted) return;
     if (t < a.n_reset) write_flag(a.reset[t], 0);
     if (t == 0 && a.slot) write_flag(a.slot, a.value);
-    if (t == 0) write_flag(a.count, read_flag(a.count) + 1);
+    if (t == 0) write_flag(a.count, a.progress);
     fence_system();
     __syncthreads();
     if (t < a.n_set) write_flag(a.set[t], 1);

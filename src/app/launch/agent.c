@@ -293,6 +293,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (weft_launch__position(l, r)) /* what rank 0 said before ranks left */
             weft_launch__agent_hear(l, weft_launch__slot_at(l, 0));
         e.kind = WEFT_MEMBER_LEFT;
+        weft_incident_note_left(&a->left, m->epoch, m->text);
         weft_member_tell(a->member, &e);
         break;
     case WEFT_LINE_READY:
@@ -427,7 +428,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
 {
     weft_launch__agent       *a = l->agent;
     const weft_launch__child *c = &l->c[r];
-    char                      what[160];
+    char                      what[400];
     const char               *noticed = c->noticed        ? c->noticed
                                         : c->killed_s > 0 ? "no answer"
                                                           : "waitpid";
@@ -440,6 +441,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         snprintf(what, sizeof what, "%s", c->what);
     else
         weft_launch__describe_exit(how, what, sizeof what);
+    if (!c->noticed && c->killed_s > 0)
+        weft_incident_add_left(&a->left, what, sizeof what);
     int position = weft_launch__position(l, r);
     if (position >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l)) {
         weft_launch__end_growth(l, r, pid, how, what);

@@ -41,6 +41,7 @@ struct weft_launch__agent {
     int                   n_incident;
     weft_incident         incident[WEFT_AGENT_MAX_INCIDENT];
     weft_incident_outcome outcome; /* of the newest view, so far */
+    weft_incident_left    left;
     weft_incident_view    trained; /* the newest one with a committed step */
     weft_launch_levels    levels;
 };

@@ -36,6 +36,19 @@ bool weft_incident_is_crash(int how)
     return false;
 }
 
+void weft_incident_note_left(weft_incident_left *l, uint32_t epoch, const char *why)
+{
+    if (epoch == l->epoch || !*why) return;
+    l->epoch = epoch;
+    snprintf(l->why, sizeof l->why, "%s", why);
+}
+
+void weft_incident_add_left(const weft_incident_left *l, char *what, size_t bytes)
+{
+    size_t n = strlen(what);
+    if (*l->why && n < bytes) snprintf(what + n, bytes - n, "; %s", l->why);
+}
+
 void weft_incident_begin(weft_incident *i, const char *cause, const char *what,
                          const char *noticed)
 {

@@ -27,6 +27,13 @@ typedef struct weft_incident {
     weft_level_choice choice;
 } weft_incident;
 
+/* Why ranks have left an epoch: what the first of them said, as others may have heard it from that
+ * one.  All zero: none has. */
+typedef struct weft_incident_left {
+    uint32_t epoch;
+    char     why[300];
+} weft_incident_left;
+
 /* A view whose ranks have trained. */
 typedef struct weft_incident_view {
     uint32_t epoch; /* 0: none is known */
@@ -59,6 +66,10 @@ bool weft_incident_is_crash(int how);
 /* What was seen on this host, now. */
 void weft_incident_begin(weft_incident *i, const char *cause, const char *what,
                          const char *noticed);
+
+void weft_incident_note_left(weft_incident_left *l, uint32_t epoch, const char *why);
+/* To what is known of one that did not come to the next view: why others have left. */
+void weft_incident_add_left(const weft_incident_left *l, char *what, size_t bytes);
 
 /* One line of JSON with its newline. */
 void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,

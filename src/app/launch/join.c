@@ -204,7 +204,7 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
     switch (news) {
     case WEFT_MEMBERSHIP_LEFT:
         m->at_s[WEFT_LINE_AT_LEFT] = now_s;
-        send_news(m, WEFT_LINE_LEFT, step, NULL);
+        send_news(m, WEFT_LINE_LEFT, step, text);
         break;
     case WEFT_MEMBERSHIP_CONNECTED: m->at_s[WEFT_LINE_AT_CONNECTED] = now_s; break;
     case WEFT_MEMBERSHIP_BUILT: m->at_s[WEFT_LINE_AT_BUILT] = now_s; break;

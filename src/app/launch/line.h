@@ -27,7 +27,7 @@ typedef enum weft_line_kind {
     /* agent: world, first, local, mine of the view that this rank is to be in; text: ranks of each
      * host, "": there is one; with a descriptor: the brief of a rank that runs */
     WEFT_LINE_PREPARE,
-    WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others */
+    WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others; text: why */
     WEFT_LINE_READY,     /* rank: at_s of all phases, move */
     WEFT_LINE_COMMITTED, /* rank: the first step of an epoch; text: its plan's file */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */

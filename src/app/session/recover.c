@@ -37,6 +37,7 @@ void weft_session__tell_agent(const weft_session *s, weft_membership_news news)
     if (m)
         m->tell(m->arg, news, s->r.steps,
                 news == WEFT_MEMBERSHIP_READY       ? s->out.folder
+                : news == WEFT_MEMBERSHIP_LEFT      ? s->left_why
                 : news == WEFT_MEMBERSHIP_COMMITTED ? s->now->plan_name
                                                     : NULL);
 }

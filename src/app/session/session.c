@@ -8,6 +8,7 @@
  *         close the generation
  *     close */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -133,6 +134,7 @@ static weft_status react(weft_session *s, weft_status st, weft_ending ran, bool 
                                         : weft_generation_keep_state(s);
     weft_ending ending = find_ending(s, st, ran);
     if (ending == WEFT_ENDING_LOST_REPLACED) {
+        snprintf(s->left_why, sizeof s->left_why, "%s", weft_error_text());
         weft_session__drop_save(s); /* it reads the state */
         if (s->now->comm && weft_error_text()[0])
             weft_say_info(&s->say, "after step %lld: %s; waiting for the next view",

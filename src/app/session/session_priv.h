@@ -260,6 +260,7 @@ typedef struct weft_session {
     bool                        started; /* outputs and state are there */
     /* the job says auto, and its devices make that fixed */
     bool                 by_devices;
+    char                 left_why[300]; /* what the last generation was lost by */
     weft_generation     *now;
     weft_session__output out;
     weft_ckpt         *resume; /* what to resume from, or NULL; closed after the start */

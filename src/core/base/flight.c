@@ -106,14 +106,15 @@ int64_t weft_flight_begin(const weft_flight_event *e)
     atomic_store_explicit(&x->ended_ns, 0, memory_order_relaxed);
     x->step   = e->step;
     x->bytes  = e->bytes;
-    x->seq    = seq;
+    x->seq    = e->seq ? e->seq : seq;
     x->epoch  = r->epoch;
     x->group  = group;
     x->kind   = (uint8_t)e->kind;
     x->stream = (uint8_t)e->stream;
     copy_text(x->op, sizeof x->op, e->op);
     copy_text(x->name, sizeof x->name, e->name);
-    atomic_store_explicit(&x->begun_ns, now_ns(), memory_order_release);
+    atomic_store_explicit(&x->begun_ns, now_ns() - (uint64_t)(1e9 * e->ago_s),
+                          memory_order_release);
     return (int64_t)k;
 }
 

@@ -36,7 +36,10 @@ typedef struct weft_flight_event {
     const char      *op;   /* "all_reduce", "matmul" */
     const char      *name; /* of the value */
     int64_t          step, bytes;
-    int32_t          tag;
+    /* the how-many-th of its group it is said to be; 0: counted here */
+    int64_t seq;
+    double  ago_s; /* it began so long ago */
+    int32_t tag;
     /* of a collective all members, of a message the two ends: the sender first */
     int            n_rank;
     const int32_t *rank;

@@ -15,11 +15,14 @@
  *     comes to its end, what the backend had still to write is not written, and check() says why
  * (2) the sum's order: the tree over group position, with lanes and units as in comm.h; any fixed
  *     order where any_order is set
- * (3) run only issues: it allocates nothing, waits for nothing and reads no device memory */
+ * (3) run only issues: it allocates nothing, waits for nothing and reads no device memory
+ * (4) each call writes a progress word of its group in the stream's order, when it begins and when
+ *     it ends: the watcher knows which one is under way (weft_device_comm_watch) */
 #ifndef WEFT_COMM_DEVICE_COMM_H
 #define WEFT_COMM_DEVICE_COMM_H
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "comm/comm.h"
 #include "device/device.h"
@@ -41,6 +44,7 @@ typedef struct weft_device_hello {
 typedef struct weft_device_group_spec {
     int            n, me; /* members, and which one this is */
     const int32_t *rank;
+    int32_t        tag; /* of two groups with the same ranks, another one */
     /* the same members over the host: for bytes at open and close */
     weft_comm_group *meeting;
     /* device memory that calls of the group lie in */
@@ -79,11 +83,13 @@ typedef struct weft_device_backend {
     void (*close_group)(weft_device_group *g, bool broken);
 
     /* Addresses of the call are the device's; its group is of no meaning.  Tables of rows are in
-     * device memory, too.  Copied. */
+     * device memory, too.  Copied.  name: what errors call its value, valid until the group is
+     * closed. */
     weft_status (*prepare)(weft_device_group *g, const weft_comm_call *call,
-                           weft_device_call **out);
+                           const char *name, weft_device_call **out);
     weft_status (*prepare_message)(weft_device_group *g, weft_comm_side side,
-                                   const weft_memory *at, weft_device_call **out);
+                                   const weft_memory *at, const char *name,
+                                   weft_device_call **out);
     /* In the order of s; calls of a group are issued in the same order by all its members.
      * number: of a message, counted in its step and channel from 0. */
     weft_status (*run)(weft_device_call *call, weft_stream *s, int64_t number);
@@ -106,6 +112,7 @@ struct weft_device_comm {
     bool any_order;
     /* Milliseconds that a call waits for a peer; 0: comm's timeout_s.  Set between steps. */
     _Atomic int64_t limit_ms;
+    _Atomic int64_t step; /* that is under way, for errors; 0: none is known */
     /* of device memory that opened groups hold at this rank */
     int64_t                   bytes;
     void                     *impl;
@@ -118,6 +125,48 @@ static inline double weft_device_comm_limit_s(const weft_device_comm *dc)
     int64_t ms = atomic_load_explicit(&dc->limit_ms, memory_order_relaxed);
     return ms > 0 ? 1e-3 * (double)ms : dc->comm->timeout_s;
 }
+
+/* Names of a group's calls by their number, which its progress word has.  Zeroed: none. */
+typedef struct weft_device_names {
+    int n, cap;
+    struct weft_device_name {
+        const char *op, *name;
+    } * of;
+} weft_device_names;
+
+/* The next number.  name stays valid as long as the group; calls are prepared before one runs. */
+weft_status weft_device_names_add(weft_device_names *names, weft_collective kind,
+                                  const char *name, uint32_t *number);
+weft_status weft_device_names_add_message(weft_device_names *names, weft_comm_side side,
+                                          const char *name, uint32_t *number);
+static inline void weft_device_names_fini(weft_device_names *names)
+{
+    free(names->of);
+    *names = (weft_device_names){0};
+}
+
+/* A group as its rank's watcher sees it. */
+typedef struct weft_device_watched {
+    int                      n, me;
+    const int32_t           *rank;
+    int32_t                  tag;
+    const weft_device_names *names;
+    /* Is that member in the call?  NULL: members tell each other (weft_comm_note). */
+    bool (*is_here)(const weft_device_group *g, int position);
+    const weft_device_group *group;
+    /* the watcher's own: what it saw last, since when, and when it looked */
+    uint32_t seen;
+    double   since_s, looked_s;
+    bool     noted;
+    int64_t  record; /* of the flight recorder */
+} weft_device_watched;
+
+/* With every look around.  word: 2 * number + 1 or + 2 of a call, which differs whenever something
+ * moves; waits: this member is in that call and not through it.  After half of the limit the flight
+ * recorder has the call, and the members know that this one is in it.  WEFT_ERR_PEER after all of
+ * it: the line names the call, its step and the ranks that have not come. */
+weft_status weft_device_comm_watch(weft_device_comm *dc, weft_device_watched *w,
+                                   uint32_t word, bool waits);
 
 /* By all ranks of c, also those without a device for it (backend and d NULL: *out is NULL there).
  * Blocks for the others' hello. */

@@ -102,8 +102,9 @@ typedef struct weft_membership_source {
     /* Then: does a host leave, and its memory with it?  NULL: never. */
     bool (*drains)(void *arg);
     /* To the agent; step: the last one that was committed; text: with READY, the folder of the
-     * job's output, with COMMITTED, the file of the plan in it, with CORDON, SLOW, REPLAN and STEPS
-     * as above, else NULL.  NULL: there is no agent, and a lost peer is the end. */
+     * job's output, with COMMITTED, the file of the plan in it, with LEFT, the error that it left
+     * by, with CORDON, SLOW, REPLAN and STEPS as above, else NULL.  NULL: there is no agent, and a
+     * lost peer is the end. */
     void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);
     /* To the agent as well; NULL: there is none.  moved: by one rank, before READY. */
     void (*report)(void *arg, const weft_membership_incident *i);

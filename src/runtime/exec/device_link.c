@@ -84,7 +84,8 @@ static weft_exec__link *next_link(const weft_exec *e, const weft_exec__link *las
 static weft_status open_link(weft_exec *e, weft_exec__link *l)
 {
     int32_t                pair[2];
-    weft_device_group_spec spec = {.n_slab = e->p->n_slab, .slab = e->slab};
+    weft_device_group_spec spec = {
+        .tag = l->tag, .n_slab = e->p->n_slab, .slab = e->slab};
     spec.n = ranks_of(e->p, l->group, l->peer, l->send, pair, &spec.rank);
     while (spec.rank[spec.me] != e->p->rank) spec.me++;
     if (l->group < 0) {
@@ -114,7 +115,7 @@ weft_status weft_exec__prepare_message(weft_exec *e, weft_exec__instr *x)
     (void)e;
     return x->host->link->on_device->backend->prepare_message(
         x->host->link->device_group, send ? WEFT_COMM_SEND : WEFT_COMM_RECV, &at,
-        &x->host->device_call);
+        x->i->name, &x->host->device_call);
 }
 
 /* After an error work may be left; the watcher lets it end. */
@@ -146,11 +147,19 @@ weft_status weft_exec__run_on_device(const weft_exec__instr *x)
 {
     weft_exec__link *l = x->host->link;
     if (x->s->e->alone) return weft_exec__keep_own_share(x);
+    atomic_store_explicit(&l->on_device->step, x->s->job_step + 1, memory_order_relaxed);
     if (l->step != x->s->step) {
         l->step      = x->s->step;
         l->n_message = 0;
     }
     return l->on_device->backend->run(x->host->device_call, &x->s->dev, l->n_message++);
+}
+
+void weft_exec__note_device_step(const weft_exec *e, int64_t step)
+{
+    for (int k = 0; k < WEFT_EXEC_MAX_BACKEND; k++)
+        if (e->o.device_comm[k])
+            atomic_store_explicit(&e->o.device_comm[k]->step, step, memory_order_relaxed);
 }
 
 weft_status weft_exec__check_device_comm(const weft_exec *e)

@@ -256,6 +256,8 @@ weft_status       weft_exec__open_device_links(weft_exec *e);
 weft_status       weft_exec__prepare_message(weft_exec *e, weft_exec__instr *x);
 void              weft_exec__close_device_links(weft_exec *e);
 weft_status       weft_exec__run_on_device(const weft_exec__instr *x);
+/* Errors of calls that the device carries out name the step. */
+void weft_exec__note_device_step(const weft_exec *e, int64_t step);
 /* WEFT_ERR_PEER: what was issued has ended without doing its work. */
 weft_status weft_exec__check_device_comm(const weft_exec *e);
 

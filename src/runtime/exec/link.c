@@ -102,8 +102,8 @@ static weft_status prepare_call(weft_exec *e, weft_exec__instr *x)
     call.group = x->host->link->meeting;
     call.room  = x->host->link->room;
     if (weft_exec__find_device_comm(e, x->s->device, x->i))
-        return x->host->link->on_device->backend->prepare(x->host->link->device_group,
-                                                          &call, &x->host->device_call);
+        return x->host->link->on_device->backend->prepare(
+            x->host->link->device_group, &call, x->i->name, &x->host->device_call);
     return weft_comm_prepare(e->o.comm, &call, &x->host->request);
 }
 

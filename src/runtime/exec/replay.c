@@ -695,6 +695,7 @@ weft_status weft_exec__replay_step(weft_exec *e)
         n[k]        = s->trace.n;
         s->job_step = e->first_step + s->step;
     }
+    weft_exec__note_device_step(e, g->s->job_step + 1);
     put_scalars(g);
     WEFT_TRY(read_samples(g));
     for (g->next = 0; g->next < g->n_segment;) {
