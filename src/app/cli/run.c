@@ -335,12 +335,13 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
     *invariant = weft_job_is_invariant(job);
     bool on    = strcmp(job->recover, "off") != 0;
     bool cpu = has_only(job->device, "cpu"), gpu = has_only(job->device, "cuda");
-    bool fits = cpu || (gpu && o->n_node == 1 && o->ranks.is_one);
+    bool fits = cpu || (gpu && o->ranks.is_one);
     weft_job_destroy(job);
     if (on && !fits)
-        weft_cli_log(true,
-                     "recover: on is for CPUs, or for GPUs of one host (device=cuda) "
-                     "alone: a lost rank ends the job");
+        weft_cli_log(
+            true,
+            "recover: on is for CPUs or GPUs (device=cuda) alone, and MIN:MAX ranks "
+            "of a host for CPUs: a lost rank ends the job");
     *spare = gpu; /* a process without a device starts in milliseconds */
     return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
@@ -426,10 +427,14 @@ static int refuse_span(const run_options *o)
     weft_job_destroy(job);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     if (o->nodes.is_one && o->ranks.is_one)
-        return weft_cli_usage(c, "--rdzv %s needs a job with recover=on, on CPUs",
+        return weft_cli_usage(c, "--rdzv %s needs a job with recover=on, on CPUs or GPUs",
                               o->rdzv);
-    return weft_cli_usage(c, "%s MIN:MAX needs a job with recover=on, on CPUs",
-                          o->nodes.is_one ? "--nproc-per-node" : "--nnodes");
+    return weft_cli_usage(c, "%s",
+                          o->nodes.is_one
+                              ? "--nproc-per-node MIN:MAX needs a job with "
+                                "recover=on, on CPUs"
+                              : "--nnodes MIN:MAX needs a job with recover=on, on "
+                                "CPUs or GPUs");
 }
 
 static int start(run_options *o)

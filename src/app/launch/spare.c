@@ -47,6 +47,14 @@ static void set_in_place(const char *name, int x)
     if (value) snprintf(value, strlen(value) + 1, "%d", x);
 }
 
+/* Where ranks of several hosts meet: of slot 0 alone. */
+static void drop_rdzv(void)
+{
+    const char *fd = getenv("WEFT_RDZV_FD");
+    if (fd) close(atoi(fd));
+    unsetenv("WEFT_RDZV_FD");
+}
+
 bool weft_launch_await_slot(void)
 {
     slot_message m;
@@ -57,6 +65,7 @@ bool weft_launch_await_slot(void)
     close(fd);
     unsetenv("WEFT_SPARE_FD");
     if (n != (ssize_t)sizeof m) return false;
+    if (m.slot) drop_rdzv();
     set_in_place("WEFT_RANK", m.rank);
     set_number("WEFT_LOCAL_RANK", m.position);
     set_number("WEFT_SLOT", m.slot);
@@ -100,7 +109,7 @@ bool weft_launch__spare_take(weft_launch__run *l, int r)
     weft_launch__child *c = &l->c[r];
     int                 n = weft_launch__agent_count(l);
     slot_message        m = {weft_launch__rank(l, r), r, weft_launch__position(l, r),
-                             n * (l->o->n_node > 1 ? l->o->n_node : 1), n};
+                      l->hosts ? weft_launch__hosts_world_for(l, r) : n, n};
     if (!s->pid) return false;
     if (send(s->wake, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof m)
         return false; /* it has ended, and is reaped soon */

@@ -61,12 +61,14 @@ static weft_status copy_imported(weft_state *to, const replica *from)
     return st;
 }
 
-/* From the first replica whose memory this rank can open. */
-static bool copy_from_any(weft_state *to, const replica *mine, const replica *all, int n)
+/* From the first replica whose memory this rank can open: a handle is of its host alone. */
+static bool copy_from_any(weft_state *to, const replica *all, const weft_comm *c)
 {
-    for (int r = 0; r < n; r++)
+    const replica *mine = &all[c->rank];
+    const int32_t *host = weft_comm_hosts_of(c);
+    for (int r = 0; r < c->world; r++)
         if (all[r].has && all[r].layout == mine->layout && all[r].bytes == mine->bytes &&
-            copy_imported(to, &all[r]) == WEFT_OK)
+            (!host || host[r] == host[c->rank]) && copy_imported(to, &all[r]) == WEFT_OK)
             return true;
     return false;
 }
@@ -87,7 +89,7 @@ static weft_status copy_replicas(weft_session *s, weft_state *to, bool *all)
     mine.wants = g->step < 0 || weft_state_step(to) != g->step;
     mine.has   = !mine.wants && plain && d->export_memory(d, m, &mine.handle) == WEFT_OK;
     WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, other));
-    if (mine.wants) good = g->step >= 0 && plain && copy_from_any(to, &mine, other, n);
+    if (mine.wants) good = g->step >= 0 && plain && copy_from_any(to, other, g->comm);
     WEFT_TRY(weft_session__gather(s, &good, sizeof good, of)); /* memory may be closed */
     *all = true;
     for (int r = 0; r < n; r++) *all = *all && of[r];
@@ -100,7 +102,7 @@ weft_status weft_session__find_lost(weft_session *s, weft_state *to)
     weft_generation *g = s->now;
     int64_t          snapshot;
     bool             all;
-    WEFT_TRY(weft_session__find_snapshot(s, &snapshot));
+    WEFT_TRY(weft_session__find_snapshot(s, to, &snapshot));
     if (weft_state_step(to) != g->step) weft_state_set_step(to, -1);
     WEFT_TRY(copy_replicas(s, to, &all));
     if (!all) WEFT_TRY(weft_session__find_sent(s, to));

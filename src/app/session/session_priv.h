@@ -687,7 +687,8 @@ weft_status weft_session__await_snapshot(weft_session *s, int64_t step);
 void        weft_session__wait_snapshot_copied(weft_session *s);
 /* The newest step of which slots have all that the generation's ranks want, -1: none; g->from is
  * what they have.  The same at all ranks, as long as none of them forgets any. */
-weft_status weft_session__find_snapshot(weft_session *s, int64_t *step);
+weft_status weft_session__find_snapshot(weft_session *s, const weft_state *to,
+                                        int64_t *step);
 weft_status weft_session__read_snapshot(weft_session *s, weft_state *to);
 /* This rank's own, of later steps. */
 void weft_session__forget_snapshots(weft_session *s, int64_t after);

@@ -352,19 +352,42 @@ static int64_t find_newest(weft_comm *end, int64_t below)
     return newest;
 }
 
-weft_status weft_session__find_snapshot(weft_session *s, int64_t *step)
+/* The same of all hosts. */
+static weft_status agree_on_newest(weft_session *s, int64_t below, int64_t *out)
 {
-    weft_generation *g   = s->now;
-    weft_comm       *end = weft_comm_shared_end(g->comm);
-    bool             complete;
-    *step = find_newest(end, INT64_MAX);
-    for (; *step >= 0; *step = find_newest(end, *step)) {
-        weft_kept_states_close(&g->from);
-        WEFT_TRY(weft_kept_states_open(g->comm, s->device, *step, &g->from));
-        WEFT_TRY(weft_session__find_complete(g->from.holders, g->holders, &complete));
-        if (complete) return WEFT_OK;
-    }
+    weft_generation *g    = s->now;
+    int64_t          mine = find_newest(weft_comm_shared_end(g->comm), below);
+    int64_t         *of   = WEFT_ARENA_ARRAY(g->arena, int64_t, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, of));
+    *out = -1;
+    for (int r = 0; r < g->comm->world; r++)
+        if (of[r] < below && of[r] > *out) *out = of[r];
+    return WEFT_OK;
+}
+
+/* What slots of all hosts have of the step. */
+static weft_status open_snapshot(weft_session *s, const weft_state *to, int64_t step)
+{
+    weft_generation *g = s->now;
     weft_kept_states_close(&g->from);
+    WEFT_TRY(weft_kept_states_open(g->comm, s->device, step, &g->from));
+    if (!weft_comm_hosts_of(g->comm)) return WEFT_OK;
+    return weft_kept_states_exchange(&g->from, to, g->comm, g->group);
+}
+
+weft_status weft_session__find_snapshot(weft_session *s, const weft_state *to,
+                                        int64_t *step)
+{
+    weft_generation *g        = s->now;
+    bool             complete = false;
+    for (int64_t below = INT64_MAX; !complete; below = *step) {
+        WEFT_TRY(agree_on_newest(s, below, step));
+        if (*step < 0) break;
+        WEFT_TRY(open_snapshot(s, to, *step));
+        WEFT_TRY(weft_session__find_complete(g->from.holders, g->holders, &complete));
+    }
+    if (!complete) weft_kept_states_close(&g->from);
     return WEFT_OK;
 }
 
@@ -380,17 +403,34 @@ static const weft_state *find_alike(const weft_session *s, const weft_state *to,
     return NULL;
 }
 
+/* Do all ranks have theirs on their own host?  Else some have to send. */
+static weft_status check_alike(weft_session *s, bool mine, bool *all)
+{
+    weft_generation *g = s->now;
+    int32_t alike = mine, *of = WEFT_ARENA_ARRAY(g->arena, int32_t, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    WEFT_TRY(weft_session__gather(s, &alike, sizeof alike, of));
+    *all = true;
+    for (int r = 0; r < g->comm->world; r++) *all = *all && of[r];
+    return WEFT_OK;
+}
+
 weft_status weft_session__read_snapshot(weft_session *s, weft_state *to)
 {
-    weft_generation  *g    = s->now;
-    const weft_state *like = find_alike(s, to, weft_program_state_layout(to));
-    weft_mover       *m;
-    if (like) return weft_state_copy_staged(like, to, NULL, NULL);
-    WEFT_TRY(weft_mover_open_near(g->from.state, g->from.holders,
-                                  &(weft_mover_side){to, g->holders}, g->comm->rank, &m));
-    weft_status st = weft_mover_run(m);
-    weft_mover_close(m);
-    return st;
+    weft_generation        *g    = s->now;
+    const weft_kept_states *from = &g->from;
+    const weft_state       *like = find_alike(s, to, weft_program_state_layout(to));
+    weft_mover_side         side = {to, g->holders};
+    bool                    all  = like != NULL;
+    weft_mover             *m;
+    if (from->source) WEFT_TRY(check_alike(s, all, &all));
+    if (all) return weft_state_copy_staged(like, to, NULL, NULL);
+    WEFT_TRY(
+        from->source
+            ? weft_mover_open_hosts(from->source, from->holders, &side, from->host,
+                                    g->comm, WEFT_SESSION__TAG_STATE, &m)
+            : weft_mover_open_near(from->state, from->holders, &side, g->comm->rank, &m));
+    return weft_session__run_move(s, m);
 }
 
 void weft_session__forget_snapshots(weft_session *s, int64_t after)
