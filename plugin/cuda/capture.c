@@ -116,11 +116,19 @@ static weft_status join_branches(const weft_cuda_gpu *g)
 
 /* ---- captures ---- */
 
+/* Streams of other threads (a snapshot's) go on meanwhile, and are not in it. */
+static void mark_streams(weft_cuda_gpu *g, int64_t capture)
+{
+    for (int i = 0; i < g->n_captured; i++)
+        ((weft_cuda_queue *)g->captured[i]->impl)->capture = capture;
+    g->capture = capture;
+}
+
 static void drop_capture(weft_cuda_gpu *g)
 {
     free_moved(g->moved);
-    g->moved   = NULL;
-    g->capture = 0;
+    g->moved = NULL;
+    mark_streams(g, 0);
 }
 
 weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n)
@@ -129,9 +137,9 @@ weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n
     WEFT_TRY(weft_cuda_use(g));
     WEFT_TRY(finish_branches(g));
     CU_TRY(StreamBeginCapture, weft_cuda_stream_of(s[0]), RELAXED);
-    g->capture     = ++g->last_capture;
-    g->n_captured  = n;
-    g->captured    = s;
+    g->n_captured = n;
+    g->captured   = s;
+    mark_streams(g, ++g->last_capture);
     weft_status st = WEFT_OK;
     for (int i = 1; i < n && st == WEFT_OK; i++)
         st = order_streams(weft_cuda_stream_of(s[0]), weft_cuda_stream_of(s[i]));
@@ -170,9 +178,9 @@ weft_status weft_cuda_capture_end(weft_device *d, weft_captured *out)
     x->moved   = g->moved;
     for (moved_event *m = x->moved; m; m = m->next)
         weft_cuda_event_move_back(m->event, m->n);
-    g->moved   = NULL;
-    g->capture = 0;
-    *out       = (weft_captured){.device = d, .impl = x};
+    g->moved = NULL;
+    mark_streams(g, 0);
+    *out = (weft_captured){.device = d, .impl = x};
     return WEFT_OK;
 }
 

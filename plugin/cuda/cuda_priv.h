@@ -24,6 +24,7 @@ typedef struct weft_cuda_queue {
     /* the graph that was launched last, until it was waited for; 0: none */
     int64_t        replayed;
     double         replayed_s;
+    int64_t        capture; /* that this stream is in; 0: none */
     weft_cuda_pace pace[WEFT_CUDA_MAX_PACE];
 } weft_cuda_queue;
 

@@ -88,15 +88,20 @@ enum {
     EXTERNAL = 1 /* CU_EVENT_RECORD_EXTERNAL: a node of the graph that is captured */
 };
 
+static int64_t capture_of(const weft_stream *s)
+{
+    return ((const weft_cuda_queue *)s->impl)->capture;
+}
+
 static weft_status record_time(weft_stream *s, event_ring *r)
 {
     weft_cuda_handle event = r->record[r->n % r->depth].handle;
-    if (!r->first || r->first == event || r->first_capture != r->gpu->capture) {
+    if (!r->first || r->first == event || r->first_capture != capture_of(s)) {
         r->first         = event;
-        r->first_capture = r->gpu->capture;
+        r->first_capture = capture_of(s);
     }
     CU_TRY(EventRecordWithFlags, event, weft_cuda_stream_of(s),
-           r->gpu->capture ? EXTERNAL : 0);
+           capture_of(s) ? EXTERNAL : 0);
     move_on(r, 0);
     return WEFT_OK;
 }
@@ -107,8 +112,8 @@ weft_status weft_cuda_event_record(weft_stream *s, weft_event *e)
     WEFT_TRY(weft_cuda_use(r->gpu));
     if (e->times) return record_time(s, r);
     CU_TRY(EventRecord, r->record[r->n % r->depth].handle, weft_cuda_stream_of(s));
-    if (r->gpu->capture) WEFT_TRY(weft_cuda_capture_moves(r->gpu, r));
-    move_on(r, r->gpu->capture);
+    if (capture_of(s)) WEFT_TRY(weft_cuda_capture_moves(r->gpu, r));
+    move_on(r, capture_of(s));
     return WEFT_OK;
 }
 
@@ -140,7 +145,7 @@ weft_status weft_cuda_event_wait(weft_stream *s, weft_event *e, int64_t n)
         return WEFT_FAIL(WEFT_ERR_INTERNAL,
                          "stream %s waits for record %lld of an event before it is given",
                          s->name, (long long)n);
-    if (at.capture != r->gpu->capture) return WEFT_OK;
+    if (at.capture != capture_of(s)) return WEFT_OK;
     WEFT_TRY(weft_cuda_use(r->gpu));
     CU_TRY(StreamWaitEvent, weft_cuda_stream_of(s), at.handle, 0);
     return WEFT_OK;

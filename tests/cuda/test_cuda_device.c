@@ -218,6 +218,35 @@ static void captured_work_runs_when_it_is_replayed(void **state)
     close_two(&t);
 }
 
+/* As a snapshot's does while a step is captured: what it has given is done when its event says so,
+ * and is no part of the graph. */
+static void a_stream_outside_of_a_capture_goes_on(void **state)
+{
+    (void)state;
+    two_streams   t;
+    weft_captured g = {0};
+    double        at;
+    open_two(&t);
+    weft_stream *s[1] = {&t.s[0]};
+    assert_int_equal(t.d->launch(&t.s[0], &t.code), WEFT_OK); /* 3 */
+    assert_int_equal(t.d->finish(&t.s[0]), WEFT_OK);
+    assert_int_equal(t.d->capture_begin(t.d, s, 1), WEFT_OK);
+    t.job.value = 5;
+    assert_int_equal(t.d->launch(&t.s[0], &t.code), WEFT_OK);
+    assert_int_equal(t.d->copy(t.d, &t.s[1], &t.m[1], &t.m[0]), WEFT_OK);
+    assert_int_equal(t.d->record(&t.s[1], &t.e), WEFT_OK);
+    assert_int_equal(t.d->sync(&t.e, 1, &at), WEFT_OK);
+    assert_true(at > 0); /* of a record in a capture it is not known */
+    assert_int_equal(t.d->capture_end(t.d, &g), WEFT_OK);
+    assert_true(read_float(&t.m[1], 0) == 3);
+    assert_int_equal(t.d->query(&t.e, 1, &at), WEFT_OK);
+    assert_int_equal(t.d->replay(&t.s[0], &g), WEFT_OK);
+    assert_int_equal(t.d->finish(&t.s[0]), WEFT_OK);
+    assert_int_equal(t.d->query(&t.e, 2, &at), WEFT_AGAIN);
+    t.d->captured_free(&g);
+    close_two(&t);
+}
+
 /* ---- what is said ---- */
 
 /* The error of opening cuda:number in a process with this environment; "": none. */
@@ -309,6 +338,7 @@ int main(void)
         cmocka_unit_test(events_order_streams),
         cmocka_unit_test(calls_come_after_what_was_given),
         cmocka_unit_test(captured_work_runs_when_it_is_replayed),
+        cmocka_unit_test(a_stream_outside_of_a_capture_goes_on),
         cmocka_unit_test(facts_are_of_the_gpu),
     };
     if (!test_gpu_start()) return 1;
