@@ -70,6 +70,7 @@ def shard_killed(scratch, base, ref):
 def host_lost(scratch, base, ref):
     """A stage on each of two hosts, a third one waits and takes the place of the one that is lost."""
     job = Job(scratch, "stages", base, "staged", 1, nnodes="2:2", n_agent=2, pp=2)
+    check(job.await_text(job.agents[1], ": 2 hosts"), "stages: both hosts are there")
     job.join()
     job.await_step(7)
     job.agents[1].kill_all()
@@ -77,7 +78,7 @@ def host_lost(scratch, base, ref):
     if check(job.result is not None and got[0] == 0 and got[2] == 0, "stages: codes %r\n%s" % (got, job.text)):
         same(job.result["weights_xxh64"], ref[0], "stages: weights")
         same(bits(job.output), ref[1], "stages: losses")
-        check(len(again(job)) >= 1, "stages: %r %s" % (incidents(job.output), job.text))
+        check(len(again(job)) >= 1 and max(again(job)) <= EVERY, "stages: %r %s" % (incidents(job.output), job.text))
 
 
 def replica_host_lost(scratch, base, ref):

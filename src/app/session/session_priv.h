@@ -2,6 +2,7 @@
 #ifndef WEFT_SESSION_PRIV_H
 #define WEFT_SESSION_PRIV_H
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include "base/pool.h"
@@ -56,19 +57,41 @@ typedef enum weft_session__reads {
     WEFT_SESSION__READS_DIFFER, /* they are not */
 } weft_session__reads;
 
+/* Of the second copy of a snapshot. */
+typedef struct weft_session__far_thread {
+    pthread_t    thread;
+    bool         running; /* it was begun, and not joined */
+    _Atomic bool over;
+    weft_status  st; /* when it is over */
+    char         text[300];
+} weft_session__far_thread;
+
+/* Second copies, on other hosts (snapshot_far.c). */
+typedef struct weft_session__far {
+    int                      guard; /* the rank that keeps this one's; -1: none does */
+    int                      ward;  /* the rank whose this one keeps; -1: none's */
+    weft_comm_channel       *out, *in;
+    int64_t                  step;  /* that is received, */
+    int                      into;  /* and into which buffer */
+    bool                     ended; /* the ward makes no more */
+    weft_session__far_thread sender, receiver;
+} weft_session__far;
+
 /* Snapshots of this rank's state in the agent's memory (snapshots.c). */
 typedef struct weft_session__snapshots {
     bool        on;   /* this rank makes some */
     weft_state *copy; /* on the device, first; NULL: there is none */
-    weft_state *buffer[WEFT_COMM_SHM_SNAPSHOT];
+    weft_state *buffer[WEFT_COMM_SHM_OWN];
     /* the one under way, or NULL; of which step, into which buffer */
     weft_snapshot *running;
     int64_t        step;
     int            into;
     int64_t        first; /* step, where it is not known yet how often they are due */
     /* of the last one: until it was whole, that steps waited; making memory of the one under way */
-    double total_s, waited_s, prepare_s;
-    double fastest_s; /* step of this generation */
+    double            total_s, waited_s, prepare_s;
+    double            begin_s;   /* of the one under way */
+    double            fastest_s; /* step of this generation */
+    weft_session__far far;
 } weft_session__snapshots;
 
 /* What a move of the state took this rank. */
@@ -148,12 +171,13 @@ enum {
     WEFT_SESSION__MAX_RANK  = 4096,
     WEFT_SESSION__MAX_TIMED = 1 << 16, /* the median is over the last that many steps */
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
-    WEFT_SESSION__TAG_GATHER  = WEFT_SESSION__TAG + 1, /* and the one behind it */
-    WEFT_SESSION__TAG_TRACE   = WEFT_SESSION__TAG + 3, /* and the one behind it */
-    WEFT_SESSION__TAG_EVAL    = WEFT_SESSION__TAG + 5,
-    WEFT_SESSION__TAG_STATE   = WEFT_SESSION__TAG + 6,
-    WEFT_SESSION__TAG_LEADER  = WEFT_SESSION__TAG + 7,
-    WEFT_SESSION__TAG_STANDBY = WEFT_SESSION__TAG + 8,
+    WEFT_SESSION__TAG_GATHER   = WEFT_SESSION__TAG + 1, /* and the one behind it */
+    WEFT_SESSION__TAG_TRACE    = WEFT_SESSION__TAG + 3, /* and the one behind it */
+    WEFT_SESSION__TAG_EVAL     = WEFT_SESSION__TAG + 5,
+    WEFT_SESSION__TAG_STATE    = WEFT_SESSION__TAG + 6,
+    WEFT_SESSION__TAG_LEADER   = WEFT_SESSION__TAG + 7,
+    WEFT_SESSION__TAG_STANDBY  = WEFT_SESSION__TAG + 8,
+    WEFT_SESSION__TAG_SNAPSHOT = WEFT_SESSION__TAG + 9,
 };
 
 /* What a job writes. */
@@ -690,8 +714,21 @@ void        weft_session__wait_snapshot_copied(weft_session *s);
 weft_status weft_session__find_snapshot(weft_session *s, const weft_state *to,
                                         int64_t *step);
 weft_status weft_session__read_snapshot(weft_session *s, weft_state *to);
-/* This rank's own, of later steps. */
+/* Those in this rank's slot, of later steps. */
 void weft_session__forget_snapshots(weft_session *s, int64_t after);
+/* Memory of one in this rank's slot is given back. */
+void weft_session__forget_held(weft_comm *end, weft_comm_shm_held *h);
+
+/* snapshot_far.c: second copies on other hosts.  open: by all ranks; on one host there are none.
+ * start: with the snapshot of a step that is due; end: waits until this rank's has gone and its
+ * ward's is there, or cannot. */
+weft_status weft_session__open_far(weft_session *s);
+weft_status weft_session__start_far(weft_session *s, int64_t step);
+bool        weft_session__is_far_over(const weft_session *s);
+weft_status weft_session__end_far(weft_session *s);
+/* guard[r]: the rank that keeps what rank r has, which needs it: on another host, and nobody
+ * else's; -1: there is none.  host: of each rank. */
+void weft_session__find_guards(const int32_t *host, const bool *needs, int n, int *guard);
 
 /* save.c: rank 0 alone writes a checkpoint, asking the others for what it lacks. */
 weft_status weft_session__save_alone(weft_session *s);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/progress.h"
@@ -29,6 +30,7 @@
 enum {
     FIRST_AFTER = 3, /* steps of a generation: graphs are captured by then */
     MOST_EVERY  = 1000,
+    FAR_TICK_US = 2000
 };
 static const double MOST_WAIT = 0.02; /* of a step's time: waiting for snapshots */
 static const double MOST_LINK = 0.25; /* of all time: snapshots under way */
@@ -55,7 +57,7 @@ static void release_range(weft_comm *end, _Atomic int64_t *at, _Atomic int64_t *
     atomic_store(bytes, 0);
 }
 
-static void forget_held(weft_comm *end, weft_comm_shm_held *h)
+void weft_session__forget_held(weft_comm *end, weft_comm_shm_held *h)
 {
     atomic_store(&h->step, -1);
     release_range(end, &h->at, &h->bytes);
@@ -90,7 +92,7 @@ static weft_status make_held(weft_session *s, weft_comm_shm_held *h)
     int64_t    bytes = weft_state_memory(s->state)->bytes, at = 0;
     int64_t    table_bytes = weft_state_table_bytes(s->state), table_at = 0;
     void      *p, *table;
-    forget_held(end, h);
+    weft_session__forget_held(end, h);
     WEFT_TRY(weft_comm_shm_alloc(end, bytes, &p));
     weft_status st = weft_comm_shm_alloc(end, table_bytes, &table);
     if (st != WEFT_OK) {
@@ -160,22 +162,20 @@ static bool is_replica(const weft_session *s)
 static bool has_room(const weft_session *s)
 {
     int64_t bytes = 0, left = weft_session__free_bytes();
-    for (int k = 0; k < WEFT_COMM_SHM_SNAPSHOT; k++)
+    for (int k = 0; k < WEFT_COMM_SHM_OWN; k++)
         if (!atomic_load(&held_of(s, k)->bytes))
             bytes += weft_state_memory(s->state)->bytes;
     return !bytes || weft_session__has_room(bytes, s->now->local > 0 ? s->now->local : 1,
                                             left, left);
 }
 
-weft_status weft_session__open_snapshots(weft_session *s)
+static void open_own(weft_session *s)
 {
-    weft_generation         *g = s->now;
-    weft_session__snapshots *x = &g->snapshots;
-    if (!weft_session__has_snapshots(s)) return WEFT_OK;
-    x->first     = s->r.steps + FIRST_AFTER;
-    x->fastest_s = INFINITY;
+    weft_session__snapshots *x = &s->now->snapshots;
+    x->first                   = s->r.steps + FIRST_AFTER;
+    x->fastest_s               = INFINITY;
     if (!s->snapshot_every) s->snapshot_every = (s->job.snapshot_every + 1) / 2;
-    if (!weft_state_memory(s->state)->bytes || is_replica(s)) return WEFT_OK;
+    if (!weft_state_memory(s->state)->bytes || is_replica(s)) return;
     if (weft_state_host_memory(s->state)->bytes || !has_room(s)) {
         weft_say_warn(&s->say,
                       "no snapshots: %s; a lost rank without a replica means the newest "
@@ -183,11 +183,17 @@ weft_status weft_session__open_snapshots(weft_session *s)
                       weft_state_host_memory(s->state)->bytes
                           ? "offload keeps the optimizer's state in host memory"
                           : "the host has no memory free for two copies of the state");
-        return WEFT_OK;
+        return;
     }
     weft_session__make_device_copy(s, &x->copy);
     x->on = true;
-    return WEFT_OK;
+}
+
+weft_status weft_session__open_snapshots(weft_session *s)
+{
+    if (!weft_session__has_snapshots(s)) return WEFT_OK;
+    open_own(s);
+    return weft_session__open_far(s);
 }
 
 /* ---- making ---- */
@@ -225,34 +231,54 @@ static weft_status end_running(weft_session *s)
     return WEFT_OK;
 }
 
+/* This rank's, and those that it has to do with on other hosts. */
+static bool is_whole(const weft_session *s, double wait_s)
+{
+    const weft_session__snapshots *x = &s->now->snapshots;
+    return (!x->running ||
+            weft_snapshot_wait(x->running, WEFT_SNAPSHOT_WRITTEN, wait_s)) &&
+           weft_session__is_far_over(s);
+}
+
+static weft_status end_all(weft_session *s)
+{
+    weft_session__snapshots *x   = &s->now->snapshots;
+    double                   far = weft_clock_s() - x->begin_s;
+    bool                     two = x->far.sender.running;
+    WEFT_TRY(weft_session__end_far(s));
+    if (!x->running) return WEFT_OK;
+    WEFT_TRY(end_running(s));
+    if (two && far > x->total_s) x->total_s = far;
+    return WEFT_OK;
+}
+
 static weft_status poll(weft_session *s)
 {
-    weft_session__snapshots *x = &s->now->snapshots;
-    if (!x->running || !weft_snapshot_wait(x->running, WEFT_SNAPSHOT_WRITTEN, 0))
-        return WEFT_OK;
-    return end_running(s);
+    return is_whole(s, 0) ? end_all(s) : WEFT_OK;
 }
 
 static weft_status wait_running(weft_session *s)
 {
     weft_session__snapshots *x     = &s->now->snapshots;
     double                   begin = weft_clock_s();
-    if (!x->running) return WEFT_OK;
-    while (!weft_snapshot_wait(x->running, WEFT_SNAPSHOT_WRITTEN, TICK_S))
+    while (!is_whole(s, TICK_S)) {
         weft_progress_alive();
+        WEFT_TRY(weft_comm_check(s->now->comm));
+        if (!weft_session__is_far_over(s)) usleep(FAR_TICK_US);
+    }
     x->waited_s += weft_clock_s() - begin;
-    return end_running(s);
+    return end_all(s);
 }
 
 static weft_status start(weft_session *s)
 {
     weft_session__snapshots *x      = &s->now->snapshots;
     weft_snapshot_source     source = {.state = s->state};
-    WEFT_TRY(wait_running(s)); /* it is whole already */
     x->into =
         atomic_load(&held_of(s, 0)->step) <= atomic_load(&held_of(s, 1)->step) ? 0 : 1;
     x->step     = s->row.step;
     x->waited_s = 0;
+    x->begin_s  = weft_clock_s();
     atomic_store(&held_of(s, x->into)->step, -1);
     return weft_snapshot_start(
         &source, NULL, 0,
@@ -280,7 +306,7 @@ static weft_status choose(weft_session *s)
     weft_session__snapshots      *x   = &s->now->snapshots;
     int                           n   = s->now->comm->world;
     weft_session__snapshot_times  own = {x->total_s, x->waited_s, x->fastest_s,
-                                         x->running != NULL};
+                                         x->running != NULL || x->far.receiver.running};
     weft_session__snapshot_times *of =
         WEFT_ARENA_ARRAY(s->now->arena, weft_session__snapshot_times, n);
     WEFT_TRY(weft_arena_status(s->now->arena));
@@ -304,13 +330,15 @@ weft_status weft_session__step_snapshots(weft_session *s)
     x->fastest_s = fmin(x->fastest_s, s->row.step_ms / 1e3);
     WEFT_TRY(poll(s));
     if (!s->snapshot_every && s->row.step > x->first) WEFT_TRY(choose(s));
-    return weft_session__is_snapshot_due(s) ? start(s) : WEFT_OK;
+    if (!is_due(s, s->row.step)) return WEFT_OK;
+    WEFT_TRY(wait_running(s)); /* it is whole already */
+    if (x->on) WEFT_TRY(start(s));
+    return weft_session__start_far(s, s->row.step);
 }
 
 weft_status weft_session__await_snapshot(weft_session *s, int64_t step)
 {
-    if (!s->now->snapshots.running || !is_due(s, step)) return poll(s);
-    return wait_running(s);
+    return is_due(s, step) ? wait_running(s) : poll(s);
 }
 
 void weft_session__wait_snapshot_copied(weft_session *s)
@@ -323,16 +351,29 @@ void weft_session__wait_snapshot_copied(weft_session *s)
     x->waited_s += weft_clock_s() - begin;
 }
 
+/* Second copies under way end by themselves: where all ranks leave in order, as both ends are
+ * there, elsewhere as nobody can send. */
+static void end_or_cancel(weft_session *s)
+{
+    weft_session__snapshots *x = &s->now->snapshots;
+    if (!weft_session__is_far_over(s) && weft_comm_check(s->now->comm) == WEFT_OK)
+        (void)wait_running(s);
+    else
+        (void)poll(s);
+    if (x->running) weft_snapshot_cancel(x->running, "the view has ended");
+    (void)weft_session__end_far(s);
+    weft_snapshot_close(x->running);
+    x->running = NULL;
+}
+
 void weft_session__close_snapshots(weft_session *s)
 {
     weft_session__snapshots *x = &s->now->snapshots;
     char                     text[1024];
     snprintf(text, sizeof text, "%s", weft_error_text());
-    (void)poll(s);
-    weft_snapshot_close(x->running);
-    x->running = NULL;
+    end_or_cancel(s);
     weft_state_destroy(x->copy);
-    for (int k = 0; k < WEFT_COMM_SHM_SNAPSHOT; k++) weft_state_destroy(x->buffer[k]);
+    for (int k = 0; k < WEFT_COMM_SHM_OWN; k++) weft_state_destroy(x->buffer[k]);
     *x = (weft_session__snapshots){0};
     (void)WEFT_FAIL(WEFT_ERR_PEER, "%s", text);
 }

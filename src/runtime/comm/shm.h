@@ -60,7 +60,8 @@ typedef struct weft_comm_shm_held {
 enum {
     WEFT_COMM_SHM_OLDER =
         15, /* layouts of moves that were broken off one after another */
-    WEFT_COMM_SHM_SNAPSHOT = 2
+    WEFT_COMM_SHM_OWN      = 2,
+    WEFT_COMM_SHM_SNAPSHOT = 2 * WEFT_COMM_SHM_OWN
 };
 
 /* What a rank tells its launcher, and the process that takes its place, without a message; it
@@ -72,7 +73,8 @@ typedef struct weft_comm_shm_slot {
      * all ranks have theirs. */
     weft_comm_shm_held state, older[WEFT_COMM_SHM_OLDER];
     /* Of a rank whose state is in memory that goes with its process (a GPU's): copies of it after
-     * two steps, of which one is whole while the other is made. */
+     * two steps, of which one is whole while the other is made; then the same of a rank of another
+     * host, for which this one keeps them. */
     weft_comm_shm_held snapshot[WEFT_COMM_SHM_SNAPSHOT];
     /* The newest steps at whose commit point it has been with all that its updates need, and that
      * it has passed; the bits of the gradient norm of the first. */
