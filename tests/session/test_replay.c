@@ -1,4 +1,4 @@
-/* The views of a recorded run, read from its incidents. */
+/* The views of a recorded run, read from its incidents and views. */
 #include "session/replay.h"
 
 #include <setjmp.h>
@@ -10,7 +10,17 @@
 
 static weft_status parse_text(weft_arena *a, const char *text, weft_replay *r)
 {
+    *r = (weft_replay){0};
     return weft_replay_parse("incidents.jsonl", text, strlen(text), a, r);
+}
+
+static void assert_views(const weft_replay *r, int n, const int *epoch, const int *step)
+{
+    assert_int_equal(r->n, n);
+    for (int k = 0; k < n; k++) {
+        assert_int_equal(r->view[k].epoch, epoch[k]);
+        assert_int_equal(r->view[k].first_step, step[k]);
+    }
 }
 
 static void views_by_their_first_step(void **state)
@@ -71,6 +81,57 @@ static void view_before(void **state)
     assert_int_equal(most, 4);
 }
 
+/* views.jsonl of a run that was resumed: epochs begin anew, also where they are as many as before;
+ * steps after the checkpoint count as the later run ran them. */
+static void runs_that_were_resumed(void **state)
+{
+    weft_arena *a = *state;
+    weft_replay r;
+    assert_int_equal(parse_text(a,
+                                "{\"epoch\": 1, \"ranks\": 4, \"first_step\": 1}\n"
+                                "{\"epoch\": 2, \"ranks\": 3, \"first_step\": 9}\n"
+                                "{\"epoch\": 3, \"ranks\": 2, \"first_step\": 24}\n"
+                                "{\"epoch\": 1, \"ranks\": 1, \"first_step\": 21}\n"
+                                "{\"epoch\": 1, \"ranks\": 2, \"first_step\": 31}\n"
+                                "{\"epoch\": 2, \"ranks\": 4, \"first_step\": 40}\n",
+                                &r),
+                     WEFT_OK);
+    assert_views(&r, 5, (int[]){1, 2, 1, 1, 2}, (int[]){1, 9, 21, 31, 40});
+    assert_int_equal(weft_replay_find(&r, 24)->n_rank, 1);
+    /* incidents of both runs, whose views are all there */
+    static const char both[] =
+        "{\"next_epoch\": 3, \"next_step\": 24, \"ranks\": 2, \"view\": "
+        "{\"epoch\": 2, \"first_step\": 9, \"ranks\": 3}}\n"
+        "{\"next_epoch\": 2, \"next_step\": 40, \"ranks\": 4, \"view\": "
+        "{\"epoch\": 1, \"first_step\": 31, \"ranks\": 2}}\n";
+    assert_int_equal(weft_replay_parse("incidents.jsonl", both, strlen(both), a, &r),
+                     WEFT_OK);
+    assert_views(&r, 5, (int[]){1, 2, 1, 1, 2}, (int[]){1, 9, 21, 31, 40});
+}
+
+/* A host that was lost with the view it has not written: others tell of it in the line of its
+ * end. */
+static void view_that_was_not_written(void **state)
+{
+    static const char told[] =
+        "{\"next_epoch\": 3, \"next_step\": 12, \"ranks\": 2, \"view\": "
+        "{\"epoch\": 2, \"first_step\": 9, \"ranks\": 4}}\n"
+        "{\"next_epoch\": 3, \"next_step\": 12, \"ranks\": 2, \"view\": "
+        "{\"epoch\": 2, \"first_step\": 9, \"ranks\": 4}}\n";
+    weft_arena *a = *state;
+    weft_replay r;
+    assert_int_equal(parse_text(a,
+                                "{\"epoch\": 1, \"ranks\": 3, \"first_step\": 1}\n"
+                                "{\"epoch\": 3, \"ranks\": 2, \"first_step\": 12}\n"
+                                "{\"epoch\": 4, \"ranks\": 3, \"first_step\": 20}\n",
+                                &r),
+                     WEFT_OK);
+    assert_int_equal(weft_replay_parse("incidents.jsonl", told, strlen(told), a, &r),
+                     WEFT_OK);
+    assert_views(&r, 4, (int[]){1, 2, 3, 4}, (int[]){1, 9, 12, 20});
+    assert_int_equal(weft_replay_find(&r, 10)->n_rank, 4);
+}
+
 static void bad_lines(void **state)
 {
     weft_arena *a = *state;
@@ -113,6 +174,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(steps_that_were_run_again, open_arena,
                                         close_arena),
         cmocka_unit_test_setup_teardown(view_before, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(runs_that_were_resumed, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(view_that_was_not_written, open_arena,
+                                        close_arena),
         cmocka_unit_test_setup_teardown(bad_lines, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

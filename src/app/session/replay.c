@@ -41,12 +41,19 @@ static weft_status read_view(const weft_doc *d, const weft_node *map, const char
     return weft_arena_status(a);
 }
 
-/* The view that ended, and the one that followed. */
+/* What a line says: of incidents.jsonl the view that ended and the one that followed, of
+ * views.jsonl one that has begun (begun: it is of that file). */
+typedef struct replay_line {
+    weft_replay_view was, next;
+    bool             begun;
+} replay_line;
+
 static weft_status read_line(const char *file, const char *text, size_t n, weft_arena *a,
-                             weft_replay_view *was, weft_replay_view *next)
+                             replay_line *out)
 {
     weft_doc   *d  = NULL;
     weft_status st = WEFT_OK;
+    *out           = (replay_line){0};
     WEFT_GO(weft_doc_parse_json(file, text, n, &d));
     const weft_node *root = weft_doc_root(d);
     if (root->kind != WEFT_NODE_MAP) {
@@ -54,9 +61,11 @@ static weft_status read_line(const char *file, const char *text, size_t n, weft_
         goto out;
     }
     const weft_node *view = weft_node_get(root, "view");
+    out->begun            = weft_node_get(root, "first_step") != NULL;
     if (view && view->kind == WEFT_NODE_MAP)
-        WEFT_GO(read_view(d, view, "epoch", "first_step", a, was));
-    WEFT_GO(read_view(d, root, "next_epoch", "next_step", a, next));
+        WEFT_GO(read_view(d, view, "epoch", "first_step", a, &out->was));
+    WEFT_GO(out->begun ? read_view(d, root, "epoch", "first_step", a, &out->next)
+                       : read_view(d, root, "next_epoch", "next_step", a, &out->next));
 out:
     weft_doc_destroy(d);
     return st;
@@ -78,37 +87,89 @@ static void add_view(weft_replay *r, const weft_replay_view *v, uint32_t *newest
     r->view[r->n++] = *v;
 }
 
-weft_status weft_replay_parse(const char *file, const char *text, size_t n, weft_arena *a,
-                              weft_replay *out)
+static void add_line(weft_replay *r, const replay_line *x, uint32_t *newest)
 {
-    weft_replay r      = {0};
+    /* every view has one line in views.jsonl: a later run of the job counts them anew */
+    if (x->begun && x->next.epoch <= *newest) *newest = 0;
+    add_view(r, &x->was, newest);
+    add_view(r, &x->next, newest);
+}
+
+/* The view that ended with this line, where r has the next one and not it: its host was lost before
+ * it could write. */
+static void fill_gap(weft_replay *r, const replay_line *x)
+{
+    const weft_replay_view *was = &x->was, *next = &x->next;
+    int                     k = r->n - 1;
+    while (k > 0 && r->view[k].first_step > next->first_step) k--;
+    if (!was->epoch || k < 1 || r->view[k].epoch != next->epoch ||
+        r->view[k].first_step != next->first_step)
+        return;
+    const weft_replay_view *before = &r->view[k - 1];
+    if (was->epoch <= before->epoch || was->first_step <= before->first_step ||
+        was->first_step >= next->first_step)
+        return;
+    memmove(&r->view[k + 1], &r->view[k], sizeof *r->view * (size_t)(r->n++ - k));
+    r->view[k] = *was;
+}
+
+weft_status weft_replay_parse(const char *file, const char *text, size_t n, weft_arena *a,
+                              weft_replay *r)
+{
+    weft_replay all    = {0};
+    bool        fills  = r->n > 0;
     uint32_t    newest = 0;
     int         line   = 0;
-    r.view             = WEFT_ARENA_ARRAY(a, weft_replay_view, 2 * count_lines(text, n));
+    all.view = WEFT_ARENA_ARRAY(a, weft_replay_view, r->n + 2 * count_lines(text, n));
     WEFT_TRY(weft_arena_status(a));
-    for (size_t at = 0; at < n; line++) {
-        char             name[1100];
-        const char      *end   = memchr(text + at, '\n', n - at);
-        size_t           bytes = end ? (size_t)(end - text) - at : n - at;
-        weft_replay_view was = {0}, next = {0};
-        snprintf(name, sizeof name, "%.1024s:%d", file, line + 1);
-        if (bytes) WEFT_TRY(read_line(name, text + at, bytes, a, &was, &next));
-        at += bytes + 1;
-        add_view(&r, &was, &newest);
-        add_view(&r, &next, &newest);
+    while (all.n < r->n) {
+        all.view[all.n] = r->view[all.n];
+        all.n++;
     }
-    *out = r;
+    for (size_t at = 0; at < n; line++) {
+        char        name[1100];
+        const char *end   = memchr(text + at, '\n', n - at);
+        size_t      bytes = end ? (size_t)(end - text) - at : n - at;
+        replay_line x     = {0};
+        snprintf(name, sizeof name, "%.1024s:%d", file, line + 1);
+        if (bytes) WEFT_TRY(read_line(name, text + at, bytes, a, &x));
+        at += bytes + 1;
+        if (fills)
+            fill_gap(&all, &x);
+        else
+            add_line(&all, &x, &newest);
+    }
+    *r = all;
     return WEFT_OK;
 }
 
-weft_status weft_replay_load(const char *path, weft_arena *a, weft_replay *out)
+static weft_status read_file(const char *path, weft_arena *a, weft_replay *r)
 {
     char  *text = NULL;
     size_t n    = 0;
     WEFT_TRY(weft_io_read_file(path, &text, &n));
-    weft_status st = weft_replay_parse(path, text, n, a, out);
+    weft_status st = weft_replay_parse(path, text, n, a, r);
     free(text);
     return st;
+}
+
+/* A file in the folder of another one. */
+static void find_beside(const char *path, const char *name, char *out, size_t size)
+{
+    const char *last = strrchr(path, '/');
+    int         n    = last ? (int)(last - path) : 1;
+    snprintf(out, size, "%.*s/%s", n, last ? path : ".", name);
+}
+
+weft_status weft_replay_load(const char *path, weft_arena *a, weft_replay *out)
+{
+    char        views[4400];
+    weft_replay r = {0};
+    find_beside(path, "views.jsonl", views, sizeof views);
+    if (weft_io_exists(views)) WEFT_TRY(read_file(views, a, &r));
+    WEFT_TRY(read_file(path, a, &r));
+    *out = r;
+    return WEFT_OK;
 }
 
 const weft_replay_view *weft_replay_find(const weft_replay *r, int64_t step)
@@ -135,11 +196,24 @@ weft_status weft_session__read_replay(weft_session *s)
     return s->o->replay ? weft_replay_load(s->o->replay, s->arena, &s->replay) : WEFT_OK;
 }
 
+/* The view of the next step. */
+static const weft_replay_view *find_view(const weft_session *s)
+{
+    return weft_replay_find(&s->replay, s->r.steps + 1);
+}
+
 weft_status weft_session__check_replay(const weft_session *s)
 {
     int most = s->now->max_rank, least = s->o->min_rank ? s->o->min_rank : s->now->n_rank;
     if (s->replay.n && !weft_session__has_agent(s))
         return WEFT_FAIL(WEFT_ERR_ARG, "--replay: needs a job with recover=on, on CPUs");
+    if (s->replay.n && !find_view(s)) {
+        long long first = (long long)s->replay.view[0].first_step;
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: no view before step %lld; views.jsonl of that run belongs "
+                         "beside it, or its checkpoint of step %lld into output",
+                         s->o->replay, first, first - 1);
+    }
     for (int k = 0; k < s->replay.n; k++) {
         const weft_replay_view *v = &s->replay.view[k];
         if (v->n_rank >= least && v->n_rank <= most) continue;
@@ -152,12 +226,6 @@ weft_status weft_session__check_replay(const weft_session *s)
     return WEFT_OK;
 }
 
-/* The view of the next step. */
-static const weft_replay_view *find_view(const weft_session *s)
-{
-    return weft_replay_find(&s->replay, s->r.steps + 1);
-}
-
 weft_status weft_session__find_replayed(const weft_session *s, weft_plan **out)
 {
     char                    path[4400];
@@ -166,9 +234,7 @@ weft_status weft_session__find_replayed(const weft_session *s, weft_plan **out)
     if (!v || !v->plan) return WEFT_OK;
     /* more ranks than it had, before the first step: the rest is of no use */
     if (s->now->continues && v->n_rank != s->now->n_rank) return WEFT_OK;
-    const char *last = strrchr(s->o->replay, '/');
-    int         n    = last ? (int)(last - s->o->replay) : 1;
-    snprintf(path, sizeof path, "%.*s/%s", n, last ? s->o->replay : ".", v->plan);
+    find_beside(s->o->replay, v->plan, path, sizeof path);
     return weft_plan_load(path, out);
 }
 
