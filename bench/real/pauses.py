@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
 """Pauses of a job whose ranks are lost, by phase, beside torchrun's restart in the same run.
 
-    bench/real/pauses.py WEFT [--cases tiny:4,tiny:16,large:2,..] [--faults N] [--python PYTHON --torchrun TORCHRUN] [--csv FILE]
+    bench/real/pauses.py WEFT [--cases tiny:4,tiny:16,large:2,..] [--faults N] [--minutes M] [--python PYTHON] [--csv FILE]
 
     tiny     tiny256, batch 16, seq 16, dp = ranks
     large    gpt2 124M, batch 4, seq 64, dp = ranks
 
-Faults are drawn (--seed): 60 % kill and SIGBUS, 30 % SIGSTOP with --on-stop replace, 10 % a second kill while the first one is recovered
-from.  The pause is from the fault (not from its notice) to the next committed step, less one undisturbed step (the median of those before
-the first fault).  Phases are those of incidents.jsonl.  torchrun runs two workers of a PyTorch program of as many parameters (supervise.py) that saves
-its state after each step; its figure is kill to next step, as it has no undisturbed step to take off that matters.  Rounds of both alternate.
+Faults of each twenty, in drawn order (--seed): 12 announced (kill 7, SIGBUS 3, exit 2), 5 silent (SIGSTOP with --on-stop replace 3, SIGSTOP without it 2: the
+rank is lost after --failure-timeout 1), 2 of a second kill while the first one is recovered from, 1 hang (WEFT's folder has libhang_kernel.so; without it
+there is neither hang nor exit).  Silent ones are of a second job.  Not here: OOM (a kill by the kernel), cut cables, faults while state moves, is saved or hosts join:
+tools/campaign.py has them.  The pause is from the fault (not from its notice) to the next committed step, less one undisturbed step (the median
+of those before the first fault).  Phases are those of incidents.jsonl.
+
+torchrun runs two workers of a PyTorch program of as many parameters (supervise.py; one matrix, so that its steps compute little) that saves its state, 12 bytes
+a parameter, after every step into memory (/dev/shm); its figure is kill to next step.  torchrun's own --monitor-interval is 0.1 s in torch 2.15 (5 s in 1.13;
+--intervals 0.1,5 compares); steps that are run again (a kill while the state is saved) are counted.
+
+A case takes no further fault when its part of --minutes is over; FILE is written after each.
 
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy       the newest, which trains on CPUs too
-    bench/real/pauses.py build/weft --python /tmp/torch/bin/python --torchrun /tmp/torch/bin/torchrun --csv FILE"""
+    bench/real/pauses.py build/weft --python /tmp/torch/bin/python --csv FILE"""
 import argparse
 import json
 import os
@@ -33,71 +40,137 @@ SIZES = {"tiny": dict(model="tiny256", seq=16, batch=16, micro_batch=1, lanes=16
 WIDTH = {"tiny": 300, "large": 11136}  # of the PyTorch program: 0.09 and 124 million parameters
 WORKERS = 2  # of torchrun
 PHASES = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
+DECK = ["kill"] * 7 + ["bus"] * 3 + ["exit"] * 2 + ["stop"] * 3 + ["twice"] * 2 + ["hang"]
+SILENT = 2  # for as many of DECK
+ANNOUNCED = ("kill", "bus", "exit")
+SIGNALS = {"bus": signal.SIGBUS, "stop": signal.SIGSTOP, "silent": signal.SIGSTOP}
+PART = {"tiny": 1, "large": 3}  # of the time; torchrun's too
 
 
 def read_incidents(output):
     try:
         with open(os.path.join(output, "incidents.jsonl")) as f:
-            return [i for i in (json.loads(x) for x in f if x.endswith("\n")) if i["cause"] != "slow"]
+            return [i for i in (json.loads(x) for x in f if x.endswith("\n")) if i["cause"] != "slow" and "total" in i.get("ms", {})]
     except OSError:
         return []
 
 
-def await_more(p, holds, limit_s=120):
-    end = time.monotonic() + limit_s
-    while p.poll() is None and not holds() and time.monotonic() < end:
-        time.sleep(0.002)
-    if not holds():
-        raise SystemExit("no progress; the job ended with %r" % p.poll())
+class Stuck(Exception):
+    """The job made no progress in time, or ended."""
 
 
-def pid_of(p, rank):
-    with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
-        for pid in f.read().split():
-            try:
-                if b"WEFT_RANK=%d\0" % rank in open("/proc/%s/environ" % pid, "rb").read():
-                    return int(pid)
-            except OSError:
-                pass
-    return None
+class Job:
+    def __init__(self, weft, size, n, folder, *options):
+        self.output, tokens = os.path.join(folder, "out"), os.path.join(folder, "tokens.bin")
+        self.flags = {k: os.path.join(folder, k) for k in ("hang", "exit")}
+        shutil.rmtree(self.output, ignore_errors=True)
+        make_tokens(tokens)
+        keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant", recover="on", plan="off",
+                    output=self.output, threads=1, dp=n, **{"checkpoint.every": 10000000})
+        preload = os.path.join(os.path.dirname(weft), "libhang_kernel.so")
+        self.hangs = os.path.exists(preload)
+        env = dict(os.environ, HANG_FILE=self.flags["hang"], EXIT_FILE=self.flags["exit"], LD_PRELOAD=preload) if self.hangs else None
+        self.n = n
+        self.log = open(os.path.join(folder, "log"), "wb+")
+        self.p = subprocess.Popen([weft, "run", "--nproc-per-node", str(n), "-q", *options, "--failure-timeout", "1",
+                                   *("%s=%s" % x for x in keys.items())], stdout=subprocess.DEVNULL, stderr=self.log, env=env)
+
+    def await_more(self, holds, limit_s=120):
+        end = time.monotonic() + limit_s
+        while self.p.poll() is None and not holds() and time.monotonic() < end:
+            time.sleep(0.002)
+        if not holds():
+            self.log.seek(0)
+            raise Stuck("no progress; the job ended with %r: %s" % (self.p.poll(), self.log.read().decode()[-1500:]))
+
+    def await_steps(self, n, limit_s=120):
+        done = len(rows(self.output))
+        self.await_more(lambda: len(rows(self.output)) >= done + n, limit_s)
+
+    def await_slack(self, ranks):
+        """A rank that is lost three times within ten steps would be the end."""
+        while True:
+            now = len(rows(self.output))
+            lost = [i["rank"] for i in read_incidents(self.output) if i.get("rank", -1) in ranks and i["step"] > now - 11]
+            if all(lost.count(r) < 2 for r in ranks):
+                return
+            self.await_steps(1)
+
+    def hit(self, rank, sig):
+        with open("/proc/%d/task/%d/children" % (self.p.pid, self.p.pid)) as f:
+            for pid in f.read().split():
+                try:
+                    if b"WEFT_RANK=%d\0" % rank in open("/proc/%s/environ" % pid, "rb").read():
+                        os.kill(int(pid), sig)
+                        return
+                except OSError:
+                    pass
+
+    def disturb(self, kind, rank, draw):
+        """When it began, in seconds since 1970."""
+        if kind in self.flags:  # the next rank that comes by
+            open(self.flags[kind], "w").close()
+            self.await_more(lambda: not os.path.exists(self.flags[kind]))
+            return time.time()
+        begin = time.time()
+        self.hit(rank, SIGNALS.get(kind, signal.SIGKILL))
+        if kind == "twice":
+            time.sleep(draw.random() * 0.05)
+            self.hit((rank + 1) % self.n, signal.SIGKILL)
+        return begin
+
+    def end(self):
+        self.p.kill()  # SIGTERM would save
+        self.p.wait()
+        self.log.close()
 
 
-def hit(p, rank, sig):
-    pid = pid_of(p, rank)
-    if pid:
-        os.kill(pid, sig)
-
-
-def run_case(weft, size, n, n_fault, draw, folder):
+def run_faults(job, kinds, draw, until, step_ms=None):
     """(kind, pause in ms, incident) of each fault, and the undisturbed step in ms."""
-    output, tokens = os.path.join(folder, "out"), os.path.join(folder, "tokens.bin")
-    shutil.rmtree(output, ignore_errors=True)
-    make_tokens(tokens)
-    keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant", recover="on", plan="off",
-                output=output, threads=1, dp=n, **{"checkpoint.every": 10000000})
-    p = subprocess.Popen([weft, "run", "--nproc-per-node", str(n), "-q", "--on-stop", "replace", "--failure-timeout", "1",
-                          *("%s=%s" % x for x in keys.items())], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found = []
     try:
-        await_more(p, lambda: len(rows(output)) >= 6, 300)
-        step_ms = statistics.median(r["step_ms"] for r in rows(output)[1:])
-        between = max(3, 24 // n)  # a rank lost three times in ten steps would be the end
-        for k in range(n_fault):
-            done = len(rows(output))
-            await_more(p, lambda: len(rows(output)) >= done + between)
+        job.await_steps(6 if step_ms is None else 2, 300)
+        step_ms = step_ms or statistics.median(r["step_ms"] for r in rows(job.output)[1:])
+        for k, kind in enumerate(kinds):
+            if time.monotonic() > until:
+                break
+            job.await_steps(2)
+            job.await_slack(range(job.n) if kind in job.flags else (k % job.n, (k + 1) % job.n))
             time.sleep(draw.random() * 1e-3 * step_ms)
-            kind = draw.choices(("kill", "bus", "stop", "twice"), (45, 15, 30, 10))[0]
-            before, begin = len(read_incidents(output)), time.time()
-            hit(p, k % n, {"bus": signal.SIGBUS, "stop": signal.SIGSTOP}.get(kind, signal.SIGKILL))
-            if kind == "twice":
-                time.sleep(draw.random() * 0.05)
-                hit(p, (k + 1) % n, signal.SIGKILL)
-            await_more(p, lambda: len(read_incidents(output)) > before)
-            i = read_incidents(output)[before]
+            before = len(read_incidents(job.output))
+            begin = job.disturb(kind, k % job.n, draw)
+            job.await_more(lambda: len(read_incidents(job.output)) > before)
+            i = read_incidents(job.output)[before]
             found.append((kind, 1e3 * (i["time"] - begin) + i["ms"]["total"] - step_ms, i))
-    finally:
-        p.terminate()
-        p.wait()
+    except Stuck as e:
+        print("%d ranks, fault %d: %s" % (job.n, len(found) + 1, e), file=sys.stderr)
+    return found, step_ms
+
+
+def deal(n, draw, hangs):
+    """n faults, of each twenty as the issue has them."""
+    kinds = []
+    while len(kinds) < n:
+        deck = [k for k in DECK if hangs or k not in ("hang", "exit")]
+        draw.shuffle(deck)
+        kinds += deck
+    return kinds[:n]
+
+
+def run_case(weft, size, n, n_fault, draw, seconds):
+    begin = time.monotonic()
+    n_silent = max(1, n_fault * SILENT // 20)
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tmp-pauses-") as folder:
+        job = Job(weft, size, n, folder, "--on-stop", "replace")
+        try:
+            found, step_ms = run_faults(job, deal(n_fault - n_silent, draw, job.hangs), draw, begin + 0.8 * seconds)
+        finally:
+            job.end()
+        job = Job(weft, size, n, folder)
+        try:
+            found += run_faults(job, ["silent"] * n_silent, draw, begin + seconds, step_ms)[0]
+        finally:
+            job.end()
     return found, step_ms
 
 
@@ -106,39 +179,68 @@ def percentile(x, part):
     return x[min(len(x) - 1, int(len(x) * part))]
 
 
+def describe_weft(case, found, step_ms):
+    """Lines of the table; a hang is apart: its limit is at least 1 s."""
+    values = [("pause without hangs", [f[1] for f in found if f[0] != "hang"]), ("pause announced", [f[1] for f in found if f[0] in ANNOUNCED])]
+    values += [("pause " + k, [f[1] for f in found if f[0] == k]) for k in sorted({f[0] for f in found})]
+    values += [(ph, [f[2]["ms"][ph] for f in found if ph in f[2]["ms"]]) for ph in PHASES] + [("undisturbed step", [step_ms])]
+    return [(case, "weft", what, x) for what, x in values if x]
+
+
+def run_torch(o, size, interval, seconds):
+    """(what, values) of torchrun's restarts."""
+    words = [o.torchrun, "--standalone", "--nproc-per-node", str(WORKERS), "--max-restarts", "100"]
+    words += ["--monitor-interval", interval] if interval else []
+    got = supervise.kill_one(words, WORKERS, o.kills, [str(WIDTH[size]), "1"], limit_s=max(90, seconds), seconds=seconds)
+    values = [("kill to start", [1e3 * x[0] for x in got]), ("kill to next step", [1e3 * x[1] for x in got]), ("steps run again", [x[2] for x in got])]
+    return values + [(what, [1e3 * x[3][k] for x in got]) for k, what in enumerate(("imports and process group", "model, optimizer, load", "first step and save"))]
+
+
+def write_table(o, lines):
+    with open(o.csv, "w") as f:
+        f.write("# bench/real/pauses.py --cases %s --faults %d --kills %d --seed %d --minutes %g, %d processors, load %.1f%s\n" % (
+            o.cases, o.faults, o.kills, o.seed, o.minutes, os.cpu_count(), os.getloadavg()[0], ", torch " + o.version if o.python else ""))
+        f.write("case,way,what,n,median_ms,p99_ms,max_ms\n")
+        for case, way, what, x in lines:
+            f.write("%s,%s,%s,%d,%.1f,%.1f,%.1f\n" % (case, way, what, len(x), percentile(x, 0.5), percentile(x, 0.99), max(x)))
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("weft")
     a.add_argument("--cases", default="tiny:4,tiny:16,large:2,large:4")
-    a.add_argument("--faults", type=int, default=12, help="of a case")
+    a.add_argument("--faults", type=int, default=60, help="of a case, at most")
     a.add_argument("--python", help="that has torch; left out: no torchrun")
-    a.add_argument("--torchrun", default="torchrun")
-    a.add_argument("--kills", type=int, default=2, help="of a case under torchrun")
+    a.add_argument("--torchrun", help="left out: that beside PYTHON")
+    a.add_argument("--kills", type=int, default=3, help="of a case under torchrun, at most")
+    a.add_argument("--intervals", default="", help="torchrun's --monitor-interval, one after another; empty: its own")
+    a.add_argument("--minutes", type=float, default=8)
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--csv")
     o = a.parse_args()
-    draw, compared, lines = random.Random(o.seed), set(), ["case,way,what,n,median_ms,p99_ms,max_ms"]
-    for case in o.cases.split(","):
-        size, n = case.split(":")
-        compares = o.python and size not in compared  # torchrun's figure is of a size
+    o.weft, cases = os.path.abspath(o.weft), [x.split(":") for x in o.cases.split(",")]
+    if o.python:
+        o.version = supervise.find_version(o.python)
+        o.torchrun = o.torchrun or os.path.join(os.path.dirname(os.path.abspath(o.python)), "torchrun")
+    intervals = o.intervals.split(",") if o.python else []
+    parts = [PART[size] for size, _ in cases] + [PART[s] for s in {s for s, _ in cases} for _ in intervals]
+    unit_s, draw, lines, compared = 60 * o.minutes / sum(parts), random.Random(o.seed), [], set()
+    for size, n in cases:
+        case = "%s:%s" % (size, n)
+        found, step_ms = run_case(o.weft, size, int(n), o.faults, draw, unit_s * PART[size])
+        lines += describe_weft(case, found, step_ms)
+        if found:
+            print("%s: step %.1f ms, %d faults, pause median %.0f ms, 99 %% %.0f ms" % (
+                case, step_ms, len(found), percentile([f[1] for f in found], 0.5), percentile([f[1] for f in found], 0.99)), flush=True)
+        for interval in intervals if size not in compared else ():  # torchrun's figure is of a size
+            way = "torchrun --monitor-interval " + interval if interval else "torchrun"
+            values = run_torch(o, size, interval, unit_s * PART[size])
+            lines += [(case, way, what, x) for what, x in values if x]
+            if values[1][1]:
+                print("%s: %s, kill to next step: median %.0f ms of %d" % (case, way, percentile(values[1][1], 0.5), len(values[1][1])), flush=True)
         compared.add(size)
-        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            found, step_ms = run_case(os.path.abspath(o.weft), size, int(n), o.faults, draw, folder)
-        print("%s: step %.1f ms, pause median %.0f ms, 99 %% %.0f ms" % (case, step_ms, percentile([f[1] for f in found], 0.5),
-                                                                       percentile([f[1] for f in found], 0.99)), flush=True)
-        values = [("pause", [f[1] for f in found])]
-        values += [("pause " + k, [f[1] for f in found if f[0] == k]) for k in sorted({f[0] for f in found})]
-        values += [(ph, [f[2]["ms"][ph] for f in found if ph in f[2]["ms"]]) for ph in PHASES] + [("undisturbed step", [step_ms])]
-        lines += ["%s,weft,%s,%d,%.1f,%.1f,%.1f" % (case, what, len(x), percentile(x, 0.5), percentile(x, 0.99), max(x)) for what, x in values if x]
-        if compares:
-            words = [o.torchrun, "--standalone", "--nproc-per-node", str(WORKERS), "--max-restarts", "100", "--monitor-interval", "0.1"]
-            got = [1e3 * x[1] for x in supervise.kill_one(words, WORKERS, o.kills, [str(WIDTH[size]), "1"])]
-            lines.append("%s,torchrun,kill to next step,%d,%.1f,%.1f,%.1f" % (case, len(got), percentile(got, 0.5), percentile(got, 0.99), max(got)))
-            print("%s: torchrun, kill to next step: median %.0f ms" % (case, percentile(got, 0.5)), flush=True)
-    if o.csv:
-        with open(o.csv, "w") as f:
-            f.write("# bench/real/pauses.py --faults %d --seed %d, %d processors, load %.1f\n" % (o.faults, o.seed, os.cpu_count(), os.getloadavg()[0]))
-            f.write("\n".join(lines) + "\n")
+        if o.csv:
+            write_table(o, lines)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a resize pauses a job: weft scale 2, 4, 3, 1, 2 on this machine's CPUs.
 
-    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,large] [--rounds N] [--csv FILE] [KEY=VALUE ...]
+    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,large] [--rounds N] [--minutes M] [--csv FILE] [KEY=VALUE ...]
 
     tiny     tiny256 (3.8 MB of weights), batch 8, seq 16
     medium   gpt2 with two layers (54M parameters), batch 2, seq 16, to 1 and 2 of two ranks
@@ -12,8 +12,11 @@
 the longest time between two rows of metrics.jsonl while it joins, less one undisturbed step after it; ready is from the start of
 the second agent to its first step.
 
-The pause is from the request to the next committed step, less one undisturbed step of the ranks after it (the median
-of the steps in between).  Phases are those of incidents.jsonl: leave (the step under way ends), connect, build (plan
+Sizes take turns, and no round begins that would end after --minutes; FILE is written after each.
+
+The pause is from the last row of the old ranks in metrics.jsonl to the first one of the new ranks, less one undisturbed step of the new ranks (the
+median of the steps after it): the time without a step under way.  asked is from the moment in which ranks are asked to leave, which is after the step under way (new
+ranks have prepared before, while the others trained), to the first step of the new ranks, less that step.  moved_mb is what had to be moved of the state.  Phases are those of incidents.jsonl: leave (the step under way ends), connect, build (plan
 and program), move (memory and state), step.  What the machine did beside it is not measured: run it alone."""
 import argparse
 import json
@@ -32,7 +35,7 @@ SIZES = {
     "medium": dict(model="config", seq=16, batch=2, micro_batch=1, lanes=2),
     "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4),
 }
-PHASES = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
+PHASES = ("asked", "decide", "leave", "start", "connect", "build", "move", "step", "total", "moved_mb")
 HOST_PHASES = ("connect", "build", "move", "step", "ready")
 TARGETS = {"tiny": (2, 4, 3, 1, 2), "medium": (1, 2, 1, 2), "large": (2, 4, 3, 1, 2)}
 RANKS = {"tiny": 4, "medium": 2, "large": 4}
@@ -52,14 +55,6 @@ def rows(output):
             return [json.loads(line) for line in f if line.endswith("\n")]
     except OSError:
         return []
-
-
-def await_steps(p, output, n):
-    """n more steps; their milliseconds."""
-    begin = len(rows(output))
-    while p.poll() is None and len(rows(output)) < begin + n:
-        time.sleep(0.01)
-    return [r["step_ms"] for r in rows(output)[begin:]]
 
 
 def make_config(folder):
@@ -87,19 +82,27 @@ def run(o, weft, size, folder):
     shutil.rmtree(output, ignore_errors=True)
     p = subprocess.Popen([weft, "run", "--nproc-per-node", "1:%d" % RANKS[size], "-q",
                           *write_keys(o, size, folder, output, RANKS[size])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    found = []
+    found, seen = [], Rows(output)
     try:
-        await_steps(p, output, 2)
+        seen.await_rows(p, 2)
         for n in TARGETS[size]:
-            got = subprocess.run([weft, "scale", str(n), output], capture_output=True, text=True)
-            if got.returncode:
-                sys.exit("scale %d: %s" % (n, got.stderr))
-            step_ms = statistics.median(await_steps(p, output, 4))
-            with open(os.path.join(output, "incidents.jsonl")) as f:
-                ms = [json.loads(line) for line in f][-1]["ms"]
-            found.append((n, max(0.0, ms["total"] - step_ms), step_ms, ms))
+            asked = subprocess.Popen([weft, "scale", str(n), output], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            while asked.poll() is None:
+                time.sleep(0.003)
+                seen.poll()
+            if asked.returncode:
+                sys.exit("scale %d: %s" % (n, asked.stderr.read()))
+            seen.await_rows(p, 4)
+            if p.poll() is not None:
+                sys.exit("scale %d: the job ended with %d" % (n, p.returncode))
+            step_ms = statistics.median(r["step_ms"] for r in rows(output)[-4:])
+            last = read_incidents(output, "scale")[-1]
+            k = last["next_step"] - 1
+            gap_ms = 1e3 * (seen.times[k] - seen.times[k - 1])
+            ms = dict(last["ms"], asked=max(0.0, last["ms"]["total"] - step_ms), moved_mb=last.get("move", {}).get("bytes", 0) / 1e6)
+            found.append((n, max(0.0, gap_ms - step_ms), step_ms, ms))
     finally:
-        p.terminate()
+        p.kill()  # SIGTERM would save
         p.wait()
     return found
 
@@ -177,32 +180,47 @@ def summarize(size, build, n, of, names):
                                              statistics.median(x[2] for x in of), ",".join(phases))
 
 
+def write_table(o, found, names):
+    """found: by size and build, the resizes of each round."""
+    columns = [p if p.endswith("_mb") else p + "_ms" for p in names]
+    lines = ["size,build,to,n,pause_ms_median,pause_ms_max,undisturbed_step_ms," + ",".join(columns)]
+    for (size, build), rounds in found.items():
+        for k, n in enumerate((2, 2) if o.hosts else TARGETS[size]):
+            if rounds:
+                lines.append(summarize(size, build, n, [f[k] for f in rounds], names))
+    if o.csv:
+        with open(o.csv, "w") as f:
+            f.write("# bench/real/scale.py --sizes %s --rounds %d --minutes %g%s, %d processors, load %.1f\n" % (
+                o.sizes, o.rounds, o.minutes, " --hosts" if o.hosts else "", os.cpu_count(), os.getloadavg()[0]))
+            f.write("\n".join(lines) + "\n")
+    return lines
+
+
 def main():
-    a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("weft")
     a.add_argument("--beside")
     a.add_argument("--hosts", action="store_true")
     a.add_argument("--sizes", default="tiny,large")
     a.add_argument("--rounds", type=int, default=5)
+    a.add_argument("--minutes", type=float, default=8)
     a.add_argument("--csv")
     a.add_argument("keys", nargs="*")
     o = a.parse_args()
     builds = [os.path.abspath(w) for w in (o.weft, o.beside) if w]
     names = HOST_PHASES if o.hosts else PHASES
-    lines = ["size,build,to,n,pause_ms_median,pause_ms_max,step_ms," + ",".join(p + "_ms" for p in names)]
-    for size in o.sizes.split(","):
-        found = [[] for _ in builds]
-        for _ in range(o.rounds):
-            for of, weft in zip(found, builds):
-                with tempfile.TemporaryDirectory(prefix="weft-scale-") as folder:
-                    of.append((run_hosts if o.hosts else run)(o, weft, size, folder))
-        for build in range(len(builds)):
-            for k, n in enumerate((2, 2) if o.hosts else TARGETS[size]):
-                lines.append(summarize(size, build, n, [f[k] for f in found[build]], names))
-                print(lines[-1], flush=True)
-    if o.csv:
-        with open(o.csv, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    found = {(size, b): [] for size in o.sizes.split(",") for b in range(len(builds))}
+    until, took, lines = time.monotonic() + 60 * o.minutes, {}, []
+    for _ in range(o.rounds):
+        for (size, b), rounds in found.items():
+            begin = time.monotonic()
+            if begin + took.get(size, 0) > until:
+                continue
+            with tempfile.TemporaryDirectory(prefix="weft-scale-") as folder:
+                rounds.append((run_hosts if o.hosts else run)(o, builds[b], size, folder))
+            took[size] = time.monotonic() - begin
+            lines = write_table(o, found, names)
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 /* Preloaded, for logf, which attention calls in every step.  Once the file HANG_FILE is there, the
- * next caller removes it and never returns; once NAN_FILE is there, it removes it and gets NaN.  In
- * rank SLOW_RANK one call in 16 takes SLOW_US microseconds (200) of a core. */
+ * next caller removes it and never returns; once NAN_FILE is there, it removes it and gets NaN;
+ * once EXIT_FILE is there, it removes it and its process exits with 3.  In rank SLOW_RANK one call
+ * in 16 takes SLOW_US microseconds (200) of a core. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,13 +22,20 @@ static void be_slow(void)
     while ((now.tv_sec - from.tv_sec) * 1000000000 + now.tv_nsec - from.tv_nsec < ns);
 }
 
+/* Is the file there that a variable names?  Of all callers one is told so. */
+static int take_file(const char *variable)
+{
+    const char *file = getenv(variable);
+    return file && !access(file, F_OK) && !unlink(file);
+}
+
 float logf(float x)
 {
     static float (*real)(float);
-    const char *file = getenv("HANG_FILE"), *nan_file = getenv("NAN_FILE");
-    if (file && !access(file, F_OK) && !unlink(file))
+    if (take_file("HANG_FILE"))
         for (volatile int forever = 1; forever;) continue;
-    if (nan_file && !access(nan_file, F_OK) && !unlink(nan_file)) return NAN;
+    if (take_file("EXIT_FILE")) _exit(3);
+    if (take_file("NAN_FILE")) return NAN;
     be_slow();
     if (!real) *(void **)(void *)&real = dlsym(RTLD_NEXT, "logf");
     return real(x);
