@@ -5,7 +5,8 @@ The recorded run of dp=2 tp=2 is resized 4 -> 2 -> 1 -> 2 while it trains, and r
 agent is killed, and it is resumed from a checkpoint with cp=2 and resized 2 -> 1.
 Another one begins on one host, a second joins and is lost; it is replayed on one host, which is told nothing but the job and the file.
 
-    WEFT_TEST_LONG   1: also ep=2 of a model with experts and cp=2 from the start, 2 -> 1 -> 2, resumed"""
+    WEFT_TEST_LONG   1: also ep=2 of a model with experts and cp=2 from the start, 2 -> 1 -> 2, resumed; lanes that
+                     a resume has changed"""
 import json
 import os
 import subprocess
@@ -122,6 +123,19 @@ def replay_sizes(scratch, axis, keys):
     check_first_steps(axis, job, plain)
 
 
+def replay_allowed(scratch):
+    """The resume changed lanes and micro_batch, for twice the ranks."""
+    keys = {k: v for k, v in KEYS.items() if k not in ("lanes", "micro_batch")}
+    first = dict(keys, dp=2, lanes=2, micro_batch=4)
+    job = Job(2, dict(first, steps=10), scratch.path("allowed"))
+    end_job(job, "allowed, first part")
+    job = Job(4, dict(keys, dp=4, steps=20), job.output, "--allow", "lanes,micro_batch")
+    result = end_job(job, "allowed")
+    replay = Job("2:4", dict(first, steps=20), scratch.path("allowed-replayed"), "--replay", os.path.join(job.output, "views.jsonl"))
+    same(end_job(replay, "allowed replayed")["weights_xxh64"], result["weights_xxh64"], "allowed replayed: weights")
+    same(bits(replay.output), bits(job.output), "allowed replayed: losses")
+
+
 def replay_hosts(scratch):
     """Two hosts of two ranks, micro_batch and lanes of two hosts: ranks of one host have its bits."""
     keys = {k: v for k, v in eco_hosts.BASE.items() if k not in ("micro_batch", "lanes")}
@@ -170,6 +184,7 @@ def main():
         replay_hosts(scratch)
         if LONG:
             model = os.path.dirname(scratch.write("experts/config.json", json.dumps(EXPERTS)))
+            replay_allowed(scratch)
             replay_sizes(scratch, "cp", dict(steps=100))
             replay_sizes(scratch, "ep", dict(model=model, steps=300))
     end()

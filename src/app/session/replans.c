@@ -198,6 +198,8 @@ static weft_status read_plan(weft_session *s, const weft_text *t)
     }
     weft_session__forget_program(s);
     WEFT_TRY(weft_plan_parse("the plan of this job", t->s, t->n, &g->plan));
+    if (s->replay.n) /* a resume of the recorded run may have changed them (--allow) */
+        s->job.given_micro_batch = s->job.given_lanes = false;
     return weft_session__take_cut(&s->job, g->plan);
 }
 
