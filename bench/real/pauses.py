@@ -183,7 +183,8 @@ def describe_weft(case, found, step_ms):
     """Lines of the table; a hang is apart: its limit is at least 1 s."""
     values = [("pause without hangs", [f[1] for f in found if f[0] != "hang"]), ("pause announced", [f[1] for f in found if f[0] in ANNOUNCED])]
     values += [("pause " + k, [f[1] for f in found if f[0] == k]) for k in sorted({f[0] for f in found})]
-    values += [(ph, [f[2]["ms"][ph] for f in found if ph in f[2]["ms"]]) for ph in PHASES] + [("undisturbed step", [step_ms])]
+    values += [(ph, [f[2]["ms"][ph] for f in found if ph in f[2]["ms"]]) for ph in PHASES]
+    values += [("undisturbed step", [step_ms])] if step_ms else []
     return [(case, "weft", what, x) for what, x in values if x]
 
 
@@ -214,7 +215,7 @@ def main():
     a.add_argument("--torchrun", help="left out: that beside PYTHON")
     a.add_argument("--kills", type=int, default=3, help="of a case under torchrun, at most")
     a.add_argument("--intervals", default="", help="torchrun's --monitor-interval, one after another; empty: its own")
-    a.add_argument("--minutes", type=float, default=8)
+    a.add_argument("--minutes", type=float, default=7, help="a start that hangs may take two more")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--csv")
     o = a.parse_args()
