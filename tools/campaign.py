@@ -21,7 +21,9 @@ each recovery (WEFT_CHECK_COPIES); no process is left, nothing in /dev/shm, and 
 --only JOB: that job of the seed alone, as the table numbers them (with the same --block and --registers): each job draws from the seed
 and its number.  Faults come at drawn moments of a running job, so that two runs of it are alike, not the same.
 --registers: where agents of several hosts keep views: majority (of themselves), file (a folder), etcd (three servers, which lose
-their leader)."""
+their leader).
+What other programs put into /dev/shm meanwhile counts as left behind: where they do, give the campaign its own
+(unshare -m sh -c 'mount -t tmpfs tmpfs /dev/shm && exec tools/campaign.py ..')."""
 import argparse
 import datetime
 import json

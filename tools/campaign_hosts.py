@@ -218,6 +218,7 @@ class Block:
         self.await_loss()
         if self.draw.random() < 0.5 or self.etcd:
             self.wires.mend(self.job.at[k])
+            self.job.expected[k] = {0, 1}  # 0: the others had done all steps before it could ask them
 
     def await_loss(self):
         self.lost_host = True
@@ -258,18 +259,22 @@ class Block:
         self.faults.append("slow link")
         self.job.await_step(self.job.steps() + 3)
         self.wires.slow(self.job.at[k], 0)
-        if len(self.job.members) > 1 and k != self.job.members[0]:
-            self.may_be_lost(k)
+        members = self.job.members
+        if len(members) > 1:  # the first one goes on without those that it did not hear from in time
+            self.may_be_lost(*(members[1:] if k == members[0] else [k]))
 
-    def may_be_lost(self, k):
-        """It has come through or was lost, and then it ends by itself."""
+    def may_be_lost(self, *agents):
+        """Each has come through or was lost, and then it ends by itself."""
         self.lost_host = True
-        self.job.expected[k] = {0, 1}
+        for k in agents:
+            self.job.expected[k] = {0, 1}
         before, limit = self.job.steps(), time.monotonic() + 60
         while self.job.steps() < before + 2 and time.monotonic() < limit and not self.job.is_over():
             time.sleep(0.02)
-        if self.job.n_host() < len(self.job.members):
-            self.job.remove(k, 1)
+        there = self.job.last_view()
+        for k in agents:
+            if len(there) < len(self.job.members) and self.wires.address(self.job.at[k]) not in there:
+                self.job.remove(k, 1)
 
     def lose_leader(self):
         """Of etcd's servers: those that are left elect another one, and the last one that was lost is back by then."""
