@@ -105,11 +105,12 @@ void weft_launch__spare_start(weft_launch__run *l)
 
 bool weft_launch__spare_take(weft_launch__run *l, int r)
 {
-    weft_launch__spare *s = &l->spare;
-    weft_launch__child *c = &l->c[r];
-    int                 n = weft_launch__agent_count(l);
-    slot_message        m = {weft_launch__rank(l, r), r, weft_launch__position(l, r),
-                      l->hosts ? weft_launch__hosts_world_for(l, r) : n, n};
+    weft_launch__spare *s     = &l->spare;
+    weft_launch__child *c     = &l->c[r];
+    int                 n     = weft_launch__agent_count(l);
+    int                 world = l->hosts ? weft_launch__hosts_world_for(l, r)
+                                         : n * (l->o->n_node > 1 ? l->o->n_node : 1);
+    slot_message m = {weft_launch__rank(l, r), r, weft_launch__position(l, r), world, n};
     if (!s->pid) return false;
     if (send(s->wake, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof m)
         return false; /* it has ended, and is reaped soon */
