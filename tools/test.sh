@@ -66,7 +66,7 @@ add_tests() {
 list_all() {
     local name
     add_build plain build "$jobs"
-    add_build asan build-asan "$half" plain
+    add_build asan build-asan "$jobs" plain # tests that wait run beside it
     add_build fuzz build-fuzz "$half" asan
     for name in model plan-only headers layers lines mirror; do add_check $name; done
     for name in names installed; do add_check $name plain; done

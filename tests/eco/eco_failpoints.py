@@ -196,7 +196,7 @@ def main():
         reference = run_plain(scratch)
         for k, (name, action) in enumerate(runs):
             rows.append((name, action.split("=")[0]) + hit(scratch, k, name, action, draw, reference))
-        left = [f for f in set(os.listdir("/dev/shm")) - before if not f.startswith("weft-eco")]
+        left = [f for f in set(os.listdir("/dev/shm")) - before if not f.startswith(("weft-eco", "weft-stub"))]
         same(left, [], "left in /dev/shm")
         print("%d failpoints, %d runs" % (len({r[0] for r in rows}), len(rows)))
         if os.environ.get("WEFT_FAILPOINTS_TABLE"):

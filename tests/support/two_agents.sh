@@ -10,7 +10,7 @@ await() { # $1 rows
     for i in $(seq 600); do [ "$(rows)" -ge "$1" ] && return; sleep 0.05; done
     fail "$1 steps: $(rows)"
 }
-job="model=tiny256 data=include seq=16 batch=8 micro_batch=1 lanes=2 steps=60 reduction=invariant init=random threads=1 plan=off eval.every=0
+job="model=tiny256 data=include seq=16 batch=8 micro_batch=1 lanes=2 steps=240 reduction=invariant init=random threads=1 plan=off eval.every=0
      checkpoint.every=100000"
 "$weft" train $job output="$tmp/one" --json -q >"$tmp/one.out" 2>"$tmp/one.err" || cat "$tmp/one.err"
 want=$(hash "$tmp/one.out")
