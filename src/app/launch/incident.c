@@ -140,7 +140,7 @@ static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
     weft_text_add(t, "}");
 }
 
-/* For a replay (session/replay.h): the view that ended, as the next one is told of. */
+/* For a replay (session/replay.h): the view that ended, as the next one records it. */
 static void put_view(const weft_incident_view *v, weft_text *t)
 {
     if (!v->epoch) return;

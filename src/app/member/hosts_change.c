@@ -192,7 +192,7 @@ static void end_few(weft_hosts *h)
     uint8_t           bytes[WEFT_MEMBER_VIEW_MOST];
     char              why[200];
     bool              saving = h->saving;
-    h->saving                = true; /* nobody joins or leaves */
+    h->saving                = true; /* no host joins or leaves */
     build_view(h, v);
     h->saving = saving;
     weft_member__describe_few(h, v->n_host > 1 ? v->n_host : 1, why, sizeof why);

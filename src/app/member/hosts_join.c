@@ -150,7 +150,7 @@ static void end_waiting(weft_hosts *h)
     }
 }
 
-/* Are all prepared that are waited for?  Nobody else waits meanwhile. */
+/* Are all prepared that are waited for?  No other host waits meanwhile. */
 static bool prepare_candidates(weft_hosts *h)
 {
     int n_waited = 0, n_open = 0;

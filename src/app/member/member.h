@@ -10,7 +10,7 @@
  * A slot is the place of one rank: its process, its memory, its cores or its GPU.  A view lists its
  * slots in the order of ranks; slots are numbered for the whole job.  A slot whose process was lost
  * gets another process, and all slots get the next view at once: survivors leave the old epoch when
- * they notice, and whoever comes late is waited for by the others, who connect.
+ * they notice, and a rank that comes late is waited for by the others, which connect.
  *
  *     slot   ABSENT -START-> INVITED -ready-> RUNNING -left-> WAITING -VIEW-> INVITED
  *            ABSENT -START-> PREPARING -prepared-> PREPARED -VIEW-> INVITED

@@ -56,7 +56,7 @@ weft_status weft_program_state_count_missing(const weft_compiled *made, weft_com
                                              weft_device *device, bool unfinished,
                                              int64_t *bytes);
 /* A state that the slot has, if one is laid out for the program (its step is then at least 0 where
- * all of it is there); else a new one, of which the slot is told.  What the slot had stays until
+ * all of it is there); else a new one, which the slot records.  What the slot had stays until
  * settle: all ranks have theirs.
  * bare: pages of a new one are made by who moves something into it, and what is free in the slab
  * gives its pages back first. */

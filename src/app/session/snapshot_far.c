@@ -50,7 +50,7 @@ void weft_session__find_guards(const int32_t *host, const bool *needs, int n, in
     for (int r = 0; r < n; r++) {
         bool taken = false;
         if (!needs[r]) continue;
-        /* the first rank of the hosts after its own that is nobody's guard yet */
+        /* the first rank of the hosts after its own that is no guard yet */
         for (int k = 1; k < n && guard[r] < 0; k++) {
             int q = (r + k) % n;
             taken = host[q] == host[r];
@@ -130,7 +130,7 @@ static bool has_memory(const weft_session *s, const far_offer *of)
                                   left);
 }
 
-/* Both buffers; those of an earlier view that are alike stay, with what is in them. */
+/* Both buffers; those of an earlier view of the same layout stay, with what is in them. */
 static bool make_buffers(weft_session *s, const far_offer *of)
 {
     bool good = has_memory(s, of);

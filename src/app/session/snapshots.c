@@ -352,7 +352,7 @@ void weft_session__wait_snapshot_copied(weft_session *s)
 }
 
 /* Second copies under way end by themselves: where all ranks leave in order, as both ends are
- * there, elsewhere as nobody can send. */
+ * there, elsewhere as no rank can send. */
 static void end_or_cancel(weft_session *s)
 {
     weft_session__snapshots *x = &s->now->snapshots;
