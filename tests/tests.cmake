@@ -224,7 +224,7 @@ endforeach()
 # Two clusters of it count their jobs alike, and so choose the same port.
 set_tests_properties(hosts_slurm hosts_slurm_agents PROPERTIES RESOURCE_LOCK slurm)
 # What another process of the machine can make fail by taking the cores for a while: tools/test.sh runs it once more.
-foreach(name ${on_time} ${waiting} ${half} test_measure test_compile test_agree test_signals eco_hosts eco_updates eco_scale eco_rdzv
+foreach(name ${on_time} ${waiting} ${half} eco_trace test_measure test_compile test_agree test_signals eco_hosts eco_updates eco_scale eco_rdzv
              eco_restart eco_ahead eco_replay eco_control hosts_survive hosts_survive_standby hosts_register)
     if(name IN_LIST all_tests)
         set_tests_properties(${name} PROPERTIES LABELS clock)

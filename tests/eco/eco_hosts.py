@@ -516,10 +516,10 @@ def scaled(scratch, ref):
         with open(os.path.join(job.output, "views.jsonl")) as f:
             return len(f.readlines())
 
-    steps = 240 if SANITIZED else 120  # enough for all of it
+    steps = 240  # enough for all of it
     # once rank 3 was in a view, as a rank of a host that joins, the next process that prepares to be it is lost, one after it slow
     job = Job(scratch, "scale", "dp4", "1:2", steps=steps, env=dict(
-        WEFT_FAILPOINT="view.told:delay=1:rank=3,prepare.done:kill:rank=3,prepare.begin:delay=10000:rank=3", WEFT_FAILPOINT_ONCE=scratch.path("scale-once")))
+        WEFT_FAILPOINT="view.told:delay=1:rank=3,prepare.done:kill:rank=3,prepare.begin:delay=1500:rank=3", WEFT_FAILPOINT_ONCE=scratch.path("scale-once")))
     check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
     job.await_step(job.steps() + 3)
     scale(4, 2, "the job has 4 ranks")

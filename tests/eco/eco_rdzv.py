@@ -190,7 +190,8 @@ def alone(scratch, ref):
     text = job.agents[1].text
     found = re.search(r"this host alone has saved the state after step (\d+)", text)
     check(found and "no majority" in text and "2 of 3 ranks are of use" in text and saved(job) == ["step-%08d" % int(found.group(1))], "a host alone saves: %r %s" % (saved(job), text))
-    check(found and 0 <= int(found.group(1)) - len(bits(job.output)) <= 1, "it saves the newest step: %d rows, %s" % (len(bits(job.output)), text))
+    # the lost host may have passed a vote whose result the other one never got, or have passed one and not written its row
+    check(found and abs(int(found.group(1)) - len(bits(job.output))) <= 1, "it saves the newest step: %d rows, %s" % (len(bits(job.output)), text))
     check(not incidents(job.output), "it writes nothing else: %r" % incidents(job.output))
     job.agents, job.n = [], 2
     job.nnodes, job.rdzv = "1:2", "127.0.0.1:%d" % free_port()
