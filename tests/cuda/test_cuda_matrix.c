@@ -32,7 +32,7 @@ enum {
     STEPS      = 10, /* on a GPU */
     SURE_STEPS = 5,  /* that rounding does not decide in */
     FEW_STEPS  = 2,  /* on the stub, which computes on the CPU */
-    FEW        = WEFT_TEST_SANITIZED ? 12 : 6, /* one quick row in so many */
+    FEW        = WEFT_TEST_SANITIZED ? 12 : 4, /* one quick row in so many */
     PATIENCE_S = 120 /* for one plan: ranks that do not answer are killed */
 };
 

@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from cuda_stub import BUILD, REAL, STUB, run, small_job
-from eco import FAMILIES, LONG, WEFT, Scratch, check, end, metrics, near, read, safetensors, same, small_model, tokens, weft
+from eco import FAMILIES, WEFT, Scratch, check, end, metrics, near, read, safetensors, same, small_model, tokens, weft
 
 
 @contextlib.contextmanager
@@ -96,8 +96,6 @@ def check_ranks(base, out):
     for name, ranks, keys in (("dp2", 2, dict(dp=2)), ("dp4", 4, dict(dp=4)), ("pp2", 2, dict(pp=2)),
                               ("zero1", 2, dict(dp=2, zero=1)), ("zero2", 2, dict(dp=2, zero=2)),
                               ("zero3", 2, dict(dp=2, zero=3)), ("tp2", 2, dict(tp=2))):
-        if not (REAL or LONG) and name in ("dp2", "zero1", "zero2"):  # test_cuda_matrix.c has them
-            continue
         last = None
         for comm in ("staged", "peer") if name in ("dp2", "pp2", "tp2") else ("peer",):
             r = run(dict(base, share_gpu=True, output=out(name + "-" + comm), **keys), ranks=ranks,

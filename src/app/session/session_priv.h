@@ -726,8 +726,8 @@ weft_status weft_session__open_far(weft_session *s);
 weft_status weft_session__start_far(weft_session *s, int64_t step);
 bool        weft_session__is_far_over(const weft_session *s);
 weft_status weft_session__end_far(weft_session *s);
-/* guard[r]: the rank that keeps what rank r has, which needs it: on another host, and nobody
- * else's; -1: there is none.  host: of each rank. */
+/* guard[r]: the rank that keeps what rank r has, which needs it: on another host, and the
+ * guard of no other rank; -1: there is none.  host: of each rank. */
 void weft_session__find_guards(const int32_t *host, const bool *needs, int n, int *guard);
 
 /* save.c: rank 0 alone writes a checkpoint, asking the others for what it lacks. */

@@ -159,7 +159,7 @@ weft_status weft_device_comm_watch(weft_device_comm *dc, weft_device_watched *w,
         return WEFT_OK;
     }
     /* Time in which this process did not look, as it was stopped or short of a core, or its peers
-     * were stopped on purpose, is nobody's fault. */
+     * were stopped on purpose, does not count. */
     double limit_s = weft_device_comm_limit_s(dc);
     if (since > LATE_LOOK_S) w->since_s += since;
     if (!w->noted && now - w->since_s >= 0.5 * limit_s)
