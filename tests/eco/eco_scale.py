@@ -17,6 +17,7 @@ from eco_views import BASE, EVAL, Job, bits, children, incidents, rank_of
 SECONDS = float(os.environ.get("WEFT_SCALE_SECONDS", "0"))
 SEED = int(os.environ.get("WEFT_SCALE_SEED", str(random.SystemRandom().randrange(1 << 30))))
 MAX = 4
+LONGER = dict(steps=100)  # a job that is still there after what is done to it, also on a quiet machine
 PLANS = {
     "dp": dict(dp=4),
     "zero1": dict(dp=4, zero=1),
@@ -38,7 +39,7 @@ def scale(job, n, wait=True):
 
 
 def start(scratch, name, keys, **more):
-    job = dict(BASE, **keys, **more)
+    job = dict(BASE, **dict(keys, **more))
     return Job("1:%d" % MAX, dict(job, recover="on"), scratch.path(name))
 
 
@@ -96,7 +97,7 @@ def idle(scratch, reference):
 
 def failed_growth(scratch, reference):
     """A new rank dies in its start: the job goes on as it was, and may grow later."""
-    job = start(scratch, "growth", PLANS["zero1"], **EVAL)
+    job = start(scratch, "growth", dict(PLANS["zero1"], **LONGER), **EVAL)
     job.await_step(2)
     scale(job, 2)
     old = {rank_of(p): p for p in children(job.p.pid)}
@@ -176,10 +177,9 @@ def crashed_alone(scratch, reference):
     check("nothing is left of step" in text and "back to step" in text, "alone: log " + text[-1500:])
 
 
-def prepared(scratch):
+def prepared(scratch, reference):
     """New ranks prepare while the others train: the pause does not wait for them."""
-    keys = dict(EVAL, steps=100)
-    reference = run_plain(scratch, "prepared", **keys)
+    keys = dict(EVAL, **LONGER)
     job = Job("1:%d" % MAX, dict(BASE, **dict(PLANS["zero1"], recover="on", **keys)), scratch.path("prepared"),
               env=dict(WEFT_FAILPOINT="prepare.done:delay=400:rank=3"))
     job.await_step(1)
@@ -282,11 +282,12 @@ def run_all(scratch):
     if not SECONDS:
         found += resized(scratch, reference, "zero1")
         idle(scratch, reference)
-        failed_growth(scratch, reference)
+        longer = run_plain(scratch, "longer", **dict(EVAL, **LONGER))
+        failed_growth(scratch, longer)
         found += in_batches(scratch, reference)
         if not SANITIZED:
             killed_on_the_way(scratch, reference)
-            prepared(scratch)
+            prepared(scratch, longer)
         crashed_alone(scratch, reference)
         planned(scratch)
         refused(scratch)
