@@ -135,7 +135,7 @@ static void a_killed_rank_ends_all(void **state)
     (void)state;
     pid_t child[MAX];
     for (int victim = 0; victim < 4; victim += 3) {
-        pid_t p = start((const char *const[]){"--nproc-per-node", "4", "--check",
+        pid_t p = start((const char *const[]){"-q", "--nproc-per-node", "4", "--check",
                                               "--seconds", "60", NULL});
         wait_for_ranks(p, 4, child);
         double t0 = weft_clock_s();
@@ -158,8 +158,8 @@ static void a_stopped_rank_ends_all(void **state)
 {
     (void)state;
     pid_t child[MAX];
-    pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check", "--seconds",
-                                          "60", "--timeout", "1.5", NULL});
+    pid_t p = start((const char *const[]){"-q", "--nproc-per-node", "3", "--check",
+                                          "--seconds", "60", "--timeout", "1.5", NULL});
     wait_for_ranks(p, 3, child);
     kill(child[1], SIGSTOP);
     assert_int_equal(finish(p), 1);
@@ -174,7 +174,7 @@ static void signals_stop_all(void **state)
     static const int code[] = {130, 143, 129, 143};
     pid_t            child[MAX];
     for (int i = 0; i < 4; i++) {
-        pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check",
+        pid_t p = start((const char *const[]){"-q", "--nproc-per-node", "3", "--check",
                                               "--seconds", "60", NULL});
         wait_for_ranks(p, 3, child);
         kill(p, sig[i]);
@@ -280,8 +280,8 @@ static void no_rank_outlives_the_launcher(void **state)
 {
     (void)state;
     pid_t child[MAX];
-    pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check", "--seconds",
-                                          "60", NULL});
+    pid_t p = start((const char *const[]){"-q", "--nproc-per-node", "3", "--check",
+                                          "--seconds", "60", NULL});
     wait_for_ranks(p, 3, child);
     kill(p, SIGKILL);
     finish(p);

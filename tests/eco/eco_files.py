@@ -269,7 +269,7 @@ def documented():
 def lost_rank():
     """Ranks as torchrun starts them: who ends because of another one exits with 76."""
     env = dict(os.environ, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_PORT=str(20000 + os.getpid() % 10000))
-    args = [WEFT, "run", "--check", "--seconds", "600", "--timeout", "20"]
+    args = [WEFT, "run", "-q", "--check", "--seconds", "600", "--timeout", "20"]
     p = [subprocess.Popen(args, env=dict(env, RANK=r, LOCAL_RANK=r), cwd=ROOT, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE) for r in "01"]
     time.sleep(2)

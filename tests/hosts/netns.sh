@@ -20,16 +20,16 @@ start() {
 finish() {
     wait $pid_a; code_a=$?
     wait $pid_b; code_b=$?
+    sed -i '/ INFO /d' "$tmp/a.err" "$tmp/b.err"
     pids=
 }
 ranks_of() { pgrep -P "$1" | tr '\n' ' '; }
-at_work() { # until both launchers have their ranks and these have met
-    for i in $(seq 200); do
-        [ "$(ranks_of $pid_a | wc -w)" -ge "$1" ] && [ "$(ranks_of $pid_b | wc -w)" -ge "$1" ] && break
+at_work() { # until all ranks have done a round of collectives
+    for i in $(seq 400); do
+        grep -q 'INFO 4 ranks over .*: first round of collectives right' "$tmp/a.err" && break
         sleep 0.05
     done
     pids="$pids $(ranks_of $pid_a) $(ranks_of $pid_b)"
-    sleep 2.5
 }
 gone() { # of $1, nothing is left
     for i in $(seq 100); do
@@ -59,7 +59,7 @@ for n in 1 2; do
 done
 
 # ---- a rank that dies on the other host
-start 2 --check --seconds 60; at_work 2
+start 2 --check --seconds 60; at_work
 all="$(ranks_of $pid_a) $(ranks_of $pid_b)"
 kill -9 $(ranks_of $pid_b | cut -d' ' -f2); finish
 gone "$all" "killed rank"
@@ -69,7 +69,7 @@ head -1 "$tmp/b.err" | grep -q '^\[rank 3\] rank 3: error: killed by signal 9' |
 echo "a killed rank: $(head -1 "$tmp/a.err")"
 
 # ---- a launcher that is killed: its ranks go with it, the others notice
-start 2 --check --seconds 60; at_work 2
+start 2 --check --seconds 60; at_work
 all="$(ranks_of $pid_a) $(ranks_of $pid_b)"
 kill -9 $pid_b; finish
 gone "$all" "killed launcher"
@@ -77,7 +77,7 @@ gone "$all" "killed launcher"
 echo "a killed launcher: $(head -1 "$tmp/a.err")"
 
 # ---- a rank that is stopped
-start 2 --check --seconds 60 --timeout 2; at_work 2
+start 2 --check --seconds 60 --timeout 2; at_work
 all="$(ranks_of $pid_a) $(ranks_of $pid_b)"
 kill -STOP $(ranks_of $pid_b | cut -d' ' -f1); finish
 gone "$all" "stopped rank"
@@ -85,7 +85,7 @@ gone "$all" "stopped rank"
 echo "a stopped rank: $(head -1 "$tmp/a.err")"
 
 # ---- the cable is cut
-start 2 --check --seconds 60 --timeout 4; at_work 2
+start 2 --check --seconds 60 --timeout 4; at_work
 all="$(ranks_of $pid_a) $(ranks_of $pid_b)"
 t0=$(date +%s); ip -n $b link set wvb$$ down; finish; took=$(($(date +%s) - t0))
 gone "$all" "cut cable"

@@ -117,19 +117,28 @@ static weft_status check_once(weft_comm *c, weft_comm_group *g, float *in, float
     return WEFT_OK;
 }
 
-static weft_status check_all(weft_comm *c, double seconds, int64_t *rounds)
+static void log_first_round(const weft_comm *c, const weft_launch_request *q)
+{
+    if (q->check_s > 0 && !q->quiet && !c->rank)
+        weft_say_info(&(weft_say){0},
+                      "%d ranks over %s: first round of collectives right, %g s to go",
+                      c->world, c->transport, q->check_s);
+}
+
+static weft_status check_all(weft_comm *c, const weft_launch_request *q, int64_t *rounds)
 {
     weft_comm_group *g;
     weft_status      st   = WEFT_OK;
     int32_t         *rank = malloc(sizeof *rank * (size_t)c->world);
     float *in = malloc(sizeof *in * N_CHECK), *out = malloc(sizeof *out * N_CHECK);
-    double end = weft_clock_s() + seconds;
+    double end = weft_clock_s() + q->check_s;
     float  go  = 1;
     if (!rank || !in || !out) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     for (int i = 0; i < c->world; i++) rank[i] = i;
     WEFT_GO(weft_comm_open_group(c, c->world, rank, 0, &g));
     for (*rounds = 0; go > 0; ++*rounds) {
         WEFT_GO(check_once(c, g, in, out));
+        if (!*rounds) log_first_round(c, q);
         go = weft_clock_s() < end; /* rank 0's clock counts */
         WEFT_GO(weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_F32, &go, &go, 1));
     }
@@ -146,7 +155,7 @@ static int check_rank(weft_comm *c, const weft_launch_request *q)
 {
     weft_text   t = {0};
     int64_t     rounds;
-    weft_status st = check_all(c, q->check_s, &rounds);
+    weft_status st = check_all(c, q, &rounds);
     if (st == WEFT_ERR_PEER) {
         weft_cli_fail(&weft_cli_run, st);
         return WEFT_LAUNCH_PEER;
