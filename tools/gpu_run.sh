@@ -27,6 +27,7 @@
 #   offload     GPT 1.3B and llama3-8b with optimizer states in the host's memory, beside none: step, memory, bits
 #   survive     20 kills of ranks that share the GPU, over peer and staged, ZeRO and pipeline: bits, committed steps run again; GPT 1.3B:
 #               pauses, cost of snapshots (tools/gpu_survive.py)
+#   survive-hosts  agents of several hosts that share the GPU: ranks are killed, hosts are lost (tests/eco/eco_cuda_hosts.py)
 #   long        500 steps of gpt2 on real text, bf16 against the spread of three fp32 seeds
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
@@ -41,7 +42,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,35s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,36s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
@@ -123,6 +124,7 @@ run_block() {
     survive)
         WEFT_VIEWS_KILLS=20 WEFT_VIEWS_SEED=1 tests/eco/run.sh cuda_views && python3 tools/gpu_survive.py "$WEFT" --seconds 240
         ;;
+    survive-hosts) tests/eco/run.sh cuda_hosts ;;
     sanitize | soak | starts | wall | long | offload) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)
         echo "no block $1"

@@ -73,6 +73,11 @@ static void entries_act_once_and_in_order(void **state)
         snprintf(file, sizeof file, "%s.%d", once, k);
         assert_int_equal(unlink(file), 0);
     }
+    /* what acts every time has no place in that order */
+    assert_int_equal(run_child("a:delay=1:nth=every,b:kill", once, 2), -SIGKILL);
+    assert_int_equal(run_child("a:delay=1:nth=every,b:kill", once, 2), 0);
+    snprintf(file, sizeof file, "%s.0", once);
+    assert_int_equal(unlink(file), 0);
     rmdir(folder);
 }
 
@@ -96,6 +101,10 @@ static void a_delay_is_waited_for(void **state)
     weft_failpoint("a");
     weft_failpoint("a"); /* not the first time */
     assert_true(weft_clock_s() - begin >= 0.02);
+    begin = weft_clock_s();
+    assert_int_equal(weft_failpoint_arm("a:delay=10:nth=every", NULL), WEFT_OK);
+    for (int k = 0; k < 3; k++) weft_failpoint("a");
+    assert_true(weft_clock_s() - begin >= 0.03);
     assert_int_equal(weft_failpoint_arm(NULL, NULL), WEFT_OK);
     assert_int_equal(atomic_load(&weft_failpoint_state), WEFT_FAILPOINT_OFF);
 }

@@ -20,6 +20,7 @@ WEFT = os.path.abspath(os.environ.get("WEFT", os.path.join(ROOT, "build", "weft"
 REFERENCE = os.path.join(os.path.dirname(ROOT), "shared", "reference")
 FAMILIES = os.path.join(ROOT, "tests", "fixtures", "families")
 SANITIZED = os.environ.get("WEFT_TEST_SANITIZED", "0") not in ("", "0")
+NARROW = os.path.join(ROOT, "tests", "fixtures", "narrow")  # a GPT-2 of bytes whose steps take few milliseconds
 LONG = "WEFT_TEST_LONG" in os.environ  # make long: all cases, of which make test takes some
 SKIPPED = 77
 
@@ -174,6 +175,13 @@ def reference_job(name, **more):
 GPT2 = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", activation_function="gelu_new",
             n_embd=32, n_head=2, n_layer=2, n_positions=32, vocab_size=97, layer_norm_epsilon=1e-5,
             attn_pdrop=0, embd_pdrop=0, resid_pdrop=0, tie_word_embeddings=True)
+
+
+def paced(env=None, ms=8):
+    """An environment in which each step of a job takes so long at least, without work: what disturbs it comes in time."""
+    env = dict(env or {})
+    others = env.get("WEFT_FAILPOINT", os.environ.get("WEFT_FAILPOINT"))
+    return dict(env, WEFT_FAILPOINT=",".join([others] * bool(others) + ["step.begin:delay=%d:nth=every" % ms]))
 
 
 def small_model(s, name="model", **change):

@@ -180,7 +180,8 @@ def check_families(s, base, out):
     for device in ("cpu", "cuda"):
         r = weft("bench", model, "--batch", "4", "--steps", "3", "--device", device, "--json", env=STUB)
         loss[device] = json.loads(r.out)["loss"] if check(r.code == 0, str(r)) else 0
-    near(loss["cuda"], loss["cpu"], 1e-4, "resnet's loss in a bench")
+    # resnet50's third step: weights that are nudged by their last bits change it by 2.5e-3 on the CPU (test_cuda_families)
+    near(loss["cuda"], loss["cpu"], 2.5e-3 if REAL else 1e-4, "resnet's loss in a bench")
 
 
 def check_joined(s, base, out):

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 
-from eco import SANITIZED, ROOT, WEFT, Scratch, check, end, same
+from eco import NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, paced, same
 from eco_views import bits, children, incidents, rank_of, rows, words
 
 LONG = os.environ.get("WEFT_HOSTS_LONG", "0") not in ("", "0")
@@ -24,7 +24,7 @@ ROUNDS = int(os.environ.get("WEFT_HOSTS_ROUNDS", "0"))
 SEED = int(os.environ.get("WEFT_HOSTS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 CASE = os.environ.get("WEFT_HOSTS_CASE")
 LIMIT_S = 90  # for a run that does not end
-BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,
+BASE = dict(model=NARROW, data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,
             reduction="invariant", init="random", threads=1, plan="off", recover="on")
 BASE["eval.every"] = 0
 BASE["checkpoint.every"] = 1000000
@@ -47,7 +47,7 @@ class Agent:
         self.p = subprocess.Popen([*job.command(number), WEFT, "run", "--nproc-per-node", str(n), "--nnodes", nnodes, *who, "--rdzv",
                                    job.rdzv, *job.proof, "--json", "--timeout", "30", *options,
                                    *words(dict(job.keys, output=job.output))], stdout=subprocess.PIPE, stderr=self.log,
-                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **job.env))
+                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **paced(job.env)))
 
     def ranks(self):
         return {rank_of(pid): pid for pid in children(self.p.pid)}

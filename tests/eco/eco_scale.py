@@ -138,12 +138,13 @@ def killed_on_the_way(scratch, reference):
         same(len([i for i in found if i["decided"] == "resize"]), len(sizes), name + ": resizes")
 
 
-def in_batches(scratch, reference):
+def in_batches(scratch):
     """As if old and new states did not fit together: tensors are moved by batches, and what was moved gives its memory back.
     A rank is killed in the middle, and the next view, in batches too, goes on from what is there: no committed step is run
     again, and at no moment there is much more memory than all of the state takes once."""
-    once = scratch.path("once-batches")
-    job = Job("1:%d" % MAX, dict(BASE, **PLANS["zero3"], **EVAL, recover="on"), scratch.path("batches"),
+    once, keys = scratch.path("once-batches"), dict(EVAL, model="tiny256")  # whose state is large beside records and tables
+    reference = run_plain(scratch, "batches", **keys)
+    job = Job("1:%d" % MAX, dict(BASE, **dict(PLANS["zero3"], **keys), recover="on"), scratch.path("batches"),
               env=dict(WEFT_FAILPOINT="move.room:flip:rank=0,move.gone:kill:rank=1:nth=4,move.room:flip:rank=0",
                        WEFT_FAILPOINT_ONCE=once))
     job.await_step(2)
@@ -284,7 +285,7 @@ def run_all(scratch):
         idle(scratch, reference)
         longer = run_plain(scratch, "longer", **dict(EVAL, **LONGER))
         failed_growth(scratch, longer)
-        found += in_batches(scratch, reference)
+        found += in_batches(scratch)
         if not SANITIZED:
             killed_on_the_way(scratch, reference)
             prepared(scratch, longer)

@@ -14,14 +14,14 @@ import subprocess
 import sys
 import time
 
-from eco import LONG, ROOT, SANITIZED, WEFT, Scratch, check, end, same
+from eco import LONG, NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, paced, same
 
 SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "1" if SANITIZED else "2"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 MANY = int(os.environ.get("WEFT_VIEWS_MANY", "6" if SANITIZED else "24"))
 LIMIT_S = 120  # for a run that does not end
 
-BASE = dict(model="tiny256", data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,
+BASE = dict(model=NARROW, data=os.path.join(ROOT, "include"), seq=16, batch=8, micro_batch=1, lanes=4, steps=24,
             reduction="invariant", init="random", threads=1, plan="off")
 PLANS = {
     "dp2": (2, dict(dp=2)),
@@ -92,7 +92,7 @@ class Job:
         self.seen = [0, 0]  # bytes and lines of metrics.jsonl
         self.p = subprocess.Popen([WEFT, "run", "--nproc-per-node", str(n), "--json", *options,
                                    *words(dict(keys, output=output))], stdout=subprocess.PIPE, stderr=self.log,
-                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **(env or {})))
+                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **paced(env)))
 
     def steps(self):
         try:

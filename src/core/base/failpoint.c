@@ -12,11 +12,12 @@
 #include <unistd.h>
 
 enum {
-    MAX_ENTRY = 8,
-    MAX_NAME  = 48,
-    ANY_RANK  = -2,
-    NO_RANK   = -1,
-    EXIT_CODE = 3
+    MAX_ENTRY  = 8,
+    MAX_NAME   = 48,
+    EVERY_TIME = 0,
+    ANY_RANK   = -2,
+    NO_RANK    = -1,
+    EXIT_CODE  = 3
 };
 
 typedef struct entry {
@@ -28,8 +29,9 @@ typedef struct entry {
     bool       flips;    /* a number is another one */
     int        delay_ms; /* 0: none */
     int        rank;     /* or ANY_RANK, NO_RANK */
-    int        nth;
-    atomic_int n; /* times that this process was there */
+    int        nth;      /* or EVERY_TIME */
+    int        place;    /* among those that act once */
+    atomic_int n;        /* times that this process was there */
 } entry;
 
 atomic_int weft_failpoint_state = WEFT_FAILPOINT_UNREAD;
@@ -78,6 +80,10 @@ static bool parse_limit(const char *word, entry *e)
         return true;
     }
     if (!strncmp(word, "rank=", 5)) return parse_number(word + 5, 0, &e->rank);
+    if (!strcmp(word, "nth=every")) {
+        e->nth = EVERY_TIME;
+        return true;
+    }
     return !strncmp(word, "nth=", 4) && parse_number(word + 4, 1, &e->nth);
 }
 
@@ -99,8 +105,9 @@ static weft_status read_text(const char *text, const char *prefix)
 {
     char  copy[1024], *save = NULL;
     char *word;
-    n_entry = 0;
-    once[0] = 0;
+    int   n_once = 0;
+    n_entry      = 0;
+    once[0]      = 0;
     if (!text || !*text) return WEFT_OK;
     if (strlen(text) >= sizeof copy || (prefix && strlen(prefix) >= sizeof once))
         return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_FAILPOINT is too long");
@@ -113,6 +120,8 @@ static weft_status read_text(const char *text, const char *prefix)
             n_entry = 0;
             return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_FAILPOINT: %s: not understood", name);
         }
+        list[n_entry].place = n_once;
+        n_once += list[n_entry].nth != EVERY_TIME;
         n_entry++;
     }
     return WEFT_OK;
@@ -159,20 +168,20 @@ static bool is_own_rank(const entry *e)
 }
 
 /* Have all entries before it acted? */
-static bool is_due(int k)
+static bool is_due(const entry *e)
 {
     char path[600];
-    if (!once[0] || k == 0) return true;
-    name_file(k - 1, path, sizeof path);
+    if (!once[0] || e->place == 0 || e->nth == EVERY_TIME) return true;
+    name_file(e->place - 1, path, sizeof path);
     return access(path, F_OK) == 0;
 }
 
 /* false: another process was first. */
-static bool claim_entry(int k)
+static bool claim_entry(const entry *e)
 {
     char path[600];
     if (!once[0]) return true;
-    name_file(k, path, sizeof path);
+    name_file(e->place, path, sizeof path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) close(fd);
     return fd >= 0;
@@ -208,25 +217,25 @@ static void act(const entry *e)
 }
 
 /* Is it this entry's turn, at a place for numbers or at another one? */
-static bool is_hit(int k, const char *name, bool flips)
+static bool is_hit(entry *e, const char *name, bool flips)
 {
-    entry *e = &list[k];
-    if (e->flips != flips || strcmp(e->name, name) != 0 || !is_own_rank(e) || !is_due(k))
+    if (e->flips != flips || strcmp(e->name, name) != 0 || !is_own_rank(e) || !is_due(e))
         return false;
-    return atomic_fetch_add(&e->n, 1) + 1 == e->nth && claim_entry(k);
+    if (e->nth == EVERY_TIME) return true;
+    return atomic_fetch_add(&e->n, 1) + 1 == e->nth && claim_entry(e);
 }
 
 void weft_failpoint_hit(const char *name)
 {
     read_environment();
     for (int k = 0; k < n_entry; k++)
-        if (is_hit(k, name, false)) act(&list[k]);
+        if (is_hit(&list[k], name, false)) act(&list[k]);
 }
 
 bool weft_failpoint_flips_hit(const char *name)
 {
     bool flips = false;
     read_environment();
-    for (int k = 0; k < n_entry; k++) flips = is_hit(k, name, true) || flips;
+    for (int k = 0; k < n_entry; k++) flips = is_hit(&list[k], name, true) || flips;
     return flips;
 }
