@@ -20,8 +20,10 @@ WEFT = os.path.abspath(os.environ.get("WEFT", os.path.join(ROOT, "build", "weft"
 REFERENCE = os.path.join(os.path.dirname(ROOT), "shared", "reference")
 FAMILIES = os.path.join(ROOT, "tests", "fixtures", "families")
 SANITIZED = os.environ.get("WEFT_TEST_SANITIZED", "0") not in ("", "0")
-NARROW = os.path.join(ROOT, "tests", "fixtures", "narrow")  # a GPT-2 of bytes whose steps take few milliseconds
 LONG = "WEFT_TEST_LONG" in os.environ  # make long: all cases, of which make test takes some
+# What is disturbed while it trains: a GPT-2 of bytes whose steps take a few milliseconds and wait (paced); make long: one
+# that computes.
+NARROW = "tiny256" if LONG else os.path.join(ROOT, "tests", "fixtures", "narrow")
 SKIPPED = 77
 
 n_check = 0
@@ -177,11 +179,16 @@ GPT2 = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", activation_fun
             attn_pdrop=0, embd_pdrop=0, resid_pdrop=0, tie_word_embeddings=True)
 
 
-def paced(env=None, ms=8):
-    """An environment in which each step of a job takes so long at least, without work: what disturbs it comes in time."""
+PACE_MS = 0 if LONG else 8  # 0: steps take as long as they take
+
+
+def paced(env=None):
+    """An environment in which each step of a job takes that long at least, without work: what disturbs it comes in time."""
     env = dict(env or {})
+    if not PACE_MS:
+        return env
     others = env.get("WEFT_FAILPOINT", os.environ.get("WEFT_FAILPOINT"))
-    return dict(env, WEFT_FAILPOINT=",".join([others] * bool(others) + ["step.begin:delay=%d:nth=every" % ms]))
+    return dict(env, WEFT_FAILPOINT=",".join([others] * bool(others) + ["step.begin:delay=%d:nth=every" % PACE_MS]))
 
 
 def small_model(s, name="model", **change):
