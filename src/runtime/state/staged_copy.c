@@ -2,10 +2,13 @@
 
 #include <string.h>
 
+#include "base/pool.h"
 #include "base/progress.h"
 
 enum {
-    N_BUFFER = 2
+    N_BUFFER = 2,
+    SLICE    = 1 << 20, /* bytes that a thread copies at a time */
+    THREADS  = 4 /* one moves 5 to 8 GB/s of memory that no cache holds, the link 55 */
 };
 #define PIECE ((int64_t)16 << 20)
 
@@ -16,6 +19,7 @@ typedef struct staging {
     weft_memory         buffer[N_BUFFER];
     weft_event          copied; /* pieces */
     const _Atomic bool *stop;
+    weft_pool          *pool; /* copy_up's; NULL: this thread alone */
 } staging;
 
 static int64_t piece_bytes(const staging *g, int64_t i)
@@ -57,12 +61,30 @@ static weft_status copy_down(staging *g, int64_t n)
     return WEFT_OK;
 }
 
+typedef struct host_copy {
+    char       *to;
+    const char *from;
+    int64_t     bytes;
+} host_copy;
+
+static void copy_slice(void *arg, int64_t task, int thread)
+{
+    const host_copy *c    = arg;
+    int64_t          at   = task * SLICE;
+    int64_t          left = c->bytes - at;
+    (void)thread;
+    memcpy(c->to + at, c->from + at, (size_t)(left < SLICE ? left : SLICE));
+}
+
+/* Nobody trains meanwhile, so several threads copy. */
 static weft_status copy_up(staging *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         WEFT_TRY(await_pieces(g, i + 1 - N_BUFFER)); /* its buffer is free */
-        memcpy(g->buffer[i % N_BUFFER].address, (char *)g->host->address + i * PIECE,
-               (size_t)piece_bytes(g, i));
+        host_copy c = {.to    = g->buffer[i % N_BUFFER].address,
+                       .from  = (char *)g->host->address + i * PIECE,
+                       .bytes = piece_bytes(g, i)};
+        weft_pool_run(g->pool, (c.bytes + SLICE - 1) / SLICE, copy_slice, &c);
         WEFT_TRY(issue(g, i, false));
     }
     return await_pieces(g, n);
@@ -76,12 +98,17 @@ static weft_status run_staged(staging *g, bool down)
     for (int k = 0; k < N_BUFFER; k++)
         WEFT_GO(weft_device_alloc(g->owner, WEFT_SPACE_PINNED, size, &g->buffer[k]));
     WEFT_GO(g->owner->event_open(g->owner, 1, &g->copied));
+    if (!down && n > N_BUFFER) {
+        int cores = weft_pool_cores();
+        WEFT_GO(weft_pool_create(cores < THREADS ? cores : THREADS, 0, &g->pool));
+    }
     WEFT_GO(down ? copy_down(g, n) : copy_up(g, n));
 out:
     if (st != WEFT_OK) { /* what was given to the device still uses the buffers */
         weft_status finished = g->owner->finish(g->stream);
         (void)finished;
     }
+    weft_pool_destroy(g->pool);
     if (g->copied.impl) g->owner->event_close(&g->copied);
     for (int k = 0; k < N_BUFFER; k++) weft_device_free(&g->buffer[k]);
     return st;

@@ -1,6 +1,6 @@
 /* All numbers of a state into another one of the same layout, between memory that only a device
  * reaches and memory of the host that is not pinned: by pieces, through two pinned buffers, one of
- * which the device copies while this thread copies the other.
+ * which the device copies while this thread, or a few of a pool towards the device, copy the other.
  *
  *     WEFT_TRY(weft_state_copy_staged(from, to, &stream, NULL));          done on return
  *
