@@ -1,5 +1,6 @@
 """weft run --nnodes MIN:MAX -- PROGRAM: agents of several hosts, here processes on 127.0.0.1, start all ranks of another engine's program
-anew, with torchrun's variables of the next view, when a rank fails, a host is lost, joins or leaves."""
+anew, with torchrun's variables of the next view, when a rank fails, a host is lost, joins or leaves.  Where sizes are given, as many
+ranks as these need."""
 import json
 import os
 import signal
@@ -25,10 +26,10 @@ class Run:
                       "--insecure-network", "--failure-timeout", "2", "--log-dir", self.folder, *options]
         self.agents = []
 
-    def start(self, *options):
+    def start(self, *options, program=PROGRAM):
         k = len(self.agents)
         err = open(os.path.join(self.folder, "err%d" % k), "wb")
-        self.agents.append(subprocess.Popen([*self.words, *options, "--", "sh", "-c", PROGRAM], stdout=subprocess.DEVNULL, stderr=err,
+        self.agents.append(subprocess.Popen([*self.words, *options, "--", "sh", "-c", program], stdout=subprocess.DEVNULL, stderr=err,
                                             env=dict(os.environ, FOLDER=self.folder)))
         return self.agents[-1]
 
@@ -143,6 +144,54 @@ while [ ! -e $FOLDER/finish ]; do echo works; sleep 0.05; done
 """
 
 
+SIZES = """
+echo "$$ $RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $WEFT_DP $WEFT_TP $WEFT_PP $WEFT_ACCUMULATION_STEPS" >> $FOLDER/seen
+while [ ! -e $FOLDER/finish ]; do sleep 0.05; done
+"""
+
+
+def sizes(scratch):
+    """tp=3 on hosts of two ranks: one replica of two hosts, with a rank idle; a third host makes two of it; it is lost.  A host without
+    a rank ends when the others are done."""
+    run = Run(scratch, "sizes", "2:3", "--max-restarts", "2")
+    words = ("tp=3", "batch=12", "micro_batch=2")
+
+    def await_line(what, n, text):
+        limit = time.monotonic() + LIMIT_S
+        while time.monotonic() < limit and len([x for x in run.seen() if x[2:] == text.split()]) < n:
+            time.sleep(0.05)
+        found = [x for x in run.seen() if x[2:] == text.split()]
+        same(len(found), n, "%s: ranks with %s of %r\n%s" % (what, text, run.seen(), run.text()))
+        return found
+
+    run.start(*words, program=SIZES)
+    run.start(*words, program=SIZES)
+    await_line("two hosts", 2, "3 2 0 2 1 3 1 6")
+    await_line("two hosts", 1, "3 1 1 2 1 3 1 6")
+    run.start(*words, program=SIZES)
+    for group in range(3):
+        await_line("three hosts", 2, "6 2 %d 3 2 3 1 3" % group)
+    run.agents[2].kill()
+    await_line("a host is lost", 4, "3 2 0 2 1 3 1 6")
+    check("dp=1 tp=3: 3 of 4 ranks run, 1 of 2 on this host" in run.text(), "sizes: " + run.text())
+    same(run.finish(), [0, 0, -9], "sizes: " + run.text())
+    idle = Run(scratch, "idle", "1:2")
+    idle.start("dp=1", "tp=2", program=SIZES)
+    limit = time.monotonic() + LIMIT_S
+    while len(idle.seen()) < 2 and time.monotonic() < limit:
+        time.sleep(0.05)
+    idle.start("dp=1", "tp=2", program=SIZES)
+    while "0 of 2 on this host" not in idle.text() and time.monotonic() < limit:
+        time.sleep(0.05)
+    same(idle.finish(), [0, 0], "a host without ranks: " + idle.text())
+    same({tuple(x[2:]) for x in idle.seen()}, {("2", "2", "0", "1", "1", "2", "1")}, "a host without ranks: its variables")
+    for words, text in ((["--nproc-per-node", "3", "tp=4"], "1 host of 3 ranks: the sizes need at least 4"),
+                        (["--nproc-per-node", "4", "zero=1"], "'zero=1' before --: either a job, or sizes of the program"),
+                        (["--nproc-per-node", "4", "dp=5:7", "batch=64"], "sizes: no dp from 5 to 7")):
+        bad = subprocess.run([WEFT, "run", *words, "--", "true"], capture_output=True, text=True)
+        check(bad.returncode == 2 and text in bad.stderr, "bad input: %r %s" % (words, bad.stderr))
+
+
 def metric(path, name):
     try:
         with open(path) as f:
@@ -186,7 +235,7 @@ def hangs(scratch):
 
 def main():
     scratch = Scratch("restart", memory=True)
-    for case in (failures, leaves, exhausted, hangs):
+    for case in (failures, leaves, exhausted, hangs, sizes):
         case(scratch)
     end()
 

@@ -65,6 +65,31 @@ static void variables_are_torchruns(void **state)
     assert_string_equal(read_text("incidents.jsonl"), "");
 }
 
+/* Ranks beyond those of the sizes are not started, and all sizes are variables. */
+static void sizes_say_which_ranks_run(void **state)
+{
+    char *program[] = {"sh", "-c",
+                       "echo \"$RANK/$WORLD_SIZE $LOCAL_WORLD_SIZE dp $WEFT_DP tp "
+                       "$WEFT_TP cp $WEFT_CP ep $WEFT_EP pp $WEFT_PP "
+                       "${WEFT_ACCUMULATION_STEPS-none}\" >> $FOLDER/seen",
+                       NULL};
+    int   code      = -1;
+    (void)state;
+    setenv("FOLDER", test_files_path("."), 1);
+    weft_launch_sizes   s = {1, 8, .tp = 2, .cp = 1, .ep = 1, .pp = 1};
+    weft_launch_options o = {.program = program, .sizes = &s};
+    assert_int_equal(weft_launch_supervise(5, &o, &code), WEFT_OK);
+    assert_int_equal(code, 0);
+    assert_int_equal(count(read_text("seen"), "\n"), 4);
+    assert_int_equal(count(read_text("seen"), "/4 4 dp 2 tp 2 cp 1 ep 1 pp 1 none\n"), 4);
+    s.batch = 24;
+    assert_int_equal(weft_launch_supervise(2, &o, &code), WEFT_OK);
+    assert_int_equal(count(read_text("seen"), "/2 2 dp 1 tp 2 cp 1 ep 1 pp 1 24\n"), 2);
+    s.min_dp = 2;
+    assert_int_equal(weft_launch_supervise(3, &o, &code), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "the sizes need at least 4"));
+}
+
 static void all_start_again_until_they_succeed(void **state)
 {
     (void)state;
@@ -149,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_files(variables_are_torchruns),
+        with_files(sizes_say_which_ranks_run),
         with_files(all_start_again_until_they_succeed),
         with_files(restarts_have_an_end),
         with_files(a_missing_program_is_not_tried_again),

@@ -22,7 +22,8 @@ static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_run = {
     .name  = "run",
-    .usage = "--nproc-per-node N [JOB [KEY=VALUE ...] | -- PROGRAM ...] [options]",
+    .usage = "--nproc-per-node N [JOB [KEY=VALUE ...] | [SIZES] -- PROGRAM ...] "
+             "[options]",
     .about = "start ranks on this host, or on several, and run a job on them",
     .more =
         "Each rank is a process with its share of the cores.  What a rank says comes "
@@ -58,7 +59,11 @@ const weft_cli_command weft_cli_run = {
         "their own\n"
         "checkpoint; exit code 1 where they still fail.  With --nnodes N or MIN:MAX the "
         "agents of\n"
-        "all hosts do so together, also when a host is lost, joins or leaves.",
+        "all hosts do so together, also when a host is lost, joins or leaves.  Sizes "
+        "before --\n"
+        "(dp=MIN:MAX tp=2 pp=2) say which ranks run: dp follows their number, and all "
+        "sizes are\n"
+        "variables of the program (WEFT_DP, WEFT_TP, ...).",
     .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",
     .run     = run,
 };
@@ -81,9 +86,11 @@ typedef struct run_options {
     const char               *log_dir, *rdzv, *local_addr, *addr, *cluster;
     weft_comm_token_options   token;
     char *const              *argv; /* as it was given, up to NULL */
-    char *const *program;           /* what stands behind --, up to NULL; NULL: nothing */
-    int64_t      max_restarts;      /* of the program */
-    double       hang_timeout_s;    /* the same; 0: off */
+    char *const      *program;      /* what stands behind --, up to NULL; NULL: nothing */
+    int64_t           max_restarts; /* of the program */
+    double            hang_timeout_s; /* the same; 0: off */
+    weft_launch_sizes sizes;
+    bool              has_sizes;
 } run_options;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -507,11 +514,20 @@ static int supervise(run_options *o)
     if (o->max_restarts > 1000)
         return weft_cli_usage(c, "--max-restarts: from 0 to 1000");
     weft_comm_token token;
-    bool            agents = !o->nodes.is_one || (o->n_node > 1 && o->max_restarts);
-    weft_status     found  = agents ? weft_comm_token_find(&o->token, &token) : WEFT_OK;
+    bool            agents =
+        !o->nodes.is_one || (o->n_node > 1 && (o->max_restarts || o->has_sizes));
+    weft_status found = agents ? weft_comm_token_find(&o->token, &token) : WEFT_OK;
     if (agents) weft_comm_token_wipe(&token);
     if (found != WEFT_OK) return weft_cli_fail(c, found);
+    int64_t n_rank = o->nodes.min * o->n_rank;
+    if (o->has_sizes && n_rank < weft_launch_sizes_least(&o->sizes))
+        return weft_cli_usage(c,
+                              "%lld host%s of %lld ranks: the sizes need at least %d; "
+                              "set --nproc-per-node and the MIN of --nnodes accordingly",
+                              (long long)o->nodes.min, o->nodes.min == 1 ? "" : "s",
+                              (long long)o->n_rank, weft_launch_sizes_least(&o->sizes));
     weft_launch_options l = {.program           = o->program,
+                             .sizes             = o->has_sizes ? &o->sizes : NULL,
                              .max_restarts      = (int)o->max_restarts,
                              .hang_timeout_s    = o->hang_timeout_s,
                              .metrics           = o->metrics,
@@ -603,13 +619,13 @@ static char *const *find_program(int *argc, char **argv)
     return NULL;
 }
 
-/* Words and options that only a job has. */
-static int check_program(const run_options *o, int n_word, char **argv)
+/* Its sizes; options that only a job has. */
+static int check_program(run_options *o, int n_word, char **argv)
 {
     const weft_cli_command *c = &weft_cli_run;
-    if (n_word)
-        return weft_cli_usage(c, "'%s' in front of --: either a job or a program",
-                              argv[0]);
+    if (n_word && weft_launch_sizes_parse(n_word, argv, &o->sizes) != WEFT_OK)
+        return weft_cli_fail(c, WEFT_ERR_ARG);
+    o->has_sizes = n_word > 0;
     if (o->request.check || o->print_plan || o->request.trace || o->request.replay ||
         o->cluster)
         return weft_cli_usage(

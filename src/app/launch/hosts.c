@@ -395,6 +395,11 @@ void weft_launch__hosts_done(weft_launch__run *l)
     weft_launch__hosts_act(l);
 }
 
+bool weft_launch__hosts_have_done(const weft_launch__run *l, int n)
+{
+    return weft_hosts_have_done(l->hosts->agreement, n);
+}
+
 /* ---- views ---- */
 
 static int most_ranks(const weft_launch__run *l, const weft_member_view *v, int *local)

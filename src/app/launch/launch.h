@@ -37,6 +37,7 @@
 #include "comm/token.h"
 #include "control/control.h"
 #include "launch/request.h"
+#include "launch/sizes.h"
 #include "member/detect.h"
 
 typedef enum weft_launch_policy {
@@ -106,6 +107,8 @@ typedef struct weft_launch_options {
     /* Another engine's program and its arguments, up to NULL, found by PATH; NULL: this one. */
     char *const *program;
     int restart, max_restarts; /* of it: how often it was started again, and may be */
+    /* Its parallel sizes: so many ranks run as they need; NULL: all, and no sizes are given. */
+    const weft_launch_sizes *sizes;
     /* A rank of it that writes nothing and uses no CPU time for so long hangs; 0: none does. */
     double hang_timeout_s;
     /* Its incidents so far, for metrics; NULL: they are not counted. */
@@ -117,10 +120,11 @@ typedef struct weft_launch_variable {
 } weft_launch_variable;
 
 enum {
-    WEFT_LAUNCH_N_VARIABLE = 16
+    WEFT_LAUNCH_N_VARIABLE = 24
 };
 
-/* Variables that torchrun sets for local rank r of n: rank, world, where they meet, restarts. */
+/* Variables that torchrun sets for local rank r of n: rank, world, where they meet, restarts; and
+ * those of sizes. */
 weft_status weft_launch_program_variables(const weft_launch_options *o, int n, int r,
                                           weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE]);
 

@@ -253,8 +253,11 @@ bool    weft_launch__restart_has_run(const weft_launch__run *l); /* for a while 
 bool    weft_launch__restart_is_over(const weft_launch__run *l);
 bool    weft_launch__restart_is_done(const weft_launch__run *l);
 void    weft_launch__restart_end(weft_launch__run *l);
-int     weft_launch__restart_count(const weft_launch__run *l);  /* ranks here */
-int     weft_launch__restart_number(const weft_launch__run *l); /* restarts so far */
+int     weft_launch__restart_count(const weft_launch__run *l); /* ranks here */
+/* Ranks of the view that run, and hosts that have some of them. */
+int weft_launch__restart_world(const weft_launch__run *l);
+int weft_launch__restart_hosts(const weft_launch__run *l);
+int weft_launch__restart_number(const weft_launch__run *l); /* restarts so far */
 const weft_exporter_counts *weft_launch__restart_counts(const weft_launch__run *l);
 /* The exit code; code: the agreement's, or -1. */
 int weft_launch__restart_code(const weft_launch__run *l, int code);
@@ -272,6 +275,8 @@ bool weft_launch__hosts_is_waiting(const weft_launch__run *l);
 /* This host needs another view. */
 void weft_launch__hosts_want(weft_launch__run *l, const char *why);
 void weft_launch__hosts_done(weft_launch__run *l); /* its ranks have done their work */
+/* Have those of the first n hosts of the view done theirs? */
+bool weft_launch__hosts_have_done(const weft_launch__run *l, int n);
 /* A host by its name or address: weft_launch__control_answer() says what became of it.  false: it
  * cannot be, and why. */
 bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,

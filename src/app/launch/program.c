@@ -1,4 +1,5 @@
-/* Ranks that are another engine's program: what torchrun would tell them. */
+/* Ranks that are another engine's program: what torchrun would tell them, and their parallel
+ * sizes where the command gives those. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,21 @@ static void add_number(variable_list *list, const char *name, int x)
 /* Where a rank is. */
 typedef struct program_rank {
     int         rank, world, local, n_local, group, n_group, restart, max_restarts;
-    const char *master; /* host:port */
+    const char *master;             /* host:port */
+    const weft_launch_sizes *sizes; /* NULL: none are given */
 } program_rank;
+
+static void add_sizes(variable_list *list, const weft_launch_sizes *s, int world)
+{
+    int     dp    = weft_launch_sizes_dp(s, world);
+    int64_t steps = weft_launch_sizes_accumulation(s, dp);
+    add_number(list, "WEFT_DP", dp);
+    add_number(list, "WEFT_TP", s->tp);
+    add_number(list, "WEFT_CP", s->cp);
+    add_number(list, "WEFT_EP", s->ep);
+    add_number(list, "WEFT_PP", s->pp);
+    if (steps) add_number(list, "WEFT_ACCUMULATION_STEPS", (int)steps);
+}
 
 static weft_status fill_variables(const program_rank  *p,
                                   weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE])
@@ -60,6 +74,7 @@ static weft_status fill_variables(const program_rank  *p,
     add_text(&list, "TORCHELASTIC_RUN_ID", "weft");
     /* rank 0 opens the store at MASTER_PORT: there is none of torchrun's agent */
     add_text(&list, "TORCHELASTIC_USE_AGENT_STORE", "False");
+    if (p->sizes) add_sizes(&list, p->sizes, p->world);
     return WEFT_OK;
 }
 
@@ -75,7 +90,8 @@ weft_status weft_launch_program_variables(const weft_launch_options *o, int n, i
                                           .n_group      = n_node,
                                           .restart      = o->restart,
                                           .max_restarts = o->max_restarts,
-                                          .master       = o->rdzv},
+                                          .master       = o->rdzv,
+                                          .sizes        = o->sizes},
                           v);
 }
 
@@ -85,14 +101,15 @@ static weft_status fill_from_view(const weft_launch__run *l, int r,
 {
     const weft_member_view *view = weft_launch__hosts_view(l);
     return fill_variables(&(program_rank){.rank         = l->first + r,
-                                          .world        = weft_member_view_ranks(view),
+                                          .world        = weft_launch__restart_world(l),
                                           .local        = r,
                                           .n_local      = weft_launch__restart_count(l),
                                           .group        = weft_launch__hosts_position(l),
-                                          .n_group      = view->n_host,
+                                          .n_group      = weft_launch__restart_hosts(l),
                                           .restart      = weft_launch__restart_number(l),
                                           .max_restarts = l->o->max_restarts,
-                                          .master       = view->host[0].data},
+                                          .master       = view->host[0].data,
+                                          .sizes        = l->o->sizes},
                           v);
 }
 

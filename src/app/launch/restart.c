@@ -1,5 +1,6 @@
 /* Ranks of another engine's program on several hosts: all of them are started anew in each view,
  * with the variables that torchrun would give them, and go on from the program's own checkpoint.
+ * Where sizes are given (sizes.h), as many as these need.
  *
  *     a rank fails, a host is lost, joins or leaves -> all ranks end -> the next view: all start
  *
@@ -7,7 +8,7 @@
  * (1) A view's first_step counts restarts: one more for each failure, none for hosts that join or
  *     leave.  So all hosts know the same number, and end together when it is above max_restarts.
  * (2) Ranks that are to end have STOP_S after SIGTERM, less than other hosts wait for this one.
- * (3) A host whose ranks have all ended with 0 is done. */
+ * (3) A host whose ranks have all ended with 0 is done; one without ranks when all others are. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,17 +26,18 @@
 #define SETTLED_S 3 /* that ranks have to run before another host may join */
 
 struct weft_launch__restart {
-    uint32_t epoch; /* whose ranks were started last; 0: none */
-    int      n, n_done;
-    int      count;     /* restarts before this view */
-    bool     due;       /* ranks of the view are to be started */
-    bool     stopping;  /* they are to end */
-    bool     failed;    /* one failed by itself in this view, here or elsewhere */
-    bool     done;      /* all ended with 0 */
-    bool     exhausted; /* more failures than max_restarts */
-    bool     over;      /* this host goes */
-    double   started_s, kill_at_s;
-    int64_t  n_oom;
+    uint32_t epoch;         /* whose ranks were started last; 0: none */
+    int      n, n_done;     /* ranks here; those that have ended with 0 */
+    int      world, n_host; /* of all hosts, and hosts that have some */
+    int      count;         /* restarts before this view */
+    bool     due;           /* ranks of the view are to be started */
+    bool     stopping;      /* they are to end */
+    bool     failed;        /* one failed by itself in this view, here or elsewhere */
+    bool     done;          /* all ended with 0 */
+    bool exhausted; /* more failures than max_restarts, or too few ranks for the sizes */
+    bool over;      /* this host goes */
+    double               started_s, kill_at_s;
+    int64_t              n_oom;
     weft_exporter_counts counts; /* incidents that this host has reported, of all views */
 };
 
@@ -152,16 +154,45 @@ static weft_status start_rank(weft_launch__run *l, int r)
 
 /* ---- views ---- */
 
+/* Which ranks of the view run: all, or those that the sizes need.  false: they are too few. */
+static bool find_world(weft_launch__run *l, int n)
+{
+    weft_launch__restart    *p      = l->restart;
+    const weft_member_view  *v      = weft_launch__hosts_view(l);
+    const weft_launch_sizes *s      = l->o->sizes;
+    int                      n_rank = weft_member_view_ranks(v);
+    int                      dp     = s ? weft_launch_sizes_dp(s, n_rank) : 1;
+    weft_text                t      = {0};
+    p->world                        = s ? weft_launch_sizes_world(s, dp) : n_rank;
+    p->n                            = p->world - l->first < n ? p->world - l->first : n;
+    if (p->n < 0) p->n = 0;
+    for (int rank = 0; rank < p->world; p->n_host++) rank += v->host[p->n_host].n_rank;
+    if (s && !dp)
+        weft_launch__say(l, -1, "error",
+                         "%d ranks are there, and the sizes need at least %d", n_rank,
+                         weft_launch_sizes_least(s));
+    if (s) weft_launch_sizes_print(s, dp, &t);
+    if (s && dp)
+        weft_launch__say(l, -1, "info", "%s: %d of %d ranks run, %d of %d on this host",
+                         t.s ? t.s : "", p->world, n_rank, p->n, n);
+    weft_text_fini(&t);
+    return dp > 0;
+}
+
 void weft_launch__restart_enter(weft_launch__run *l, uint32_t epoch, int n)
 {
     weft_launch__restart *p     = l->restart;
     int64_t               count = weft_launch__hosts_view(l)->first_step - 1;
-    weft_launch__restart  next  = {.epoch = epoch, .n = n, .counts = p->counts};
+    weft_launch__restart  next  = {.epoch = epoch, .counts = p->counts};
     next.n_oom                  = weft_oom_count("");
     *p                          = next;
     p->count     = count > l->o->max_restarts ? l->o->max_restarts + 1 : (int)count;
     p->exhausted = p->count > l->o->max_restarts;
-    p->due       = !p->exhausted;
+    if (!p->exhausted && !find_world(l, n)) {
+        p->exhausted = true;
+        return;
+    }
+    p->due = !p->exhausted;
     if (p->exhausted)
         weft_launch__say(l, -1, "error", "no restart is left: --max-restarts is %d",
                          l->o->max_restarts);
@@ -177,12 +208,22 @@ void weft_launch__restart_leave(weft_launch__run *l, uint32_t epoch, bool is_los
     stop_ranks(l);
 }
 
+/* In a view in which this host has no ranks. */
+static bool is_idle(const weft_launch__restart *p)
+{
+    return p->started_s > 0 && !p->n && !p->stopping && !p->done && !p->over;
+}
+
 weft_status weft_launch__restart_act(weft_launch__run *l)
 {
     weft_launch__restart *p = l->restart;
     if (!p) return WEFT_OK;
     for (int r = 0; p->stopping && r < l->n && weft_clock_s() > p->kill_at_s; r++)
         kill_rank(&l->c[r]);
+    if (is_idle(p) && weft_launch__hosts_have_done(l, p->n_host)) {
+        p->done = true;
+        weft_launch__hosts_done(l);
+    }
     if (!p->due || l->stopped_by) return WEFT_OK;
     p->due       = false;
     p->started_s = weft_clock_s();
@@ -228,6 +269,16 @@ void weft_launch__restart_end(weft_launch__run *l)
 int weft_launch__restart_count(const weft_launch__run *l)
 {
     return l->restart->n;
+}
+
+int weft_launch__restart_world(const weft_launch__run *l)
+{
+    return l->restart->world;
+}
+
+int weft_launch__restart_hosts(const weft_launch__run *l)
+{
+    return l->restart->n_host;
 }
 
 int weft_launch__restart_number(const weft_launch__run *l)

@@ -50,6 +50,23 @@ static void note_exit(void *arg, const weft_launch_exit *e)
     s->unable = e->code == 126 || e->code == 127;
 }
 
+/* As many ranks as the sizes need. */
+static weft_status count_ranks(const weft_launch_options *o, int *n)
+{
+    weft_text t  = {0};
+    int       dp = o->sizes ? weft_launch_sizes_dp(o->sizes, *n) : 1;
+    if (!dp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "--nproc-per-node %d: the sizes need at least %d",
+                         *n, weft_launch_sizes_least(o->sizes));
+    if (!o->sizes) return WEFT_OK;
+    weft_launch_sizes_print(o->sizes, dp, &t);
+    int world = weft_launch_sizes_world(o->sizes, dp);
+    fprintf(stderr, "weft run: %s: %d of %d ranks run\n", t.s ? t.s : "", world, *n);
+    weft_text_fini(&t);
+    *n = world;
+    return WEFT_OK;
+}
+
 /* A free port of this host. */
 static weft_status find_port(char *at, size_t n)
 {
@@ -98,11 +115,12 @@ weft_status weft_launch_supervise(int n, const weft_launch_options *o, int *code
     s.o.counts       = &s.counts;
     if (s.o.grace_s <= 0) s.o.grace_s = GRACE_S;
     if (s.o.stop_s <= 0) s.o.stop_s = GRACE_S;
-    if (o->n_node > 1 && (o->min_node != o->n_node || o->max_restarts)) {
+    if (o->n_node > 1 && (o->min_node != o->n_node || o->max_restarts || o->sizes)) {
         s.o.on_rank_exit = WEFT_LAUNCH_RESTART;
         s.o.report       = NULL;
         return weft_launch(n, o->program, &s.o, code);
     }
+    WEFT_TRY(count_ranks(o, &n));
     for (bool again = true; again; s.o.restart++) {
         s.failure = (weft_incident){0};
         s.n_oom   = weft_oom_count("");

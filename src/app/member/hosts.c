@@ -480,6 +480,13 @@ bool weft_hosts_are_done(const weft_hosts *h)
     return true;
 }
 
+bool weft_hosts_have_done(const weft_hosts *h, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (k >= h->view->n_host || !h->peer[k].done) return false;
+    return true;
+}
+
 const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id)
 {
     int k = weft_member_view_find(h->view, id);
