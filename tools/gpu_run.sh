@@ -28,6 +28,9 @@
 #   survive     20 kills of ranks that share the GPU, over peer and staged, ZeRO and pipeline: bits, committed steps run again; GPT 1.3B:
 #               pauses, cost of snapshots (tools/gpu_survive.py)
 #   survive-hosts  agents of several hosts that share the GPU: ranks are killed, hosts are lost (tests/eco/eco_cuda_hosts.py)
+#   pauses      needs no GPU: pauses after lost ranks, tiny256 on 4 and 16 ranks of one thread, gpt2 on 2 and 4 ranks of four (16 cores,
+#               4 minutes; bench/real/pauses.py)
+#   resizes     needs no GPU: pauses of weft scale 2, 4, 3, 1, 2, tiny256 and gpt2 (16 cores; bench/real/scale.py)
 #   long        500 steps of gpt2 on real text, bf16 against the spread of three fp32 seeds
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
@@ -42,20 +45,20 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,36s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,39s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
-    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped test_cuda_matrix test_cuda_families bench_cuda_ops; do
+    for f in weft libweft_cuda.so libhang_kernel.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped test_cuda_matrix test_cuda_families bench_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
-    ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto|libssl/ {print $3}' | xargs -I{} cp -L {} "$2/"
+    ldd "$build/weft" "$build/test_cuda_ops" 2>/dev/null | awk '/cmocka|crypto|libssl/ {print $3}' | xargs -I{} cp -L {} "$2/"
     git rev-parse --short HEAD >"$2/commit"
     du -sh "$2"
     exit
 fi
-[ -e "$build/libcmocka.so.0" ] && export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+ls "$build"/lib*.so.[0-9]* >/dev/null 2>&1 && export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$out"
 export WEFT=$build/weft WEFT_PLUGINS=$build WEFT_TEST_GPU=1
 
@@ -125,6 +128,11 @@ run_block() {
         WEFT_VIEWS_KILLS=20 WEFT_VIEWS_SEED=1 tests/eco/run.sh cuda_views && python3 tools/gpu_survive.py "$WEFT" --seconds 240
         ;;
     survive-hosts) tests/eco/run.sh cuda_hosts ;;
+    pauses)
+        python3 bench/real/pauses.py "$WEFT" --cases tiny:4,tiny:16,large:2x4,large:4x4 --faults 20 --minutes 4 --csv "$out/pauses.csv" &&
+            cat "$out/pauses.csv"
+        ;;
+    resizes) python3 bench/real/scale.py "$WEFT" --sizes tiny,large --rounds 2 --threads 4 --minutes 2 --csv "$out/scale.csv" ;;
     sanitize | soak | starts | wall | long | offload) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)
         echo "no block $1"

@@ -6,11 +6,14 @@
     tiny     tiny256, batch 16, seq 16, dp = ranks
     large    gpt2 124M, batch 4, seq 64, dp = ranks
 
+tiny:4 is four ranks of one thread each, large:2x4 two ranks of four.
+
 Faults of each twenty, in drawn order (--seed): 12 announced (kill 7, SIGBUS 3, exit 2), 5 silent (SIGSTOP with --on-stop replace 3, SIGSTOP without it 2: the
 rank is lost after --failure-timeout 1), 2 of a second kill while the first one is recovered from, 1 hang (WEFT's folder has libhang_kernel.so; without it
 there is neither hang nor exit).  Silent ones are of a second job.  Not here: OOM (a kill by the kernel), cut cables, faults while state moves, is saved or hosts join:
 tools/campaign.py has them.  The pause is from the fault (not from its notice) to the next committed step, less one undisturbed step (the median
-of those before the first fault).  Phases are those of incidents.jsonl.
+of those before the first fault).  Phases are those of incidents.jsonl, after notice: from the fault to its incident.  "hang after notice" is what a pause after a
+hang has beside the limit.  With one size at two numbers of ranks the ratio of their medians of announced faults is printed.
 
 torchrun runs two workers of a PyTorch program of as many parameters (supervise.py; one matrix, so that its steps compute little) that saves its state, 12 bytes
 a parameter, after every step into memory (/dev/shm); its figure is kill to next step.  torchrun's own --monitor-interval is 0.1 s in torch 2.15 (5 s in 1.13;
@@ -39,7 +42,7 @@ from scale import make_tokens, rows
 SIZES = {"tiny": dict(model="tiny256", seq=16, batch=16, micro_batch=1, lanes=16), "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4)}
 WIDTH = {"tiny": 300, "large": 11136}  # of the PyTorch program: 0.09 and 124 million parameters
 WORKERS = 2  # of torchrun
-PHASES = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
+PHASES = ("notice", "decide", "leave", "start", "connect", "build", "move", "step", "total")
 DECK = ["kill"] * 7 + ["bus"] * 3 + ["exit"] * 2 + ["stop"] * 3 + ["twice"] * 2 + ["hang"]
 SILENT = 2  # for as many of DECK
 ANNOUNCED = ("kill", "bus", "exit")
@@ -60,13 +63,13 @@ class Stuck(Exception):
 
 
 class Job:
-    def __init__(self, weft, size, n, folder, *options):
+    def __init__(self, weft, size, n, threads, folder, *options):
         self.output, tokens = os.path.join(folder, "out"), os.path.join(folder, "tokens.bin")
         self.flags = {k: os.path.join(folder, k) for k in ("hang", "exit")}
         shutil.rmtree(self.output, ignore_errors=True)
         make_tokens(tokens)
-        keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant", recover="on", plan="off",
-                    output=self.output, threads=1, dp=n, **{"checkpoint.every": 10000000})
+        keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant", recover="on", plan="off", device="cpu",
+                    output=self.output, threads=threads, dp=n, **{"checkpoint.every": 10000000})
         preload = os.path.join(os.path.dirname(weft), "libhang_kernel.so")
         self.hangs = os.path.exists(preload)
         env = dict(os.environ, HANG_FILE=self.flags["hang"], EXIT_FILE=self.flags["exit"], LD_PRELOAD=preload) if self.hangs else None
@@ -141,6 +144,7 @@ def run_faults(job, kinds, draw, until, step_ms=None):
             begin = job.disturb(kind, k % job.n, draw)
             job.await_more(lambda: len(read_incidents(job.output)) > before)
             i = read_incidents(job.output)[before]
+            i["ms"]["notice"] = 1e3 * (i["time"] - begin)
             found.append((kind, 1e3 * (i["time"] - begin) + i["ms"]["total"] - step_ms, i))
     except Stuck as e:
         print("%d ranks, fault %d: %s" % (job.n, len(found) + 1, e), file=sys.stderr)
@@ -157,16 +161,21 @@ def deal(n, draw, hangs):
     return kinds[:n]
 
 
-def run_case(weft, size, n, n_fault, draw, seconds):
+def find_folder():
+    """In memory, where a disk cannot be what a step waits for."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def run_case(weft, size, n, threads, n_fault, draw, seconds):
     begin = time.monotonic()
     n_silent = max(1, n_fault * SILENT // 20)
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tmp-pauses-") as folder:
-        job = Job(weft, size, n, folder, "--on-stop", "replace")
+    with tempfile.TemporaryDirectory(dir=find_folder(), prefix="tmp-pauses-") as folder:
+        job = Job(weft, size, n, threads, folder, "--on-stop", "replace")
         try:
             found, step_ms = run_faults(job, deal(n_fault - n_silent, draw, job.hangs), draw, begin + 0.8 * seconds)
         finally:
             job.end()
-        job = Job(weft, size, n, folder)
+        job = Job(weft, size, n, threads, folder)
         try:
             found += run_faults(job, ["silent"] * n_silent, draw, begin + seconds, step_ms)[0]
         finally:
@@ -183,6 +192,7 @@ def describe_weft(case, found, step_ms):
     """Lines of the table; a hang is apart: its limit is at least 1 s."""
     values = [("pause without hangs", [f[1] for f in found if f[0] != "hang"]), ("pause announced", [f[1] for f in found if f[0] in ANNOUNCED])]
     values += [("pause " + k, [f[1] for f in found if f[0] == k]) for k in sorted({f[0] for f in found})]
+    values += [("hang after notice", [f[1] - f[2]["ms"]["notice"] for f in found if f[0] == "hang"])]
     values += [(ph, [f[2]["ms"][ph] for f in found if ph in f[2]["ms"]]) for ph in PHASES]
     values += [("undisturbed step", [step_ms])] if step_ms else []
     return [(case, "weft", what, x) for what, x in values if x]
@@ -200,10 +210,39 @@ def run_torch(o, size, interval, seconds):
 def write_table(o, lines):
     with open(o.csv, "w") as f:
         f.write("# bench/real/pauses.py --cases %s --faults %d --kills %d --seed %d --minutes %g, %d processors, load %.1f%s\n" % (
-            o.cases, o.faults, o.kills, o.seed, o.minutes, os.cpu_count(), os.getloadavg()[0], ", torch " + o.version if o.python else ""))
+            o.cases, o.faults, o.kills, o.seed, o.minutes, len(os.sched_getaffinity(0)), os.getloadavg()[0],
+            ", torch " + o.version if o.python else ""))
         f.write("case,way,what,n,median_ms,p99_ms,max_ms\n")
         for case, way, what, x in lines:
             f.write("%s,%s,%s,%d,%.1f,%.1f,%.1f\n" % (case, way, what, len(x), percentile(x, 0.5), percentile(x, 0.99), max(x)))
+
+
+def parse_case(text):
+    """size:ranks or size:ranks x threads."""
+    size, _, shape = text.partition(":")
+    n, _, threads = shape.partition("x")
+    if size not in SIZES or not n.isdigit() or not (threads or "1").isdigit():
+        sys.exit("--cases: %r is not SIZE:RANKS or SIZE:RANKSxTHREADS; sizes are %s" % (text, ", ".join(SIZES)))
+    return size, int(n), int(threads or 1)
+
+
+def compare_cases(lines):
+    """(case, case of more ranks, ratio) of the medians of announced faults."""
+    value = {case: percentile(x, 0.5) for case, way, what, x in lines if way == "weft" and what == "pause announced"}
+    return [(a, b, value[b] / value[a]) for a in value for b in value
+            if a != b and parse_case(a)[0] == parse_case(b)[0] and parse_case(a)[1] < parse_case(b)[1] and value[a] > 0]
+
+
+def print_case(case, found, step_ms, lines):
+    both = [[f[1] for f in found if f[0] != "hang"], [f[1] for f in found if f[0] in ANNOUNCED]]
+    print("%s: step %.1f ms, %d faults; pauses without hangs %s, announced %s" % (case, step_ms, len(found), *(
+        "none" if not x else "median %.0f ms, 99 %% %.0f ms" % (percentile(x, 0.5), percentile(x, 0.99)) for x in both)), flush=True)
+    hangs = [f for f in found if f[0] == "hang"]
+    if hangs:
+        print("    hangs: %s" % ", ".join("%.2f s to its notice, %.2f s after it" % (
+            1e-3 * f[2]["ms"]["notice"], 1e-3 * (f[1] - f[2]["ms"]["notice"])) for f in hangs), flush=True)
+    phases = [(what, percentile(x, 0.5)) for c, way, what, x in lines if c == case and way == "weft" and what in PHASES]
+    print("    medians by phase: %s" % ", ".join("%s %.0f" % p for p in phases), flush=True)
 
 
 def main():
@@ -219,29 +258,41 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--csv")
     o = a.parse_args()
-    o.weft, cases = os.path.abspath(o.weft), [x.split(":") for x in o.cases.split(",")]
+    o.weft, cases = os.path.abspath(o.weft), [parse_case(x) for x in o.cases.split(",")]
     if o.python:
         o.version = supervise.find_version(o.python)
         o.torchrun = o.torchrun or os.path.join(os.path.dirname(os.path.abspath(o.python)), "torchrun")
     intervals = o.intervals.split(",") if o.python else []
-    parts = [PART[size] for size, _ in cases] + [PART[s] for s in {s for s, _ in cases} for _ in intervals]
-    unit_s, draw, lines, compared = 60 * o.minutes / sum(parts), random.Random(o.seed), [], set()
-    for size, n in cases:
-        case = "%s:%s" % (size, n)
-        found, step_ms = run_case(o.weft, size, int(n), o.faults, draw, unit_s * PART[size])
+    parts = [PART[c[0]] for c in cases] + [PART[s] for s in {c[0] for c in cases} for _ in intervals]
+    until, left, draw, lines, compared = time.monotonic() + 60 * o.minutes, sum(parts), random.Random(o.seed), [], set()
+    short = none = False
+
+    def take_part(size):
+        """Seconds: what those before did not need is shared out again."""
+        nonlocal left
+        left, was = left - PART[size], left
+        return max(1.0, until - time.monotonic()) * PART[size] / was
+
+    for (size, n, threads), case in zip(cases, o.cases.split(",")):
+        found, step_ms = run_case(o.weft, size, n, threads, o.faults, draw, take_part(size))
         lines += describe_weft(case, found, step_ms)
+        short, none = short or len(found) < o.faults, none or not found
         if found:
-            print("%s: step %.1f ms, %d faults, pause median %.0f ms, 99 %% %.0f ms" % (
-                case, step_ms, len(found), percentile([f[1] for f in found], 0.5), percentile([f[1] for f in found], 0.99)), flush=True)
+            print_case(case, found, step_ms, lines)
         for interval in intervals if size not in compared else ():  # torchrun's figure is of a size
             way = "torchrun --monitor-interval " + interval if interval else "torchrun"
-            values = run_torch(o, size, interval, unit_s * PART[size])
+            values = run_torch(o, size, interval, take_part(size))
             lines += [(case, way, what, x) for what, x in values if x]
             if values[1][1]:
                 print("%s: %s, kill to next step: median %.0f ms of %d" % (case, way, percentile(values[1][1], 0.5), len(values[1][1])), flush=True)
         compared.add(size)
         if o.csv:
             write_table(o, lines)
+    for few, many, ratio in compare_cases(lines):
+        print("%s / %s: %.2f (medians of announced faults)" % (many, few, ratio))
+    if short:
+        print("some cases have fewer than %d faults: --minutes %g" % (o.faults, o.minutes))
+    sys.exit(1 if none else 0)
 
 
 if __name__ == "__main__":

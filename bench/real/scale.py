@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a resize pauses a job: weft scale 2, 4, 3, 1, 2 on this machine's CPUs.
 
-    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,large] [--rounds N] [--minutes M] [--csv FILE] [KEY=VALUE ...]
+    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,large] [--rounds N] [--threads N] [--minutes M] [--csv FILE] [KEY=VALUE ...]
 
     tiny     tiny256 (3.8 MB of weights), batch 8, seq 16
     medium   gpt2 with two layers (54M parameters), batch 2, seq 16, to 1 and 2 of two ranks
@@ -67,7 +67,7 @@ def write_keys(o, size, folder, output, n):
     tokens = os.path.join(folder, "tokens.bin")
     make_tokens(tokens)
     keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant",
-                recover="on", output=output, threads=1, **{"checkpoint.every": 10000000})
+                recover="on", device="cpu", output=output, threads=o.threads, **{"checkpoint.every": 10000000})
     if keys["model"] == "config":
         keys["model"] = os.path.join(folder, "model")
         make_config(keys["model"])
@@ -190,8 +190,8 @@ def write_table(o, found, names):
                 lines.append(summarize(size, build, n, [f[k] for f in rounds], names))
     if o.csv:
         with open(o.csv, "w") as f:
-            f.write("# bench/real/scale.py --sizes %s --rounds %d --minutes %g%s, %d processors, load %.1f\n" % (
-                o.sizes, o.rounds, o.minutes, " --hosts" if o.hosts else "", os.cpu_count(), os.getloadavg()[0]))
+            f.write("# bench/real/scale.py --sizes %s --rounds %d --threads %d --minutes %g%s, %d processors, load %.1f\n" % (
+                o.sizes, o.rounds, o.threads, o.minutes, " --hosts" if o.hosts else "", len(os.sched_getaffinity(0)), os.getloadavg()[0]))
             f.write("\n".join(lines) + "\n")
     return lines
 
@@ -203,6 +203,7 @@ def main():
     a.add_argument("--hosts", action="store_true")
     a.add_argument("--sizes", default="tiny,large")
     a.add_argument("--rounds", type=int, default=5)
+    a.add_argument("--threads", type=int, default=1, help="of a rank")
     a.add_argument("--minutes", type=float, default=8)
     a.add_argument("--csv")
     a.add_argument("keys", nargs="*")
