@@ -125,8 +125,9 @@ static void every_operator(void **state)
 {
     (void)state;
     int n = 0;
-    for (int i = 0; i < weft_n_test_case; i++)
-        if (differentiable(&weft_test_cases[i])) {
+    for (int i = 0; i < weft_n_test_case; i++) /* rounding to fp8 has no slope */
+        if (differentiable(&weft_test_cases[i]) &&
+            !strstr(weft_test_cases[i].attr, "fp8=")) {
             check_case(&weft_test_cases[i]);
             n++;
         }

@@ -14,12 +14,22 @@ static void letters_in(const char *s, const char *a, const char *b, char *out)
     *out = 0;
 }
 
+/* Formats of the matmul that makes operand k's gradient, of y's gradient and the other operand.
+ * The rounding of operands counts as the identity. */
+static const char *formats_of(const weft_graph_node *n, int k, char out[16])
+{
+    const char *f = n->attr[weft_op_attr_index(WEFT_OP_MATMUL, "fp8")].s;
+    if (!f || strlen(f) < 14) return "";
+    snprintf(out, 16, "%.4s,%.4s", k ? f : f + 10, k ? f + 10 : f + 5);
+    return out;
+}
+
 /* Operand k's gradient: the product of the other two, with the letters permuted.  A letter that
  * only this operand has was summed away on its own: its gradient is the same all along it. */
 static void product(weft_graph__diff *d, const weft_graph_node *n, int k,
                     char part[3][16], const weft_vid in[2], const char *a, const char *b)
 {
-    char       letters[16], text[64];
+    char       letters[16], text[64], formats[16];
     weft_attr  attr[WEFT_MAX_ATTR];
     weft_shape full = WEFT_TYPE(d, n->in[k]).shape, thin = full;
     weft_dtype t = weft_graph__grad_dtype(d, n, k);
@@ -27,6 +37,7 @@ static void product(weft_graph__diff *d, const weft_graph_node *n, int k,
     snprintf(text, sizeof text, "%s,%s->%s", a, b, letters);
     weft_op_attr_defaults(WEFT_OP_MATMUL, attr);
     weft_graph__attr(WEFT_OP_MATMUL, attr, "spec")->s = text;
+    weft_graph__attr(WEFT_OP_MATMUL, attr, "fp8")->s  = formats_of(n, k, formats);
     if (WEFT_TYPE(d, in[0]).dtype != t)
         weft_graph__attr(WEFT_OP_MATMUL, attr, "dtype")->s = weft_dtype_name(t);
     weft_vid g = weft_graph__emit(d, n, k, WEFT_OP_MATMUL, attr, 2, in);

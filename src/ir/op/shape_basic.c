@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "op/op_priv.h"
+#include "tensor/fp8.h"
 
 #define NAME(u) (weft_op_get((u)->op)->name)
 
@@ -80,6 +81,23 @@ weft_status weft_op__parse_spec(const char *spec, weft_op__spec *out)
     return WEFT_OK;
 }
 
+/* Nothing, or formats of both operands, and of the result's gradient perhaps. */
+static weft_status check_fp8(const weft_op_use *u)
+{
+    const char *text = weft_use_string(u, "fp8");
+    weft_dtype  t;
+    if (!text || !*text) return WEFT_OK;
+    for (int k = 0; k < 2; k++)
+        if (u->in[k].dtype != WEFT_DTYPE_F32 && u->in[k].dtype != WEFT_DTYPE_BF16)
+            return WEFT_FAIL(WEFT_ERR_ARG, "matmul: operands of fp8 are f32 or bf16");
+    bool ok = weft_fp8_parse(text, 0, &t) && weft_fp8_parse(text, 1, &t);
+    if (ok && strlen(text) != strlen("e4m3,e4m3"))
+        ok = strlen(text) == strlen("e4m3,e4m3,e4m3") && weft_fp8_parse(text, 2, &t);
+    if (ok) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "matmul: fp8 '%.20s' is not of the form e4m3,e5m2",
+                     text);
+}
+
 weft_status weft_op__shape_spec(const weft_op_use *u, weft_type *o)
 {
     weft_op__spec s;
@@ -102,6 +120,7 @@ weft_status weft_op__shape_spec(const weft_op_use *u, weft_type *o)
             *z = have;
         }
     }
+    WEFT_TRY(check_fp8(u));
     WEFT_TRY(attr_dtype(u, &o[0].dtype));
     o[0].shape.n = (int)strlen(s.part[2]);
     for (int d = 0; d < o[0].shape.n; d++) o[0].shape.d[d] = size[s.part[2][d] & 127];

@@ -5,6 +5,7 @@
  * is not, its largest run is taken and the others are looped over here, outermost first, sums
  * going on in y.  Steps behind the product become weft_gemm's. */
 #include "kernel/cpu_priv.h"
+#include "kernel/fp8.h"
 #include "kernel/gemm.h"
 #include "kernel/nd.h"
 #include "kernel/posts.h"
@@ -255,7 +256,8 @@ static weft_status make(plan *p, const weft_kernel_call *c)
     return WEFT_OK;
 }
 
-KERNEL(matmul)
+static weft_status run_matmul(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                              void *scratch)
 {
     plan    p;
     int64_t at[WEFT_KERNEL__ND_OP], add[WEFT_KERNEL__ND_OP];
@@ -281,14 +283,26 @@ KERNEL(matmul)
             }
             p.g.accumulate = k > 0 ? 1 : first;
             p.g.n_post     = k == n_inner - 1 ? n_post : 0;
-            weft_gemm_run(&p.g, x->pool, x->scratch);
+            weft_gemm_run(&p.g, x->pool, scratch);
         }
     return WEFT_OK;
 }
 
+KERNEL(matmul)
+{
+    weft_kernel__fp8 f;
+    if (!weft_kernel__is_fp8(c)) return run_matmul(c, x, x->scratch);
+    WEFT_TRY(weft_kernel__fp8_call(c, x->scratch, &f));
+    weft_kernel__fp8_round(c, &f, x->pool);
+    return run_matmul(&f.call, x, (char *)x->scratch + f.bytes);
+}
+
 SCRATCH(matmul)
 {
-    plan p;
-    if (make(&p, c) != WEFT_OK) return 0;
-    return weft_gemm_scratch(&p.g, n_thread);
+    plan             p;
+    weft_kernel__fp8 f  = {.call = *c};
+    weft_status      st = WEFT_OK;
+    if (weft_kernel__is_fp8(c)) st = weft_kernel__fp8_call(c, &f, &f);
+    if (st != WEFT_OK || make(&p, &f.call) != WEFT_OK) return 0;
+    return f.bytes + weft_gemm_scratch(&p.g, n_thread);
 }

@@ -1,6 +1,9 @@
 /* Reference kernels: products, element by element, shapes. */
+#include <stdlib.h>
+
 #include "kernel/mask.h"
 #include "kernel/ref_priv.h"
+#include "tensor/fp8.h"
 
 /* ---- an index that counts through a box, and where it points in each tensor ---- */
 
@@ -43,7 +46,86 @@ static void walk_letters(walk *w, char *seen, const char *letters, const weft_sh
         }
 }
 
+/* The number of a format that is nearest to x, an even code of two. */
+static double find_nearest(double x, weft_dtype t)
+{
+    int best = 0;
+    if (isnan(x)) return x;
+    for (int code = 0; code < 0x7f; code++) {
+        double y = weft_fp8_decode((uint8_t)code, t), off = fabs(y - fabs(x));
+        double least = fabs((double)weft_fp8_decode((uint8_t)best, t) - fabs(x));
+        if (isfinite(y) && (off < least || (off == least && code % 2 == 0))) best = code;
+    }
+    return copysign(weft_fp8_decode((uint8_t)best, t), x);
+}
+
+/* The power of two by which the largest of a row is divided: what is left is at most the largest
+ * number of the format, and more than half of it. */
+static double find_unit(double largest, weft_dtype t)
+{
+    double most = t == WEFT_DTYPE_F8_E5M2 ? 57344 : 448;
+    int    e    = 0;
+    if (!isfinite(largest)) return NAN;
+    if (largest < 0x1p-100) largest = 0x1p-100;
+    while (ldexp(largest, -e) > most) e++;
+    while (ldexp(largest, -e) <= most / 2) e--;
+    return ldexp(1, e);
+}
+
+/* y = x with each row rounded to the format: letters of x that the result does not have run along
+ * a row. */
+static void round_rows(const weft_shape *s, const char *letters, const char *result,
+                       weft_dtype t, const double *x, double *y)
+{
+    int64_t n = weft_shape_count(s), row_stride[WEFT_MAX_DIM] = {0}, n_row = 1;
+    for (int d = s->n - 1; d >= 0; d--)
+        if (strchr(result, letters[d])) row_stride[d] = n_row, n_row *= s->d[d];
+    for (int64_t row = 0; row < n_row; row++) {
+        double largest = 0, unit = 1;
+        for (int pass = 0; pass < 2; pass++) {
+            for (int64_t i = 0; i < n; i++) {
+                int64_t at = 0, rest = i;
+                for (int d = s->n - 1; d >= 0; rest /= s->d[d--])
+                    at += rest % s->d[d] * row_stride[d];
+                if (at != row) continue;
+                if (pass)
+                    y[i] = find_nearest(x[i] / unit, t) * unit;
+                else if (!(fabs(x[i]) <= largest))
+                    largest = isnan(largest) ? largest : fabs(x[i]);
+            }
+            unit = find_unit(largest, t);
+        }
+    }
+}
+
 /* y[..] = sum a[..] b[..] over the letters that y does not have */
+static void sum_products(walk *w, const double *a, const double *b, double *y)
+{
+    do y[w->pos[2]] += a[w->pos[0]] * b[w->pos[1]];
+    while (walk_next(w));
+}
+
+/* The same of operands that are rounded first. */
+static weft_status sum_rounded(walk *w, const weft_op_use *u,
+                               char part[3][WEFT_MAX_DIM + 1], const double *const *in,
+                               double *y)
+{
+    double     *x[2] = {0};
+    weft_status st   = WEFT_OK;
+    for (int k = 0; k < 2; k++) {
+        weft_dtype        t = WEFT_DTYPE_F8_E4M3;
+        const weft_shape *s = &u->in[k].shape;
+        x[k]                = malloc(sizeof **x * (size_t)weft_shape_count(s));
+        if (!x[k]) st = WEFT_FAIL(WEFT_ERR_MEM, "no memory for a rounded operand");
+        (void)weft_fp8_parse(weft_use_string(u, "fp8"), k, &t);
+        if (x[k]) round_rows(s, part[k], part[2], t, in[k], x[k]);
+    }
+    if (st == WEFT_OK) sum_products(w, x[0], x[1], y);
+    free(x[0]);
+    free(x[1]);
+    return st;
+}
+
 WEFT_REF(matmul)
 {
     const weft_shape *shape[3] = {&u->in[0].shape, &u->in[1].shape, &u->out[0].shape};
@@ -68,8 +150,9 @@ WEFT_REF(matmul)
     weft_kernel__zero(out[0], &u->out[0]);
     for (int d = 0; d < w.n; d++)
         if (w.size[d] == 0) return WEFT_OK;
-    do out[0][w.pos[2]] += in[0][w.pos[0]] * in[1][w.pos[1]];
-    while (walk_next(&w));
+    const char *fp8 = weft_use_string(u, "fp8");
+    if (fp8 && *fp8) return sum_rounded(&w, u, part, in, out[0]);
+    sum_products(&w, in[0], in[1], out[0]);
     return WEFT_OK;
 }
 
