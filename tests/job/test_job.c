@@ -97,7 +97,10 @@ static void test_refused(void **s)
     refuse(MIN "micro_batch: 1\nlanes: 3\n", "power of two");
     refuse(MIN "micro_batch: 4\nlanes: 4\n", "lanes 4 is more");
     refuse(MIN "threads: -1\n", "job.yaml:6: threads");
-    refuse(MIN "dtype: fp8\n", "fp8 is not supported yet: use bf16");
+    refuse(MIN "dtype: fp16\n", "fp16 is not supported yet: use bf16");
+    refuse(MIN "dtype: fp8_e4m3\n", "it is fp8 here, with fp8_format: e4m3 or hybrid");
+    refuse(MIN "dtype: fp8\nfp8_format: e5m2\n", "'e5m2' is none of: e4m3 hybrid");
+    refuse(MIN "dtype: bf16\nfp8_format: hybrid\n", "is for dtype=fp8, not for bf16");
     refuse(MIN "optimizer: {betas: [1]}\n", "two numbers");
     refuse(MIN "optimizer: 3\n", "map");
     refuse(MIN "shuffle: 3\n", "true or false");

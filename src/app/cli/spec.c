@@ -15,7 +15,10 @@ void weft_cli_spec_options(weft_cli_spec *s, weft_cli_option *row)
          "lanes of the gradient's sum (the smallest power of two from dp on)"},
         {"reduction", 0, WEFT_CLI_TEXT, &s->reduction, "NAME",
          "invariant, or fixed: zero=2 and 3 sum gradients in shards (invariant)"},
-        {"dtype", 0, WEFT_CLI_TEXT, &s->dtype, "NAME", "fp32 or bf16 (fp32)"},
+        {"dtype", 0, WEFT_CLI_TEXT, &s->dtype, "NAME",
+         "fp32, bf16, or fp8: bf16 with the linear layers' matmuls in fp8 (fp32)"},
+        {"fp8-format", 0, WEFT_CLI_TEXT, &s->fp8_format, "NAME",
+         "e4m3, or hybrid: gradients of results in e5m2 (e4m3)"},
         {"optimizer", 0, WEFT_CLI_TEXT, &s->optimizer, "NAME",
          "adamw, adam, sgd, adagrad or lamb (adamw)"},
         {"clip", 0, WEFT_CLI_REAL, &s->clip, "X",
@@ -60,7 +63,12 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
     if (s->clip >= 0) s->spec.optimizer.clip = s->clip;
     const char *hint = s->dtype ? weft_compile_dtype_hint(s->dtype) : NULL;
     if (hint) return weft_cli_usage(c, "--dtype: %s", hint);
-    int code = word_of(c, "dtype", "fp32 bf16", s->dtype, &s->spec.dtype);
+    int code = word_of(c, "dtype", "fp32 bf16 fp8", s->dtype, &s->spec.dtype);
+    if (code < 0)
+        code =
+            word_of(c, "fp8-format", "e4m3 hybrid", s->fp8_format, &s->spec.fp8_format);
+    if (code < 0 && s->fp8_format && !weft_compile_fp8_formats(&s->spec))
+        return weft_cli_usage(c, "--fp8-format is for --dtype fp8");
     if (code < 0)
         code = word_of(c, "optimizer", "adamw adam sgd adagrad lamb", s->optimizer,
                        &s->spec.optimizer.name);

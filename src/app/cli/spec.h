@@ -8,13 +8,13 @@
 typedef struct weft_cli_spec {
     weft_compile_spec spec;
     int64_t           batch, seq, micro_batch, lanes;
-    const char       *dtype, *optimizer, *recompute, *reduction, *offload;
+    const char       *dtype, *fp8_format, *optimizer, *recompute, *reduction, *offload;
     double            clip; /* < 0: not given */
     bool              dropout;
 } weft_cli_spec;
 
 enum {
-    WEFT_CLI_N_SPEC = 11
+    WEFT_CLI_N_SPEC = 12
 };
 
 /* Writes WEFT_CLI_N_SPEC rows that read into s. */

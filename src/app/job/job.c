@@ -361,6 +361,9 @@ static weft_status resolve(weft_job *j)
                          (long long)j->lr_schedule.warmup);
     WEFT_TRY(check_eval(j));
     WEFT_TRY(check_devices(j));
+    if (strcmp(j->fp8_format, "e4m3") && strcmp(j->dtype, "fp8"))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: fp8_format=%s is for dtype=fp8, not for %s",
+                         j->file, j->fp8_format, j->dtype);
     if (j->strategy.offload && !strcmp(j->optimizer.name, "lamb"))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
@@ -498,11 +501,12 @@ weft_compile_spec weft_job_spec(const weft_job *j)
                            .lanes       = j->lanes,
                            .reduction =
                                (weft_reduction)weft_reduction_parse(j->reduction),
-                           .dtype     = j->dtype,
-                           .recompute = (weft_strategy_recompute)j->strategy.recompute,
-                           .offload   = (weft_strategy_offload)j->strategy.offload,
-                           .dropout   = j->dropout,
-                           .optimizer = j->optimizer};
+                           .dtype      = j->dtype,
+                           .fp8_format = j->fp8_format,
+                           .recompute  = (weft_strategy_recompute)j->strategy.recompute,
+                           .offload    = (weft_strategy_offload)j->strategy.offload,
+                           .dropout    = j->dropout,
+                           .optimizer  = j->optimizer};
     if (is_for_gpus(j->device)) weft_compile_for_cuda(&s);
     return s;
 }

@@ -38,8 +38,8 @@ typedef struct weft_job_eval {
 struct weft_job {
     weft_arena *arena;
     const char *file; /* for messages */
-    const char *model, *data, *data_format, *tokenizer, *reduction, *dtype, *init,
-        *output, *memory, *device, *recover;
+    const char *model, *data, *data_format, *tokenizer, *reduction, *dtype, *fp8_format,
+        *init, *output, *memory, *device, *recover;
     int64_t seq, batch, micro_batch, lanes, steps, seed, threads, snapshot_every;
     bool    given_micro_batch, given_lanes; /* else chosen here, at step 0 */
     bool    shuffle, dropout, labels_shifted, share_gpu;

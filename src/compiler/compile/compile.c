@@ -4,6 +4,7 @@
 
 #include "compile/compile_priv.h"
 #include "graph/eval.h"
+#include "graph/fp8.h"
 #include "graph/gates.h"
 #include "graph/sums.h"
 #include "partition/partition.h"
@@ -44,6 +45,8 @@ static weft_status make_model(const weft_compile_spec *s, bool with_loss, bool d
     if (s->layers) WEFT_GO(weft_model_shorten(m, s->layers, s->longer, s->more));
     m->graph_hash = weft_graph_hash(m->graph);
     if (s->rewrites) WEFT_GO(weft_graph_fuse_gates(m->graph));
+    const char *formats = weft_compile_fp8_formats(s);
+    if (formats) WEFT_GO(weft_graph_mark_fp8(m->graph, formats, m->logits));
     *out = m;
     m    = NULL;
 out:
@@ -189,14 +192,14 @@ static weft_status make_graph(const weft_compile_spec *s, const weft_model *m,
                               .weight_decay = s->optimizer.weight_decay,
                               .momentum     = s->optimizer.momentum,
                               .clip         = s->optimizer.clip,
-                              .dtype        = strcmp(s->dtype, "bf16") ? WEFT_DTYPE_F32
-                                                                       : WEFT_DTYPE_BF16,
-                              .recompute    = s->recompute,
-                              .n_param      = m->n_param,
-                              .n_stat       = m->n_stat,
-                              .n_load       = m->n_load,
-                              .load         = m->load,
-                              .n_micro      = s->batch / s->micro_batch};
+                              .dtype     = weft_compile_is_bf16(s->dtype) ? WEFT_DTYPE_BF16
+                                                                          : WEFT_DTYPE_F32,
+                              .recompute = s->recompute,
+                              .n_param   = m->n_param,
+                              .n_stat    = m->n_stat,
+                              .n_load    = m->n_load,
+                              .load      = m->load,
+                              .n_micro   = s->batch / s->micro_batch};
     WEFT_GO(weft_arena_create(&a));
     weft_train_param *p = WEFT_ARENA_ARRAY(a, weft_train_param, m->n_param + 1);
     weft_train_stat  *t = WEFT_ARENA_ARRAY(a, weft_train_stat, m->n_stat + 1);
@@ -253,12 +256,14 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            x->seq == s->seq && x->batch == s->batch && x->micro_batch == s->micro_batch &&
            x->lanes == s->lanes &&
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
-           same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
-           x->offload == s->offload && x->offload_bytes == s->offload_bytes &&
-           x->dropout == s->dropout && x->row_elements == s->row_elements &&
-           x->head_rows == s->head_rows && x->join_width == s->join_width &&
-           x->align_bytes == s->align_bytes && x->fusions == s->fusions &&
-           x->rewrites == s->rewrites && same_optimizer(&x->optimizer, &s->optimizer);
+           same_text(x->dtype, s->dtype) &&
+           same_text(weft_compile_fp8_formats(x), weft_compile_fp8_formats(s)) &&
+           x->recompute == s->recompute && x->offload == s->offload &&
+           x->offload_bytes == s->offload_bytes && x->dropout == s->dropout &&
+           x->row_elements == s->row_elements && x->head_rows == s->head_rows &&
+           x->join_width == s->join_width && x->align_bytes == s->align_bytes &&
+           x->fusions == s->fusions && x->rewrites == s->rewrites &&
+           same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)

@@ -31,7 +31,9 @@ typedef struct weft_compile_spec {
     int            longer, more;     /* 1 + the run that keeps so many more; 0: none */
     int64_t        seq, batch, micro_batch, lanes; /* seq 0: the model's own */
     weft_reduction reduction;
-    const char    *dtype; /* fp32, bf16 */
+    const char *dtype; /* fp32, bf16, fp8 (bf16 with the linear layers' matmuls in fp8) */
+    /* of those matmuls: e4m3, hybrid (gradients of results in e5m2); NULL: e4m3 */
+    const char             *fp8_format;
     weft_strategy_recompute recompute;
     /* of a program without a plan, which is one rank's; and with either the bytes of gradients
      * that are updated at once, 0: WEFT_OFFLOAD_CHUNK_BYTES */
@@ -59,6 +61,14 @@ weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch,
 /* A type that others train in and this compiler does not: what to say about it.  NULL: it is not
  * known either. */
 const char *weft_compile_dtype_hint(const char *name);
+
+/* Are activations and weights in use bf16? */
+bool weft_compile_is_bf16(const char *dtype);
+/* What a job in this type is priced and planned as: "fp32", "bf16" or "fp8" for a precision of the
+ * planner, whose 16 bits are all our bf16. */
+const char *weft_compile_dtype_of(const char *precision);
+/* Formats of the linear layers' matmuls, as weft_graph_mark_fp8() takes them; NULL: no fp8. */
+const char *weft_compile_fp8_formats(const weft_compile_spec *s);
 
 /* Models are the same where their names and sources are. */
 bool weft_compile_spec_equal(const weft_compile_spec *a, const weft_compile_spec *b);

@@ -28,11 +28,30 @@ void weft_compile_for_cuda(weft_compile_spec *s)
 const char *weft_compile_dtype_hint(const char *name)
 {
     static const char *const half[]  = {"fp16", "f16", "float16", "half", "F16"};
-    static const char *const eight[] = {"fp8",      "f8",      "float8", "fp8_e4m3",
-                                        "fp8_e5m2", "f8_e4m3", "f8_e5m2"};
+    static const char *const eight[] = {"f8",      "float8",  "fp8_e4m3",  "fp8_e5m2",
+                                        "f8_e4m3", "f8_e5m2", "fp8_hybrid"};
     for (size_t i = 0; i < WEFT_COUNT(half); i++)
         if (!strcmp(name, half[i])) return "fp16 is not supported yet: use bf16";
     for (size_t i = 0; i < WEFT_COUNT(eight); i++)
-        if (!strcmp(name, eight[i])) return "fp8 is not supported yet: use bf16";
+        if (!strcmp(name, eight[i]))
+            return "it is fp8 here, with fp8_format: e4m3 or hybrid";
     return NULL;
+}
+
+bool weft_compile_is_bf16(const char *dtype)
+{
+    return !strcmp(dtype, "bf16") || !strcmp(dtype, "fp8");
+}
+
+const char *weft_compile_dtype_of(const char *precision)
+{
+    if (!strcmp(precision, "fp32")) return "fp32";
+    return strcmp(precision, "fp8") ? "bf16" : "fp8";
+}
+
+const char *weft_compile_fp8_formats(const weft_compile_spec *s)
+{
+    if (strcmp(s->dtype ? s->dtype : "", "fp8")) return NULL;
+    return s->fp8_format && !strcmp(s->fp8_format, "hybrid") ? "e4m3,e4m3,e5m2"
+                                                             : "e4m3,e4m3,e4m3";
 }
