@@ -55,6 +55,8 @@ static inline void *weft_cuda_stream(const weft_kernel_ctx *x)
 
 /* Blocks of the products by warpgroups that run at once on this process's GPU; 0: it has none. */
 int weft_cuda_wgmma_blocks(void);
+/* Compute capability of this process's GPU, 90; 0: it has none. */
+int weft_cuda_capability(void);
 /* bf16 without gaps in boxes of 64 x `box` x 1; d: sizes, the fastest first. */
 weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,
                                 weft_cuda_tensor_map *out);
@@ -186,8 +188,11 @@ CUDA_RUN(slice_grad);
                                          const weft_kernel_ctx *x, weft_arena *arena,    \
                                          void **out);                                    \
     void        weft_cuda_release_##name(void *prepared)
-CUDA_ROW(product); /* matmul by cublasLt */
-CUDA_ROW(sdpa);    /* attention and its gradient by cuDNN */
+CUDA_ROW(fp8);            /* matmul with operands in fp8 */
+CUDA_ROW(product);        /* matmul by cublasLt */
+CUDA_TAKES(wide_product); /* of operands as they are */
+CUDA_TAKES(wide_matmul);
+CUDA_ROW(sdpa); /* attention and its gradient by cuDNN */
 
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
 CUDA_RUN(ema);

@@ -18,7 +18,7 @@ static const char *const names[] = {
 };
 
 /* Of the GPU opened last: a rank has one. */
-static int wgmma_blocks;
+static int wgmma_blocks, capability;
 
 static weft_status find_kernel(weft_cuda_gpu *g, const char *name, weft_cuda_handle *out)
 {
@@ -57,6 +57,7 @@ weft_status weft_cuda_load_kernels(weft_cuda_gpu *g)
     wgmma_blocks = g->has_wgmma && g->max_shared_bytes >= WEFT_CUDA_WGMMA_BYTES
                        ? g->n_multiprocessor
                        : 0;
+    capability   = g->capability;
     return WEFT_OK;
 }
 
@@ -83,6 +84,11 @@ weft_status weft_cuda_launch(const weft_kernel_ctx *x, weft_cuda_kernel k,
 int weft_cuda_wgmma_blocks(void)
 {
     return wgmma_blocks;
+}
+
+int weft_cuda_capability(void)
+{
+    return capability;
 }
 
 weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,

@@ -428,6 +428,12 @@ weft_status weft_cuda_dnn_handle(void **out)
     return WEFT_OK;
 }
 
+bool weft_cuda_fp8_sums_fast(void)
+{
+    const char *s = getenv("WEFT_CUDA_FP8_FAST_ACCUM");
+    return s && *s == '1';
+}
+
 /* ---- for people ---- */
 
 const char *weft_cuda_libraries_name(char *text, size_t bytes)
@@ -473,6 +479,9 @@ const char *weft_cuda_libraries_id(char *text, size_t bytes)
                               l->version[1], l->version[2]);
     }
     if (weft_cuda_pinned_hash() && n < bytes)
-        snprintf(text + n, bytes - n, " pinned-%016" PRIx64, weft_cuda_pinned_hash());
+        n += (size_t)snprintf(text + n, bytes - n, " pinned-%016" PRIx64,
+                              weft_cuda_pinned_hash());
+    if (weft_cuda_fp8_sums_fast() && n < bytes)
+        snprintf(text + n, bytes - n, " fp8-fast-accum");
     return text;
 }

@@ -13,6 +13,7 @@
 #ifndef WEFT_CUDA_LIBRARY_H
 #define WEFT_CUDA_LIBRARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -72,18 +73,29 @@ typedef struct weft_cuda_blas {
 enum { /* cudaDataType_t, cublasComputeType_t, cublasOperation_t */
     WEFT_BLAS_F32         = 0,
     WEFT_BLAS_BF16        = 14,
+    WEFT_BLAS_F8_E4M3     = 28,
+    WEFT_BLAS_F8_E5M2     = 29,
     WEFT_BLAS_COMPUTE_F32 = 68,
     WEFT_BLAS_N           = 0,
     WEFT_BLAS_T           = 1
 };
 
 enum { /* cublasLtMatmulDescAttributes_t */
-    WEFT_BLAS_DESC_TRANS_A  = 3,
-    WEFT_BLAS_DESC_TRANS_B  = 4,
-    WEFT_BLAS_DESC_EPILOGUE = 7,
-    WEFT_BLAS_DESC_BIAS     = 8,
-    WEFT_BLAS_DESC_AUX      = 11,
-    WEFT_BLAS_DESC_AUX_LD   = 12
+    WEFT_BLAS_DESC_TRANS_A      = 3,
+    WEFT_BLAS_DESC_TRANS_B      = 4,
+    WEFT_BLAS_DESC_EPILOGUE     = 7,
+    WEFT_BLAS_DESC_BIAS         = 8,
+    WEFT_BLAS_DESC_AUX          = 11,
+    WEFT_BLAS_DESC_AUX_LD       = 12,
+    WEFT_BLAS_DESC_SCALE_A      = 17, /* B follows; and for modes */
+    WEFT_BLAS_DESC_FAST_SUM     = 25, /* 8 bits */
+    WEFT_BLAS_DESC_SCALE_MODE_A = 31
+};
+
+/* cublasLtMatmulMatrixScale_t: A times a number for each of its rows, B for each of its columns.
+ * cublasLt 12.9 and later, on sm_90. */
+enum {
+    WEFT_BLAS_SCALE_ROWS = 3
 };
 
 enum { /* cublasLtEpilogue_t */
@@ -236,6 +248,9 @@ void weft_cuda_libraries_bind(weft_status (*use)(void *gpu), void *gpu, const ch
 void weft_cuda_libraries_unbind(const void *gpu);
 weft_status weft_cuda_blas_handle(void **out);
 weft_status weft_cuda_dnn_handle(void **out);
+
+/* WEFT_CUDA_FP8_FAST_ACCUM=1: sums of products in fp8 in fewer bits than f32 has. */
+bool weft_cuda_fp8_sums_fast(void);
 
 /* "cublasLt 13.1.0, cuDNN 9.19.0", or "cublasLt 13.1.0, no cuDNN: own attention". */
 const char *weft_cuda_libraries_name(char *text, size_t bytes);

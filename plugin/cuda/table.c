@@ -23,14 +23,21 @@ static const weft_kernel_many many_sumsq   = {.run     = weft_cuda_many_sumsq,
 
 static const weft_kernel rows[] = {
     /* NVIDIA's libraries */
-    ROW(MATMUL, product),
+    ROW(MATMUL, fp8), /* also for the next two, which multiply what it rounds */
+    {.op      = WEFT_OP_MATMUL,
+     .run     = weft_cuda_run_product,
+     .scratch = weft_cuda_scratch_product,
+     .takes   = weft_cuda_takes_wide_product,
+     .prepare = weft_cuda_prepare_product,
+     .release = weft_cuda_release_product},
     ROW(ATTENTION, sdpa),
     ROW(ATTENTION_GRAD, sdpa),
 
     /* products */
     {.op      = WEFT_OP_MATMUL,
      .run     = weft_cuda_run_matmul,
-     .scratch = weft_cuda_scratch_matmul},
+     .scratch = weft_cuda_scratch_matmul,
+     .takes   = weft_cuda_takes_wide_matmul},
     {.op      = WEFT_OP_GROUPED_MATMUL,
      .run     = weft_cuda_run_grouped_wgmma,
      .takes   = weft_cuda_takes_grouped_wgmma,

@@ -62,7 +62,11 @@ static weft_cuda_handle mark[2 * MOST_FINALIST * HELD_ROUNDS];
 
 /* ---- noise ---- */
 
-static void *noise[2]; /* bf16, f32 */
+enum {
+    N_NOISE = 3
+};
+
+static void *noise[N_NOISE]; /* bf16, f32, fp8 */
 
 /* About normal, mean 0, deviation 1. */
 static float draw_number(uint64_t *state)
@@ -78,13 +82,15 @@ static float draw_number(uint64_t *state)
 
 static const void *find_noise(int type)
 {
-    void   **p     = &noise[type != WEFT_BLAS_BF16];
+    bool     codes = type == WEFT_BLAS_F8_E4M3 || type == WEFT_BLAS_F8_E5M2;
+    void   **p     = &noise[codes ? 2 : type != WEFT_BLAS_BF16];
     uint64_t state = 88172645463325252u;
     if (*p || !(*p = malloc(NOISE_BYTES))) return *p;
     for (size_t i = 0; i < NOISE_BYTES / sizeof(float); i++) {
         float    x[2] = {draw_number(&state), draw_number(&state)};
         uint32_t u[2];
         memcpy(u, x, sizeof u);
+        if (codes) u[0] = (u[0] & 0x8f8f8f8fu) | 0x30303030u; /* of a few sizes */
         if (type == WEFT_BLAS_BF16) u[0] = u[0] >> 16 | (u[1] & 0xffff0000u);
         memcpy((char *)*p + i * sizeof(float), u, sizeof(float));
     }
@@ -437,7 +443,7 @@ void weft_cuda_close_tuner(void)
 {
     if (!weft_cuda_tuner) return;
     weft_cuda_tuner = NULL;
-    for (int i = 0; i < 2; i++) free(noise[i]), noise[i] = NULL;
+    for (int i = 0; i < N_NOISE; i++) free(noise[i]), noise[i] = NULL;
     for (size_t i = 0; i < WEFT_COUNT(mark); i++) {
         weft_cuda_cu.EventDestroy(mark[i]);
         mark[i] = NULL;

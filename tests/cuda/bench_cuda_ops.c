@@ -15,6 +15,13 @@
 
 #define C(ID, attr, in, n_out) WEFT_TEST_CASE(ID, attr, in, n_out)
 
+#define IN_BOTH(attr, in) C(MATMUL, attr, in, 1), C(MATMUL, attr " fp8=e4m3,e4m3", in, 1)
+/* y = x w, dw, dx; x (m,d), w of any order */
+#define LINEAR(y, dw, dx, m, d, n, w)                                                    \
+    IN_BOTH("spec=" y, "bf16[" #m "," #d "] bf16" w),                                    \
+        IN_BOTH("spec=" dw " dtype=f32", "bf16[" #m "," #d "] bf16[" #m "," #n "]"),     \
+        IN_BOTH("spec=" dx, "bf16[" #m "," #n "] bf16" w)
+
 static const weft_test_case cases[] = {
     C(CAST, "dtype=f32", "f32[50304,768]", 1), /* a copy: what memory gives */
     C(CAST, "dtype=bf16", "f32[50304,768]", 1),
@@ -59,6 +66,15 @@ static const weft_test_case cases[] = {
     C(ROUTE, "k=2", "bf16[16384,8]", 2),
     C(DISPATCH, "experts=8", "bf16[16384,1024] i32[16384,2]!8", 3),
     C(COMBINE, "", "bf16[32768,1024] bf16[16384,2] i32[32768]<32768", 1),
+    /* linear layers of GPT 1.3B and of a Llama of 1.2B: forward, both gradients; in fp8 with the
+     * passes that make codes */
+    LINEAR("md,dn->mn", "md,mn->dn", "mn,dn->md", 8192, 2048, 6144, "[2048,6144]"),
+    LINEAR("md,dn->mn", "md,mn->dn", "mn,dn->md", 8192, 2048, 2048, "[2048,2048]"),
+    LINEAR("md,dn->mn", "md,mn->dn", "mn,dn->md", 8192, 2048, 8192, "[2048,8192]"),
+    LINEAR("md,dn->mn", "md,mn->dn", "mn,dn->md", 8192, 8192, 2048, "[8192,2048]"),
+    LINEAR("md,nd->mn", "md,mn->nd", "mn,nd->md", 16384, 2048, 3072, "[3072,2048]"),
+    LINEAR("md,nd->mn", "md,mn->nd", "mn,nd->md", 16384, 2048, 8192, "[8192,2048]"),
+    LINEAR("md,nd->mn", "md,mn->nd", "mn,nd->md", 16384, 8192, 2048, "[2048,8192]"),
     C(GROUPED_MATMUL, "", "bf16[32768,1024] bf16[8,3584,1024] i32[9]:32768", 1),
     C(GROUPED_MATMUL, "trans=0", "bf16[32768,3584] bf16[8,3584,1024] i32[9]:32768", 1),
     C(GROUPED_MATMUL_WGRAD, "", "bf16[32768,1024] bf16[32768,3584] i32[9]:32768", 1),

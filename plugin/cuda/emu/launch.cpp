@@ -20,6 +20,11 @@ weft_status weft_cuda_launch(const weft_kernel_ctx *, weft_cuda_kernel k,
     return WEFT_OK;
 }
 
+int weft_cuda_capability(void)
+{
+    return 0;
+}
+
 /* Warpgroups are not emulated. */
 int weft_cuda_wgmma_blocks(void)
 {

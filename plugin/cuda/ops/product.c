@@ -42,12 +42,23 @@ typedef struct lt_matrix {
 
 static int blas_type(weft_dtype t)
 {
-    return t == WEFT_DTYPE_BF16 ? WEFT_BLAS_BF16 : WEFT_BLAS_F32;
+    switch (t) {
+    case WEFT_DTYPE_BF16: return WEFT_BLAS_BF16;
+    case WEFT_DTYPE_F8_E4M3: return WEFT_BLAS_F8_E4M3;
+    case WEFT_DTYPE_F8_E5M2: return WEFT_BLAS_F8_E5M2;
+    default: return WEFT_BLAS_F32;
+    }
 }
 
 static int64_t element_bytes(weft_dtype t)
 {
-    return t == WEFT_DTYPE_BF16 ? 2 : 4;
+    return weft_dtype_bytes(t);
+}
+
+/* Of cublasLt's type. */
+static int64_t type_bytes(int type)
+{
+    return type == WEFT_BLAS_F32 ? 4 : type == WEFT_BLAS_BF16 ? 2 : 1;
 }
 
 /* The transpose of a row-major matrix, as it is or turned. */
@@ -119,12 +130,31 @@ static weft_status set_epilogue(const prepared_product *s, product_part *part,
     return WEFT_OK;
 }
 
+/* cublasLt's A is our B. */
+static weft_status set_units(const prepared_product *s, product_part *part,
+                             const weft_cuda_product_part *at)
+{
+    const float *unit[2] = {s->plan.unit[1] + at->n0, s->plan.unit[0] + at->m0};
+    int32_t      mode    = WEFT_BLAS_SCALE_ROWS;
+    int8_t       fast    = weft_cuda_fp8_sums_fast();
+    for (int i = 0; i < 2; i++) {
+        TRY_BLAS("desc_set",
+                 s->blas->desc_set(part->desc, WEFT_BLAS_DESC_SCALE_MODE_A + i, &mode,
+                                   sizeof mode));
+        TRY_BLAS("desc_set", s->blas->desc_set(part->desc, WEFT_BLAS_DESC_SCALE_A + i,
+                                               &unit[i], sizeof unit[i]));
+    }
+    TRY_BLAS("desc_set",
+             s->blas->desc_set(part->desc, WEFT_BLAS_DESC_FAST_SUM, &fast, sizeof fast));
+    return WEFT_OK;
+}
+
 /* A call's algorithm must not depend on where its buffers happen to be: they begin at multiples
  * of 64 bytes, and views into them are aligned to 16 or count as not aligned at all. */
 static uint32_t alignment_of(const weft_cuda_product *plan, int o, const void *p,
                              const lt_matrix *x)
 {
-    int64_t bytes = x->type == WEFT_BLAS_BF16 ? 2 : 4;
+    int64_t bytes = type_bytes(x->type);
     int64_t steps = x->ld | plan->batch_stride[o]; /* multiples of 8 where all are */
     for (int l = 0; l < plan->n_loop; l++) steps |= plan->loop_stride[l][o];
     return (uintptr_t)p % 16 == 0 && steps * bytes % 16 == 0 ? 16 : (uint32_t)bytes;
@@ -231,7 +261,7 @@ static weft_cuda_factor factor_of(const weft_cuda_product *p, int o, const void 
                                   const lt_matrix *x)
 {
     int64_t n = (x->cols - 1) * x->ld + x->rows + (p->batch - 1) * p->batch_stride[o];
-    return (weft_cuda_factor){at, n * (x->type == WEFT_BLAS_BF16 ? 2 : 4), x->type};
+    return (weft_cuda_factor){at, n * type_bytes(x->type), x->type};
 }
 
 /* Pinned, or measured where that is asked for, or the first offer. */
@@ -290,6 +320,7 @@ static weft_status make_part(const prepared_product *s, const weft_cuda_product_
                                                &trans[i], sizeof trans[i]));
     if (at->last && p->epilogue != WEFT_BLAS_EPILOGUE_NONE)
         WEFT_TRY(set_epilogue(s, part, at));
+    if (p->unit[0]) WEFT_TRY(set_units(s, part, at));
     WEFT_TRY(make_layout(s, PRODUCT_B, &x[0], &part->layout[0]));
     WEFT_TRY(make_layout(s, PRODUCT_A, &x[1], &part->layout[1]));
     WEFT_TRY(make_layout(s, part->c ? PRODUCT_C : PRODUCT_D, &x[2], &part->layout[2]));
@@ -347,16 +378,38 @@ static weft_status make_parts(prepared_product *s, const weft_kernel_ctx *ctx)
     return WEFT_OK;
 }
 
+static weft_status open_product(size_t workspace_bytes, weft_arena *arena,
+                                prepared_product **out)
+{
+    prepared_product *s = WEFT_ARENA_NEW(arena, prepared_product);
+    WEFT_TRY(weft_arena_status(arena));
+    s->blas            = weft_cuda_blas_get();
+    s->workspace_bytes = workspace_bytes;
+    if (!s->blas) return WEFT_FAIL(WEFT_ERR_INTERNAL, "matmul: cublasLt is not open");
+    WEFT_TRY(weft_cuda_blas_handle(&s->handle));
+    *out = s;
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_product_prepare(const weft_cuda_product *p, bool unfolds,
+                                      size_t workspace_bytes, const weft_kernel_ctx *x,
+                                      weft_arena *arena, void **out)
+{
+    prepared_product *s = NULL;
+    WEFT_TRY(open_product(workspace_bytes, arena, &s));
+    s->plan    = *p;
+    s->unfolds = unfolds;
+    WEFT_TRY(make_parts(s, x));
+    *out = s;
+    return WEFT_OK;
+}
+
 weft_status weft_cuda_prepare_product(const weft_kernel_call *c, const weft_kernel_ctx *x,
                                       weft_arena *arena, void **out)
 {
-    prepared_product *s  = WEFT_ARENA_NEW(arena, prepared_product);
+    prepared_product *s  = NULL;
     weft_status       st = WEFT_ERR_NOFIT;
-    WEFT_TRY(weft_arena_status(arena));
-    s->blas            = weft_cuda_blas_get();
-    s->workspace_bytes = weft_cuda_scratch_product(c, 1);
-    if (!s->blas) return WEFT_FAIL(WEFT_ERR_INTERNAL, "matmul: cublasLt is not open");
-    WEFT_TRY(weft_cuda_blas_handle(&s->handle));
+    WEFT_TRY(open_product(weft_cuda_scratch_product(c, 1), arena, &s));
     if (weft_cuda_product_plan(c, true, &s->plan)) st = make_parts(s, x);
     if (st == WEFT_ERR_NOFIT && weft_cuda_product_plan(c, false, &s->plan)) {
         s->unfolds =

@@ -33,8 +33,10 @@ typedef struct weft_cuda_product {
     /* NULL: there is none */
     const weft_view *view[N_PRODUCT_OPERAND];
     const weft_view *bias;
-    int              epilogue; /* WEFT_BLAS_EPILOGUE_.. */
-    float            alpha, beta;
+    /* of A's rows and B's columns, which are multiplied by them; NULL: they are not */
+    const float *unit[2];
+    int          epilogue; /* WEFT_BLAS_EPILOGUE_.. */
+    float        alpha, beta;
     /* dimensions that are no run with others; the summed ones last */
     int     n_loop, n_sum_loop;
     int64_t loop_size[PRODUCT_MAX_LOOP];
@@ -52,6 +54,13 @@ typedef struct weft_cuda_product_part {
 
 /* Of a matrix with these strides: its columns are contiguous, not its rows. */
 bool weft_cuda_product_turned(int64_t rows, int64_t cols, int64_t row, int64_t col);
+
+/* Prepares products of a plan that is borrowed, in a workspace of so many bytes at the beginning of
+ * the scratch; unfolds: the call's steps follow as own kernels.  For weft_cuda_run_product() and
+ * weft_cuda_release_product(), which take *out.  WEFT_ERR_NOFIT: cublasLt has no algorithm. */
+weft_status weft_cuda_product_prepare(const weft_cuda_product *p, bool unfolds,
+                                      size_t workspace_bytes, const weft_kernel_ctx *x,
+                                      weft_arena *arena, void **out);
 
 /* ride: all steps by the epilogue; otherwise none, and D holds the product itself.  false:
  * cublasLt cannot take the call so.  p borrows the views of c. */

@@ -381,7 +381,7 @@ static cut cut_dimension(int64_t size, bool wanted, bool rest_first)
 
 static bool is_aligned(const weft_cuda_product *p, int o, int64_t ld)
 {
-    int64_t bytes = p->view[o]->dtype == WEFT_DTYPE_BF16 ? 2 : 4;
+    int64_t bytes = weft_dtype_bytes(p->view[o]->dtype);
     return ld * bytes % 16 == 0 && p->batch_stride[o] * bytes % 16 == 0 &&
            (uintptr_t)p->view[o]->p % 16 == 0;
 }

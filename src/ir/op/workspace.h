@@ -21,6 +21,25 @@ static inline int64_t weft_workspace_matmul(int64_t n_result)
     return bytes < WEFT_WORKSPACE_LEAST ? WEFT_WORKSPACE_LEAST : bytes;
 }
 
+enum {
+    WEFT_WORKSPACE_FP8_UNIT   = 16, /* rows of codes have multiples of so many */
+    WEFT_WORKSPACE_FP8_PIECES = 32  /* of a row, whose largest numbers are found apart */
+};
+
+static inline int64_t weft_workspace_fp8_row(int64_t k)
+{
+    return (k + WEFT_WORKSPACE_FP8_UNIT - 1) / WEFT_WORKSPACE_FP8_UNIT *
+           WEFT_WORKSPACE_FP8_UNIT;
+}
+
+/* An operand of a matmul in fp8, rows of k numbers: codes, or rounded numbers, which bf16 holds,
+ * where the device has no units for codes; scales, and the largest of pieces of rows. */
+static inline int64_t weft_workspace_fp8(int64_t rows, int64_t k)
+{
+    return rows * (2 * weft_workspace_fp8_row(k) + 4 * (1 + WEFT_WORKSPACE_FP8_PIECES)) +
+           3 * 256;
+}
+
 /* The backward pass of attention keeps the gradients of the scores, 2 bytes each, for a slice of
  * the batch, or of one sequence's key heads, that fits this. */
 #define WEFT_WORKSPACE_ATTENTION ((int64_t)9 << 28)

@@ -2,9 +2,9 @@
  * refuses what the real library
  * refuses: leading dimensions that are too small, epilogues without their operands, addresses
  * that are less aligned than the algorithm was asked for, sums that are split in no fixed order,
- * a workspace that is too small.  Its sums begin at another term for each question (sizes,
- * strides, alignments, epilogue, workspace), so that products of which one was asked otherwise
- * than the other have other bits. */
+ * a workspace that is too small; of fp8 what sm_90 has not.  Its sums begin at another term for
+ * each question (sizes, strides, alignments, epilogue, workspace), so that products of which one
+ * was asked otherwise than the other have other bits. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +19,9 @@ enum {
     NOT_HERE    = 15,
     TYPE_F32    = 0,
     TYPE_BF16   = 14,
+    TYPE_E4M3   = 28,
+    TYPE_E5M2   = 29,
+    SCALE_ROWS  = 3,
     COMPUTE_F32 = 68,
     BIAS        = 4,
     GELU        = 32,
@@ -35,10 +38,13 @@ typedef struct layout {
 } layout;
 
 typedef struct desc {
-    int         trans[2], epilogue;
-    const void *bias;
-    void       *aux;
-    int64_t     aux_ld;
+    int          trans[2], epilogue;
+    const void  *bias;
+    void        *aux;
+    int64_t      aux_ld;
+    int32_t      scale_mode[2]; /* of A, B */
+    const float *scale[2];
+    int8_t       fast;
 } desc;
 
 typedef struct preference {
@@ -61,6 +67,27 @@ typedef struct offer {
 /* How many calls of cublasLtMatmul there were: tests look it up. */
 int stub_blas_matmuls;
 
+static int is_fp8(int type)
+{
+    return type == TYPE_E4M3 || type == TYPE_E5M2;
+}
+
+static int64_t type_bytes(int type)
+{
+    return is_fp8(type) ? 1 : type == TYPE_BF16 ? 2 : 4;
+}
+
+/* e4m3 has no infinity and one NaN; e5m2 is the upper byte of an fp16. */
+static float read_code(uint8_t code, int type)
+{
+    int   keep = type == TYPE_E4M3 ? 3 : 2, bias = type == TYPE_E4M3 ? 7 : 15;
+    int   e = (code & 0x7f) >> keep, m = code & ((1 << keep) - 1);
+    float x = ldexpf((float)(e ? m + (1 << keep) : m), (e ? e : 1) - bias - keep);
+    if (type == TYPE_E4M3 ? (code & 0x7f) == 0x7f : e == 31 && m) x = NAN;
+    if (type == TYPE_E5M2 && e == 31 && !m) x = INFINITY;
+    return code & 0x80 ? -x : x;
+}
+
 static float read_float(const void *p, int type, int64_t i)
 {
     union {
@@ -68,6 +95,7 @@ static float read_float(const void *p, int type, int64_t i)
         float    f;
     } v;
     if (type == TYPE_F32) return ((const float *)p)[i];
+    if (is_fp8(type)) return read_code(((const uint8_t *)p)[i], type);
     v.u = (uint32_t)((const uint16_t *)p)[i] << 16;
     return v.f;
 }
@@ -145,6 +173,11 @@ int cublasLtMatmulDescSetAttribute(void *x, int what, const void *p, size_t n)
     case 8: return take(&d->bias, sizeof d->bias, p, n);
     case 11: return take(&d->aux, sizeof d->aux, p, n);
     case 12: return take(&d->aux_ld, sizeof d->aux_ld, p, n);
+    case 17:
+    case 18: return take(&d->scale[what - 17], sizeof d->scale[0], p, n);
+    case 25: return take(&d->fast, sizeof d->fast, p, n);
+    case 31:
+    case 32: return take(&d->scale_mode[what - 31], sizeof d->scale_mode[0], p, n);
     default: return BAD_VALUE;
     }
 }
@@ -156,8 +189,8 @@ int cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows, uint64_t col
 {
     if (stub_enter(__func__)) return 14;
     layout *l = malloc(sizeof *l);
-    if (!l || (type != TYPE_F32 && type != TYPE_BF16) || !rows || !cols ||
-        ld < (int64_t)rows)
+    if (!l || (type != TYPE_F32 && type != TYPE_BF16 && !is_fp8(type)) || !rows ||
+        !cols || ld < (int64_t)rows)
         return free(l), BAD_VALUE;
     *l   = (layout){.type = type, .rows = rows, .cols = cols, .ld = ld, .batch = 1};
     *out = l;
@@ -213,6 +246,21 @@ int cublasLtMatmulPreferenceSetAttribute(void *x, int what, const void *p, size_
     return BAD_VALUE;
 }
 
+/* Both operands with k contiguous, sizes and rows in multiples of 16 bytes, not both e5m2, a scale
+ * for each row and column; of epilogues a bias alone. */
+static int check_fp8(const desc *d, const layout *a, const layout *b, const layout *y)
+{
+    const layout *l[3] = {a, b, y};
+    if (!is_fp8(a->type) || !is_fp8(b->type)) return NOT_HERE;
+    if (a->type == TYPE_E5M2 && b->type == TYPE_E5M2) return NOT_HERE;
+    if (!d->trans[0] || d->trans[1] || a->rows % 16 || y->rows % 16) return NOT_HERE;
+    for (int i = 0; i < 3; i++)
+        if (l[i]->ld * type_bytes(l[i]->type) % 16) return NOT_HERE;
+    for (int i = 0; i < 2; i++)
+        if (d->scale_mode[i] != SCALE_ROWS || !d->scale[i]) return NOT_HERE;
+    return d->epilogue & ~(1 | BIAS) || a->batch > 1 ? NOT_HERE : OK;
+}
+
 /* Do the matrices fit each other and the epilogue? */
 static int check(const desc *d, const layout *a, const layout *b, const layout *c,
                  const layout *y)
@@ -223,7 +271,13 @@ static int check(const desc *d, const layout *a, const layout *b, const layout *
         return BAD_VALUE;
     if (a->batch != b->batch || a->batch != c->batch || a->batch != y->batch)
         return BAD_VALUE;
-    if (a->type != b->type || c->type != y->type) return NOT_HERE;
+    if (c->type != y->type || is_fp8(y->type)) return NOT_HERE;
+    if (is_fp8(a->type) || is_fp8(b->type)) {
+        int st = check_fp8(d, a, b, y);
+        if (st) return st;
+    } else if (a->type != b->type) {
+        return NOT_HERE;
+    }
     if (a->type == TYPE_F32 && y->type != TYPE_F32) return NOT_HERE;
     if (d->epilogue & BIAS && (!d->bias || a->batch > 1)) return BAD_VALUE;
     if (d->epilogue & AUX &&
@@ -356,6 +410,7 @@ static void multiply(const desc *d, uint64_t from, float alpha, const void *pa,
                                   batch * b->stride +
                                       (d->trans[1] ? l * b->ld + j : j * b->ld + l));
             }
+            if (is_fp8(a->type)) sum *= d->scale[0][i] * d->scale[1][j];
             sum *= alpha;
             if (beta != 0)
                 sum += beta * read_float(pc, c->type, batch * c->stride + j * c->ld + i);

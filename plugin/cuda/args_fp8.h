@@ -1,0 +1,39 @@
+/* Arguments of the kernels that make operands of matmuls in fp8. */
+#ifndef WEFT_CUDA_ARGS_FP8_H
+#define WEFT_CUDA_ARGS_FP8_H
+
+enum {
+    WEFT_CUDA_FP8_COLUMNS = 256, /* such rows of a block that finds them */
+    WEFT_CUDA_FP8_TURN    = 128, /* rows and numbers of each of a block that turns them */
+    WEFT_CUDA_FP8_VECTORS = 4,   /* of 8 numbers that a thread has of a row */
+    WEFT_CUDA_FP8_THREADS = 256
+};
+
+/* x (rows,k) to codes (rows,k_row), which are zeros from k on, and the unit of each row: a code
+ * counts so many (tensor/fp8.h). */
+typedef struct weft_cuda_fp8_args {
+    const void *x;
+    uint8_t    *code;
+    float      *unit;    /* of each row */
+    uint32_t   *largest; /* (pieces, rows): bits of the largest magnitude */
+    int64_t     rows, k, k_row;
+    /* from row to row, or from number to number where rows are side by side */
+    int64_t step;
+    int64_t piece;       /* numbers */
+    int32_t row_threads; /* of a row that is in registers */
+    int32_t e5m2;
+} weft_cuda_fp8_args;
+
+/* Any strides: operands of row and along are x and y.  y: codes (unit is written, zeros from k on),
+ * or bf16 (unit NULL). */
+typedef struct weft_cuda_fp8_any_args {
+    const void  *x;
+    void        *y;
+    float       *unit;
+    weft_cuda_nd row, along;
+    int64_t      k_row;
+    int32_t      x_dtype;
+    int32_t      e5m2;
+} weft_cuda_fp8_any_args;
+
+#endif

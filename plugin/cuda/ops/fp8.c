@@ -1,0 +1,374 @@
+/* matmul with operands in fp8 (src/core/tensor/fp8.h).
+ *
+ * By units for it: own kernels make codes with contiguous rows and a unit for each row, cublasLt
+ * multiplies the codes, sums in f32, and scales each result by the units of its row and column:
+ * sm_90 with cublasLt 12.9 or later, one product without loops, columns in multiples of 16.
+ * By rounding, for all other calls: the rounded numbers, which bf16 holds, and the matmul of those.
+ * The same function; sums have another order.
+ *
+ * WEFT_CUDA_FP8_LOG=FILE: a line for each call that is prepared. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_priv.h"
+#include "op/workspace.h"
+#include "product.h"
+
+enum {
+    LEAST_CAPABILITY = 89, /* units for fp8 */
+    MOST_ROW_THREADS = 1024,
+    WARP             = 32,
+    ALIGNED          = 256
+};
+
+/* An operand of the matmul as rows of k numbers. */
+typedef struct fp8_operand {
+    const weft_view *from;
+    bool             e5m2;
+    int64_t          rows, k, row_step, k_step;
+    char            *code; /* or rounded numbers */
+    float           *unit;
+    uint32_t        *largest;
+} fp8_operand;
+
+typedef struct prepared_fp8 {
+    bool             units; /* else: rounded */
+    fp8_operand      operand[2];
+    weft_view        view[2]; /* codes, or rounded numbers */
+    weft_view       *in;      /* rounded: operands of the matmul of those */
+    weft_cuda_nd     row[2], along[2];
+    bool             plain; /* rounded: by the plain kernel */
+    weft_kernel_call call;  /* that is run behind */
+} prepared_fp8;
+
+static const char *formats_of(const weft_kernel_call *c)
+{
+    return weft_cuda_attr(c, "fp8")->s;
+}
+
+bool weft_cuda_takes_fp8(const weft_kernel_call *c)
+{
+    const char *s = formats_of(c);
+    return s && *s;
+}
+
+CUDA_TAKES(wide_product)
+{
+    return !weft_cuda_takes_fp8(c) && weft_cuda_takes_product(c);
+}
+
+CUDA_TAKES(wide_matmul)
+{
+    return !weft_cuda_takes_fp8(c);
+}
+
+/* ---- memory ---- */
+
+/* Letters of operand k that the result has are rows. */
+static bool is_row(const weft_kernel_call *c, int k, int d)
+{
+    const char *spec = weft_cuda_attr(c, "spec")->s;
+    const char *part = k ? strchr(spec, ',') + 1 : spec;
+    return strchr(strstr(spec, "->"), part[d]) != NULL;
+}
+
+static void count_rows(const weft_kernel_call *c, int k, int64_t *rows, int64_t *along)
+{
+    *rows = *along = 1;
+    for (int d = 0; d < c->in[k].shape.n; d++)
+        *(is_row(c, k, d) ? rows : along) *= c->in[k].shape.d[d];
+}
+
+/* What the matmul behind needs, first in the scratch. */
+static size_t bytes_behind(const weft_kernel_call *c)
+{
+    size_t plain = weft_cuda_scratch_matmul(c, 1), by_blas = 0;
+    if (weft_cuda_blas_get())
+        by_blas = (size_t)weft_workspace_matmul(weft_shape_count(&c->out[0].shape));
+    return (by_blas > plain ? by_blas : plain) / ALIGNED * ALIGNED + ALIGNED;
+}
+
+size_t weft_cuda_scratch_fp8(const weft_kernel_call *c, int n_thread)
+{
+    size_t n = bytes_behind(c);
+    (void)n_thread;
+    for (int k = 0; k < 2; k++) {
+        int64_t rows, along;
+        count_rows(c, k, &rows, &along);
+        n += (size_t)weft_workspace_fp8(rows, along);
+    }
+    return n;
+}
+
+static int64_t round_up(int64_t n)
+{
+    return (n + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+/* Addresses of an operand's parts from `at` on; gives where they end. */
+static char *place_operand(fp8_operand *o, char *at)
+{
+    o->code = at;
+    at += round_up(2 * o->rows * weft_workspace_fp8_row(o->k));
+    o->unit = (float *)(void *)at;
+    at += round_up(4 * o->rows);
+    o->largest = (uint32_t *)(void *)at;
+    return at + round_up(4 * o->rows * WEFT_WORKSPACE_FP8_PIECES);
+}
+
+/* ---- codes ---- */
+
+static bool is_aligned(const fp8_operand *o, int64_t step)
+{
+    return o->from->dtype == WEFT_DTYPE_BF16 && (uintptr_t)o->from->p % 16 == 0 &&
+           step % 8 == 0;
+}
+
+static weft_cuda_fp8_args args_of(const fp8_operand *o)
+{
+    return (weft_cuda_fp8_args){.x       = o->from->p,
+                                .code    = (uint8_t *)o->code,
+                                .unit    = o->unit,
+                                .largest = o->largest,
+                                .rows    = o->rows,
+                                .k       = o->k,
+                                .k_row   = weft_workspace_fp8_row(o->k),
+                                .e5m2    = o->e5m2};
+}
+
+/* Rows in registers: as few threads of a row as can hold it. */
+static bool launch_rows(const fp8_operand *o, const weft_kernel_ctx *x, weft_status *st)
+{
+    weft_cuda_fp8_args a = args_of(o);
+    int64_t n = WARP * weft_cuda_ceil(a.k_row, (int64_t)8 * WARP * WEFT_CUDA_FP8_VECTORS);
+    if (o->k_step != 1 || o->k % 8 || !is_aligned(o, o->row_step) || n > MOST_ROW_THREADS)
+        return false;
+    int64_t block       = n > WARP ? n : WEFT_CUDA_FP8_THREADS;
+    a.step              = o->row_step;
+    a.row_threads       = (int32_t)n;
+    weft_cuda_grid grid = {(unsigned)weft_cuda_ceil(a.rows, block / n), 1, 1,
+                           (unsigned)block, 0};
+    *st                 = weft_cuda_launch(x, WEFT_CUDA_fp8_rows, grid, &a);
+    return true;
+}
+
+/* Rows side by side.  Pieces of them, by shapes alone: enough blocks for any GPU. */
+static bool launch_turned(const fp8_operand *o, const weft_kernel_ctx *x, weft_status *st)
+{
+    weft_cuda_fp8_args a       = args_of(o);
+    int64_t            columns = weft_cuda_ceil(o->rows, WEFT_CUDA_FP8_COLUMNS);
+    int64_t            pieces  = weft_cuda_ceil(512, columns);
+    if (o->row_step != 1 || o->rows % 8 || !is_aligned(o, o->k_step)) return false;
+    if (pieces > WEFT_WORKSPACE_FP8_PIECES) pieces = WEFT_WORKSPACE_FP8_PIECES;
+    if (pieces < 4) pieces = 4;
+    a.step                 = o->k_step;
+    a.piece                = weft_cuda_ceil(weft_cuda_ceil(o->k, pieces), 64) * 64;
+    pieces                 = weft_cuda_ceil(o->k, a.piece);
+    weft_cuda_grid largest = {(unsigned)columns, (unsigned)pieces, 1,
+                              WEFT_CUDA_FP8_THREADS, 0};
+    weft_cuda_grid turn    = {(unsigned)weft_cuda_ceil(a.rows, WEFT_CUDA_FP8_TURN),
+                              (unsigned)weft_cuda_ceil(a.k_row, WEFT_CUDA_FP8_TURN), 1,
+                              WEFT_CUDA_FP8_THREADS, 0};
+    *st                    = weft_cuda_launch(x, WEFT_CUDA_fp8_largest, largest, &a);
+    if (*st == WEFT_OK) *st = weft_cuda_launch(x, WEFT_CUDA_fp8_turn, turn, &a);
+    return true;
+}
+
+static weft_status launch_any(const prepared_fp8 *p, int k, const weft_kernel_ctx *x)
+{
+    const fp8_operand     *o = &p->operand[k];
+    weft_cuda_fp8_any_args a = {.x       = o->from->p,
+                                .y       = o->code,
+                                .unit    = p->units ? o->unit : NULL,
+                                .row     = p->row[k],
+                                .along   = p->along[k],
+                                .k_row   = weft_workspace_fp8_row(o->k),
+                                .x_dtype = (int32_t)o->from->dtype,
+                                .e5m2    = o->e5m2};
+    return weft_cuda_launch(x, WEFT_CUDA_fp8_any,
+                            weft_cuda_grid_1d(o->rows * WARP, WEFT_CUDA_FP8_THREADS), &a);
+}
+
+static weft_status launch_operand(const prepared_fp8 *p, int k, const weft_kernel_ctx *x)
+{
+    weft_status st = WEFT_OK;
+    if (p->units && launch_rows(&p->operand[k], x, &st)) return st;
+    if (p->units && launch_turned(&p->operand[k], x, &st)) return st;
+    return launch_any(p, k, x);
+}
+
+/* ---- by units ---- */
+
+static bool can_have_units(const weft_cuda_product *p)
+{
+    const weft_view *d         = p->view[PRODUCT_D];
+    int64_t          row_bytes = p->row[PRODUCT_D] * weft_dtype_bytes(d->dtype);
+    return p->n_loop == 0 && p->batch == 1 && p->n % WEFT_WORKSPACE_FP8_UNIT == 0 &&
+           (uintptr_t)d->p % 16 == 0 && (p->m == 1 || row_bytes % 16 == 0);
+}
+
+/* Operand o of the plan, which stands where the plan has it: k is the operand's number. */
+static fp8_operand operand_of(const weft_kernel_call *c, const weft_cuda_product *p,
+                              int o, int *k)
+{
+    bool        left = o == PRODUCT_A;
+    fp8_operand x    = {.from     = p->view[o],
+                        .rows     = left ? p->m : p->n,
+                        .k        = p->k,
+                        .row_step = left ? p->row[o] : p->col[o],
+                        .k_step   = left ? p->col[o] : p->row[o]};
+    *k               = p->view[o] == &c->in[0] ? 0 : 1;
+    x.e5m2           = !strncmp(formats_of(c) + 5 * *k, "e5m2", 4);
+    return x;
+}
+
+static weft_cuda_nd line_of(int64_t size, int64_t from, int64_t to)
+{
+    weft_cuda_nd nd = {.n_op = 2, .count = 1};
+    weft_cuda_nd_dim(&nd, size, (int64_t[]){from, to});
+    return nd;
+}
+
+/* The plan on codes. */
+static void take_codes(const weft_kernel_call *c, prepared_fp8 *p, char *scratch,
+                       weft_cuda_product *plan)
+{
+    char *at = scratch;
+    for (int o = PRODUCT_A; o <= PRODUCT_B; o++) {
+        int         k;
+        fp8_operand x     = operand_of(c, plan, o, &k);
+        int64_t     k_row = weft_workspace_fp8_row(x.k);
+        at                = place_operand(&x, at);
+        p->operand[k]     = x;
+        p->row[k]         = line_of(x.rows, x.row_step, k_row);
+        p->along[k]       = line_of(x.k, x.k_step, 1);
+        p->view[k] =
+            (weft_view){.p      = x.code,
+                        .dtype  = x.e5m2 ? WEFT_DTYPE_F8_E5M2 : WEFT_DTYPE_F8_E4M3,
+                        .shape  = weft_shape_make(2, (int64_t[]){x.rows, k_row}),
+                        .stride = {k_row, 1}};
+        plan->unit[o == PRODUCT_B] = x.unit;
+        plan->view[o]              = &p->view[k];
+        plan->row[o]               = o == PRODUCT_A ? k_row : 1;
+        plan->col[o]               = o == PRODUCT_A ? 1 : k_row;
+    }
+    plan->k = weft_workspace_fp8_row(plan->k);
+}
+
+/* WEFT_ERR_NOFIT: not this call. */
+static weft_status prepare_units(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                                 bool ride, weft_arena *arena, prepared_fp8 *p)
+{
+    weft_cuda_product plan;
+    if (!weft_cuda_blas_get() || !weft_cuda_product_plan(c, ride, &plan) ||
+        !can_have_units(&plan))
+        return WEFT_ERR_NOFIT;
+    size_t workspace = (size_t)weft_workspace_matmul(plan.m * plan.n);
+    take_codes(c, p, (char *)x->scratch + bytes_behind(c), &plan);
+    p->units = true;
+    return weft_cuda_product_prepare(&plan, !ride, workspace, x, arena,
+                                     &p->call.prepared);
+}
+
+/* ---- by rounding ---- */
+
+static weft_status prepare_rounded(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                                   weft_arena *arena, prepared_fp8 *p)
+{
+    char *at = (char *)x->scratch + bytes_behind(c);
+    p->units = false;
+    p->in    = WEFT_ARENA_ARRAY(arena, weft_view, c->n_in);
+    WEFT_TRY(weft_arena_status(arena));
+    memcpy(p->in, c->in, sizeof *p->in * (size_t)c->n_in);
+    for (int k = 0; k < 2; k++) {
+        fp8_operand *o = &p->operand[k];
+        *o             = (fp8_operand){.from = &c->in[k],
+                                       .e5m2 = !strncmp(formats_of(c) + 5 * k, "e5m2", 4)};
+        count_rows(c, k, &o->rows, &o->k);
+        at        = place_operand(o, at);
+        p->in[k]  = weft_view_make(o->code, WEFT_DTYPE_BF16, &c->in[k].shape);
+        p->row[k] = p->along[k] = (weft_cuda_nd){.n_op = 2, .count = 1};
+        for (int d = 0; d < c->in[k].shape.n; d++)
+            weft_cuda_nd_dim(is_row(c, k, d) ? &p->row[k] : &p->along[k],
+                             c->in[k].shape.d[d],
+                             (int64_t[]){c->in[k].stride[d], p->in[k].stride[d]});
+        weft_cuda_nd_merge(&p->row[k]);
+        weft_cuda_nd_merge(&p->along[k]);
+    }
+    p->call.in = p->in;
+    p->plain   = !weft_cuda_takes_product(&p->call);
+    if (p->plain) return WEFT_OK;
+    return weft_cuda_prepare_product(&p->call, x, arena, &p->call.prepared);
+}
+
+/* ---- the row ---- */
+
+static void log_call(const weft_kernel_call *c, const prepared_fp8 *p, bool rides)
+{
+    const char *path = getenv("WEFT_CUDA_FP8_LOG");
+    FILE       *f    = path && *path ? fopen(path, "a") : NULL;
+    if (!f) return;
+    fprintf(f, "%s %s, %ld x %ld x %ld, %d steps: %s\n", weft_cuda_attr(c, "spec")->s,
+            formats_of(c), (long)p->operand[0].rows, (long)p->operand[1].rows,
+            (long)p->operand[0].k, c->n_post,
+            !p->units ? (p->plain ? "rounded, own kernel" : "rounded, cublasLt in bf16")
+            : !rides && c->n_post ? "units, own steps"
+                                  : "units");
+    fclose(f);
+}
+
+/* What runs at all on units for fp8 elsewhere is refused where a GPU has none: it would be slower
+ * than bf16. */
+static weft_status check_machine(void)
+{
+    const weft_cuda_library *l = weft_cuda_library_get(WEFT_CUDA_BLAS);
+    int                      n = weft_cuda_capability();
+    if (n && n < LEAST_CAPABILITY)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "dtype=fp8 needs a GPU of compute capability 8.9 or later, this "
+                         "one has %d.%d: dtype=bf16",
+                         n / 10, n % 10);
+    if (n && l->handle &&
+        (l->version[0] < 12 || (l->version[0] == 12 && l->version[1] < 9)))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "dtype=fp8 needs cublasLt 12.9 or later, which scales rows; %s is "
+            "%d.%d: dtype=bf16",
+            l->path, l->version[0], l->version[1]);
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_prepare_fp8(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                                  weft_arena *arena, void **out)
+{
+    prepared_fp8 *p = WEFT_ARENA_NEW(arena, prepared_fp8);
+    WEFT_TRY(weft_arena_status(arena));
+    WEFT_TRY(check_machine());
+    p->call          = *c;
+    bool        ride = true;
+    weft_status st   = prepare_units(c, x, true, arena, p);
+    if (st == WEFT_ERR_NOFIT) {
+        ride = false;
+        st   = prepare_units(c, x, false, arena, p);
+    }
+    if (st == WEFT_ERR_NOFIT) st = prepare_rounded(c, x, arena, p);
+    WEFT_TRY(st);
+    log_call(c, p, ride);
+    *out = p;
+    return WEFT_OK;
+}
+
+void weft_cuda_release_fp8(void *prepared)
+{
+    prepared_fp8 *p = prepared;
+    if (p->call.prepared) weft_cuda_release_product(p->call.prepared);
+}
+
+CUDA_RUN(fp8)
+{
+    const prepared_fp8 *p = c->prepared;
+    for (int k = 0; k < 2; k++) WEFT_TRY(launch_operand(p, k, x));
+    return p->plain ? weft_cuda_run_matmul(&p->call, x)
+                    : weft_cuda_run_product(&p->call, x);
+}
