@@ -81,8 +81,10 @@ static void mistakes_are_one_line(void **state)
          "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --precision fp8 --engine "
          "megatron",
          "a100-80g has no fp8 products"},
-        {2, "plan --model gpt2 --cluster '2 x h100-80g' --batch 8 --precision fp8",
-         "weft does not train in fp8 yet"},
+        {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --precision fp8",
+         "a100-80g has no fp8 products"},
+        {2, "plan --model gpt2 --cluster '2 x h100-80g' --batch 8 --precision fp4",
+         "weft does not train in fp4"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --precision int4",
          "'int4' is none of: fp32 fp16 bf16 fp8 fp4"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --emit deepspeed pp=2",

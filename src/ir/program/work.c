@@ -27,6 +27,31 @@ static bool parts_of(const char *spec, letters *a, letters *b, letters *y)
     return a->n > 0 && b->n > 0;
 }
 
+bool weft_instr_is_fp8(const weft_instr *i)
+{
+    if (i->kind != WEFT_INSTR_COMPUTE || i->op != WEFT_OP_MATMUL) return false;
+    const char *s = i->attr[weft_op_attr_index(i->op, "fp8")].s;
+    return s && *s;
+}
+
+/* An operand whose rows are contiguous is read once for both the row's scale and its codes, which
+ * stay in registers meanwhile; another one twice. */
+double weft_instr_fp8_bytes(const weft_instr *i)
+{
+    letters a, b, y, *in[2] = {&a, &b};
+    double  bytes = 0;
+    if (!weft_instr_is_fp8(i) ||
+        !parts_of(i->attr[weft_op_attr_index(i->op, "spec")].s, &a, &b, &y))
+        return 0;
+    for (int k = 0; k < 2; k++) {
+        const weft_type *t     = &i->in[k].type;
+        int              reads = has(y, in[k]->s[in[k]->n - 1]) ? 2 : 1;
+        bytes += (double)weft_shape_count(&t->shape) *
+                 (reads * weft_dtype_bytes(t->dtype) + 2); /* codes written and read */
+    }
+    return bytes;
+}
+
 /* m: rows of the result with those of its batch, n its columns, k what is summed over. */
 static bool product(const weft_instr *i, weft_workload *w, const char **turned)
 {
@@ -111,7 +136,8 @@ void weft_instr_work(const weft_instr *i, weft_workload *w)
     }
     const char *name = weft_op_get(i->op)->name;
     if (i->op == WEFT_OP_MATMUL && product(i, w, &turned)) {
-        snprintf(w->kind, sizeof w->kind, "%s %s", name, turned);
+        snprintf(w->kind, sizeof w->kind, "%s %s%s", name, turned,
+                 weft_instr_is_fp8(i) ? " fp8" : "");
     } else {
         snprintf(w->kind, sizeof w->kind, "%s", name);
         by_bytes(i, w);

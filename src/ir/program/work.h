@@ -3,6 +3,7 @@
  * them.
  *
  *     matmul nn+add+gelu   512 768 192     a product, no operand turned, two fused steps: m n k
+ *     matmul tn fp8        512 768 192     its operands rounded to fp8
  *     attention            8e6 1e5 64      flops, bytes, size of a head
  *     grouped_matmul       8e6 1e5         flops and bytes
  *     layer_norm           1e6 768         bytes, width of a row; reduce: bytes, results
@@ -34,6 +35,12 @@ bool weft_instr_launches(const weft_instr *i);
 
 /* n 0: nothing to measure it by (messages, collectives, marks). */
 void weft_instr_work(const weft_instr *i, weft_workload *out);
+
+/* A matmul whose operands are rounded to fp8. */
+bool weft_instr_is_fp8(const weft_instr *i);
+/* What making and reading the codes of its operands moves in a device's memory, besides
+ * weft_instr_bytes(). */
+double weft_instr_fp8_bytes(const weft_instr *i);
 
 /* Bytes that each of a group's members gives to a collective, its terms counted: each travels to
  * its owner, the sum once on the way back. */

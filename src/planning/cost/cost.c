@@ -69,11 +69,56 @@ static double step_seconds(const weft_cluster *c, int device)
     return t ? t->s : 0;
 }
 
+/* The matmul as it would be in the type of its operands. */
+static weft_instr without_fp8(const weft_instr *i, weft_attr attr[WEFT_MAX_ATTR])
+{
+    weft_instr plain = *i;
+    memcpy(attr, i->attr, sizeof *attr * (size_t)weft_op_n_attr(i->op));
+    attr[weft_op_attr_index(i->op, "fp8")].s = "";
+    plain.attr                               = attr;
+    return plain;
+}
+
+static double rate_of(const weft_device_kind *d, const char *dtype)
+{
+    for (int k = 0; k < d->n_rate; k++)
+        if (!strcmp(d->rate[k].dtype, dtype)) return weft_cluster_flops(d, dtype);
+    return 0;
+}
+
+/* A matmul in fp8 that was not measured itself: that in its operands' type, as much faster as the
+ * device's 8-bit units are (where it has none, operands are rounded and the matmul is that), and
+ * the passes that make codes and scales. */
+static bool fp8_seconds(const weft_instr *i, const weft_cluster *c,
+                        const weft_device_kind *d, double *out)
+{
+    enum {
+        LAUNCHES = 3 /* for both operands */
+    };
+    weft_attr   attr[WEFT_MAX_ATTR];
+    weft_instr  plain  = without_fp8(i, attr);
+    double      wide   = rate_of(d, rate_type(i));
+    double      narrow = weft_cluster_is_cpu(d) ? 0 : rate_of(d, "f8_e4m3");
+    double      stream = d->mem_Bps * (d->stream > 0 ? d->stream : 1);
+    double      passes = weft_instr_fp8_bytes(i);
+    const char *type   = narrow > 0 ? "f8_e4m3" : rate_type(i);
+    if (!(passes > 0) || !(stream > 0)) return false;
+    if (is_measured_type(&plain, d) &&
+        weft_cost__measured_work(c, (int)(d - c->device), &plain, out))
+        *out *= narrow > 0 && wide > 0 ? wide / narrow : 1;
+    else
+        *out = weft_cost_roofline(d, type, weft_instr_flops(i), weft_instr_bytes(i));
+    *out += passes / stream + LAUNCHES * d->launch_s;
+    return true;
+}
+
 static weft_status compute_seconds(const weft_instr *i, const weft_cluster *c,
                                    const weft_device_kind *d, double speed, double *out)
 {
     int device = (int)(d - c->device);
     if (is_measured_type(i, d) && weft_cost__measured_work(c, device, i, out))
+        *out += node_seconds(i, c, device);
+    else if (weft_instr_is_fp8(i) && fp8_seconds(i, c, d, out))
         *out += node_seconds(i, c, device);
     else
         *out =

@@ -1,6 +1,7 @@
 /* Memory of a program as our engine takes it: slabs, and on a GPU what kernels need besides. */
 #include "cost/cost.h"
 #include "op/workspace.h"
+#include "program/work.h"
 
 static int64_t round_up(int64_t n)
 {
@@ -22,11 +23,22 @@ static int64_t attention_bytes(const weft_instr *i)
     return g < h ? bytes + 4 * heads * t * q[3] : bytes;
 }
 
+/* Codes and scales of both operands. */
+static int64_t fp8_bytes(const weft_instr *i)
+{
+    weft_workload w;
+    if (!weft_instr_is_fp8(i)) return 0;
+    weft_instr_work(i, &w);
+    return 256 + weft_workspace_fp8((int64_t)w.size[0], (int64_t)w.size[2]) +
+           weft_workspace_fp8((int64_t)w.size[1], (int64_t)w.size[2]);
+}
+
 static int64_t scratch_bytes(const weft_instr *i)
 {
     if (i->kind != WEFT_INSTR_COMPUTE) return 0;
     if (i->op == WEFT_OP_MATMUL)
-        return weft_workspace_matmul(weft_shape_count(&i->out[0].type.shape));
+        return weft_workspace_matmul(weft_shape_count(&i->out[0].type.shape)) +
+               fp8_bytes(i);
     if (i->op == WEFT_OP_ATTENTION_GRAD) return attention_bytes(i);
     return 0;
 }

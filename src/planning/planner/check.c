@@ -168,7 +168,7 @@ static weft_status compare_plain(const weft_planner_workspace *w, checked *c)
     if (!c->plain || y.step_s <= 1.01 * y.choice.score.step_s) return WEFT_OK;
     if (!memcmp(c->device, c->plain, sizeof *c->device * (size_t)c->n_rank))
         return WEFT_OK;
-    WEFT_GO(weft_planner__view(w->request.cluster, w->config.precision, c->plain,
+    WEFT_GO(weft_planner__view(w->request.cluster, weft_planner__priced_as(w), c->plain,
                                c->n_rank, &view));
     WEFT_GO(simulate(c->world, view, &y, &fold));
     if (y.step_s < c->tried.step_s) {
@@ -212,7 +212,7 @@ static weft_status run_check(const weft_planner_workspace *w, checked *c)
                          c->shared->error ? c->shared->error : "no memory");
     WEFT_TRY(weft_planner__make(&c->shared->t, &x->choice, &c->plan));
     c->plan->strategy.bucket_bytes = x->bucket;
-    WEFT_TRY(weft_planner__view(w->request.cluster, w->config.precision, c->device,
+    WEFT_TRY(weft_planner__view(w->request.cluster, weft_planner__priced_as(w), c->device,
                                 c->n_rank, &c->view));
     if (c->n_rank > MANY) WEFT_TRY(look_first(w, c));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;

@@ -30,7 +30,7 @@ void weft_planner__spec_of(const weft_planner_workspace *w, const weft_search_ch
         s.micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
     s.recompute = (weft_strategy_recompute)x->strategy.recompute;
     s.reduction = weft_compile_reduction(&s);
-    s.dtype     = strcmp(w->config.precision, "fp32") ? "bf16" : "fp32";
+    s.dtype     = weft_compile_dtype_of(w->config.precision);
     if (x->strategy.n_batch_split) s.lanes = weft_strategy_lanes(&x->strategy);
     if (!s.lanes) s.lanes = lanes_of(x);
     *out = s;

@@ -212,18 +212,20 @@ static weft_status known_engine(const weft_planner_workspace *w)
     return weft_engine_know(w->constants, engine_of(w));
 }
 
-/* Kernels, casts and scales of 8 and 4 bits are not there: a price without them would be of
- * another engine. */
+/* Kernels, casts and scales of 4 bits are not there: a price without them would be of another
+ * engine.  CPUs round operands to fp8, GPUs multiply them in it. */
 static weft_status check_precision(const weft_planner_workspace *w)
 {
-    const char *p = w->config.precision;
-    if (weft_planner__is_ours(w) && (!strcmp(p, "fp8") || !strcmp(p, "fp4")))
+    const char *p    = w->config.precision;
+    bool        ours = weft_planner__is_ours(w);
+    if (ours && !strcmp(p, "fp4"))
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "weft does not train in %s yet: take --precision bf16, or plan "
-                         "for an engine that does, as with --engine megatron",
-                         p);
-    for (int i = 0; i < w->machines.n; i++)
-        WEFT_TRY(weft_engine_know_precision(&w->machines.kind[i].device, p));
+                         "weft does not train in fp4: take --precision bf16 or fp8, or "
+                         "plan for an engine that does, as with --engine megatron");
+    for (int i = 0; i < w->machines.n; i++) {
+        const weft_device_kind *d = &w->machines.kind[i].device;
+        if (!ours || !weft_cluster_is_cpu(d)) WEFT_TRY(weft_engine_know_precision(d, p));
+    }
     return WEFT_OK;
 }
 
@@ -246,14 +248,15 @@ static weft_status open_ours(weft_planner_workspace *w, const weft_model *m,
                              const weft_search_limits *l)
 {
     weft_compile_spec s = w->request.spec;
-    s.dtype             = strcmp(w->config.precision, "fp32") ? "bf16" : "fp32";
+    s.dtype             = weft_compile_dtype_of(w->config.precision);
     s.recompute         = WEFT_STRATEGY_KEEP;
     s.reduction         = weft_compile_reduction(&s);
-    WEFT_TRY(weft_planner__priced(w->request.cluster, w->config.precision, &w->priced));
+    w->is_rows          = true; /* programs, which say what is in fp8 */
+    WEFT_TRY(
+        weft_planner__priced(w->request.cluster, weft_planner__priced_as(w), &w->priced));
     const weft_cluster *c = w->priced ? w->priced : w->request.cluster;
     WEFT_TRY(weft_planner_machines(c, w->arena, &w->machines));
     WEFT_TRY(weft_planner_rows(&s, m, c, l, w->arena, &w->problem.model));
-    w->is_rows = true;
     set_engine_overheads(w);
     return WEFT_OK;
 }
@@ -353,7 +356,7 @@ weft_status weft_planner__open_part(weft_planner_workspace *w, const weft_cluste
         if (weft_planner__is_ours(w)) set_engine_overheads(part);
         return WEFT_OK;
     }
-    WEFT_TRY(weft_planner__priced(c, w->config.precision, &part->priced));
+    WEFT_TRY(weft_planner__priced(c, weft_planner__priced_as(w), &part->priced));
     WEFT_TRY(weft_planner_machines(part->priced ? part->priced : c, part->arena,
                                    &part->machines));
     set_engine_overheads(part);

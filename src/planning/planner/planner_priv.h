@@ -95,6 +95,9 @@ weft_status weft_planner__pinned_devices(const weft_planner_workspace *w,
 weft_status weft_planner__view(const weft_cluster *c, const char *precision,
                                const int *device, int n, weft_cluster **out);
 
+/* The precision to price all matmuls in.  Programs of ours say which of theirs are in fp8. */
+const char *weft_planner__priced_as(const weft_planner_workspace *w);
+
 /* The whole cluster so, where that makes a difference; else NULL. */
 weft_status weft_planner__priced(const weft_cluster *c, const char *precision,
                                  weft_cluster **out);

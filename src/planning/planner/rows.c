@@ -449,7 +449,7 @@ static weft_status find_layers(rows *x, const weft_model *whole, weft_cost_table
 /* Our own engine: all it does is in its programs, and there is nothing on top of them. */
 static void describe_engine(const rows *x, weft_cost_table *t)
 {
-    bool              half = !strcmp(x->s.dtype, "bf16");
+    bool              half = weft_compile_is_bf16(x->s.dtype);
     weft_cost_engine *e    = &t->engine;
     bool              two =
         !strncmp(x->s.optimizer.name, "adam", 4) || !strcmp(x->s.optimizer.name, "lamb");

@@ -80,6 +80,12 @@ weft_status weft_planner__view(const weft_cluster *c, const char *precision,
     return st;
 }
 
+const char *weft_planner__priced_as(const weft_planner_workspace *w)
+{
+    const char *p = w->config.precision;
+    return w->is_rows && !strcmp(p, "fp8") ? "bf16" : p;
+}
+
 weft_status weft_planner__priced(const weft_cluster *c, const char *precision,
                                  weft_cluster **out)
 {
