@@ -13,6 +13,11 @@
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
 #   speed       five models beside PyTorch in the same run: ratios, memory (tools/gpu_speed.py)
+#   fp8         dtype=fp8: every matmul against the reference kernels, 100 steps of gpt2 beside bf16 (losses, bits), how matmuls
+#               run; steps of GPT 1.3B and a llama of 1.2B in fp8 beside bf16 (tools/gpu_fp8.py)
+#   fp8-torch   the same two models beside PyTorch's scaled matmuls: compiled first, then steps in turn
+#   fp8-matmul  matmuls alone at those models' shapes, ours and PyTorch's: ms and TFLOP/s
+#   fp8-tune    algorithms of cublasLt measured for the fp8 matmuls of the two models: DIR/pinned-fp8.tsv
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
 #   classes     the time of gpt2's instructions by kind and size
 #   nccl        NCCL with ranks that share the GPU: bits, aborts, kills; two launchers in two network namespaces
@@ -45,7 +50,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,39s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2; }
 case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
@@ -98,6 +103,23 @@ run_block() {
     speed)
         python3 tools/gpu_speed.py "$WEFT" compile --limit 160
         python3 tools/gpu_speed.py "$WEFT" steps
+        ;;
+    fp8)
+        WEFT_TEST_OPS=matmul "$build/test_cuda_ops" && python3 tools/gpu_fp8.py "$WEFT" check &&
+            python3 tools/gpu_fp8.py "$WEFT" steps --no-torch
+        ;;
+    fp8-torch)
+        python3 tools/gpu_fp8.py "$WEFT" compile --limit 240
+        python3 tools/gpu_fp8.py "$WEFT" steps
+        ;;
+    fp8-matmul) "$build/bench_cuda_ops" matmul && python3 bench/gpu/torch_matmul.py ;;
+    fp8-tune)
+        rm -f "$out/pinned-fp8.tsv"
+        for name in gpt-1.3b llama-1.2b; do
+            python3 tools/gpu_speed.py "$WEFT" tune --rows $name --dtype fp8 --out "$out/pinned-fp8.tsv" --limit 150 || return
+        done
+        cat "$out/pinned-fp8.tsv"
+        WEFT_CUDA_PINNED="$out/pinned-fp8.tsv" python3 tools/gpu_fp8.py "$WEFT" steps --no-torch
         ;;
     nccl) # 77: this machine lets us make no namespaces
         "$build/test_cuda_comm" nccl && { tests/hosts/nccl.sh "$build/weft" || [ $? = 77 ]; }

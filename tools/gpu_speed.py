@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpu_speed.py WEFT compile|steps|tune [--rows NAME,...] [--settings all] [--limit SECONDS] [--out FILE] [--anew] [--small]: training
+"""gpu_speed.py WEFT compile|steps|tune [--rows NAME,...] [--settings all] [--limit SECONDS] [--out FILE] [--anew] [--dtype bf16|fp8] [--small]: training
 steps of five models on a GPU beside PyTorch's (bench/gpu/torch_step.py), in the same run.
 
     compile   PyTorch's compiler alone, all rows at once: what it keeps (TORCHINDUCTOR_CACHE_DIR) makes steps short
@@ -78,7 +78,7 @@ class Rows:
     def weft(self, name, *more, layers="", steps=20, env=None):
         batch, seq = self.sizes(self.rows[name])
         made, why = run([self.a.weft, "bench", os.path.join(self.folder, self.rows[name][0] + layers), "--batch", str(batch),
-                         "--seq", str(seq), "--dtype", "bf16", "--clip", "0", "--steps", str(steps), "--device", "cuda", "--json", *more],
+                         "--seq", str(seq), "--dtype", self.a.dtype, "--clip", "0", "--steps", str(steps), "--device", "cuda", "--json", *more],
                         self.a.limit, env)
         if why:
             print("weft %s: %s" % (name, why), flush=True)
@@ -171,6 +171,7 @@ def main():
     p.add_argument("--limit", type=int, default=60, help="seconds of one program")
     p.add_argument("--out")
     p.add_argument("--anew", action="store_true")
+    p.add_argument("--dtype", choices=("bf16", "fp8"), default="bf16", help="of weft")
     p.add_argument("--small", action="store_true")
     a = p.parse_args()
     a.weft = os.path.abspath(a.weft)

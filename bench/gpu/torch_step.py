@@ -2,15 +2,18 @@
 """Training steps of PyTorch on a GPU: the peer of `weft bench --device cuda`.
 
     bench/gpu/torch_step.py --model gpt2 --batch 32 --seq 1024 [--mode default,reduce-overhead] [--attention flash,cudnn]
-                            [--weights autocast,bf16] [--deterministic] [--steps 20]
+                            [--weights autocast,bf16] [--fp8 none,exact,fast] [--deterministic] [--steps 20]
 
 bf16, fused AdamW, no clipping, random tokens that stay on the GPU.  One line of JSON for each setting: the time of every
 step after warm-up, by events, and the peak of allocated memory.
 
   --mode       of torch.compile; eager: none
+  --fp8        linear layers of the blocks multiply in e4m3 by torch._scaled_mm, forward and both gradients, each row of an
+               operand with a scale of its own (a power of two); exact: sums in fp32, fast: use_fast_accum
   --weights    autocast: fp32 parameters under autocast; bf16: parameters in bf16 with fp32 masters that the optimizer updates
 """
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -21,6 +24,55 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKEND = {'flash': SDPBackend.FLASH_ATTENTION, 'cudnn': SDPBackend.CUDNN_ATTENTION}
+
+
+E4M3 = torch.float8_e4m3fn
+
+
+def to_codes(x):
+    """Codes and scales of the rows of x; a code counts so much as its row's scale."""
+    largest = x.abs().amax(1, keepdim=True).float().clamp(min=1e-12)
+    scale = torch.exp2(torch.ceil(torch.log2(largest / 448)))
+    return (x.float() / scale).clamp(-448, 448).to(E4M3).contiguous(), scale.contiguous()
+
+
+def scaled_matmul(a, b, fast, dtype=torch.bfloat16):
+    """a (m,k) by b (n,k), transposed."""
+    (a, scale_a), (b, scale_b) = to_codes(a), to_codes(b)
+    return torch._scaled_mm(a, b.t(), scale_a=scale_a, scale_b=scale_b.t(), out_dtype=dtype, use_fast_accum=fast)
+
+
+class Fp8Product(torch.autograd.Function):
+    """x (rows,k) by w (n,k), transposed."""
+
+    @staticmethod
+    def forward(ctx, x, w, fast):
+        ctx.save_for_backward(x, w)
+        ctx.fast = fast
+        return scaled_matmul(x, w, fast)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        dx = scaled_matmul(dy, w.t(), ctx.fast)
+        dw = scaled_matmul(dy.t(), x.t(), ctx.fast)
+        return dx, dw, None
+
+
+class Fp8Linear(nn.Linear):
+    fast = False
+
+    def forward(self, x):
+        y = Fp8Product.apply(x.flatten(0, -2).bfloat16(), self.weight.bfloat16(), self.fast).view(*x.shape[:-1], -1)
+        return y if self.bias is None else y + self.bias.bfloat16()
+
+
+def use_fp8(model, fast):
+    """Every linear layer but a router; the heads are tables."""
+    for name, m in model.named_modules():
+        if type(m) is nn.Linear and not name.endswith('router'):
+            m.__class__ = Fp8Linear
+            m.fast = fast
 
 
 class GptBlock(nn.Module):
@@ -171,12 +223,14 @@ def make_step(model, weights, run, ids, labels):
     return step
 
 
-def time_setting(a, mode, attention, weights):
+def time_setting(a, mode, attention, weights, fp8):
     torch.manual_seed(0)
     torch._dynamo.reset()
     model = MODELS[a.model](a.seq).cuda()
     if weights == 'bf16':
         model = model.bfloat16()
+    if fp8 != 'none':
+        use_fp8(model, fp8 == 'fast')
     run = model if mode == 'eager' else torch.compile(model, mode=mode)
     ids, labels = (torch.randint(model.vocab, (a.batch, a.seq), device='cuda') for _ in range(2))
     step, times = make_step(model, weights, run, ids, labels), []
@@ -190,7 +244,7 @@ def time_setting(a, mode, attention, weights):
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end))
     return {'model': a.model, 'batch': a.batch, 'seq': a.seq, 'mode': mode, 'attention': attention, 'weights': weights,
-            'deterministic': a.deterministic, 'torch': torch.__version__, 'median_ms': statistics.median(times[6:]),
+            'fp8': fp8, 'deterministic': a.deterministic, 'torch': torch.__version__, 'median_ms': statistics.median(times[6:]),
             'best_ms': min(times[6:]), 'peak_bytes': torch.cuda.max_memory_allocated()}
 
 
@@ -202,6 +256,7 @@ def main():
     p.add_argument('--mode', default='default')
     p.add_argument('--attention', default='flash,cudnn')
     p.add_argument('--weights', default='autocast')
+    p.add_argument('--fp8', default='none')
     p.add_argument('--deterministic', action='store_true')
     p.add_argument('--steps', type=int, default=20)
     a = p.parse_args()
@@ -209,11 +264,11 @@ def main():
     torch.use_deterministic_algorithms(a.deterministic, warn_only=True)
     for mode in a.mode.split(','):
         for attention in a.attention.split(','):
-            for weights in a.weights.split(','):
+            for weights, fp8 in itertools.product(a.weights.split(','), a.fp8.split(',')):
                 try:
-                    print(json.dumps(time_setting(a, mode, attention, weights)), flush=True)
+                    print(json.dumps(time_setting(a, mode, attention, weights, fp8)), flush=True)
                 except Exception as e:  # a setting that this version of PyTorch does not have
-                    print('%s %s %s: %s' % (mode, attention, weights, str(e).splitlines()[0]), file=sys.stderr)
+                    print('%s %s %s fp8 %s: %s' % (mode, attention, weights, fp8, str(e).splitlines()[0]), file=sys.stderr)
                 torch.cuda.empty_cache()
 
 
