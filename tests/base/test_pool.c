@@ -113,6 +113,49 @@ static void allocates_nothing(void **state)
     weft_pool_destroy(p);
 }
 
+/* The task that stops the work is the last one that a thread begins. */
+typedef struct stopping {
+    _Atomic bool stop;
+    atomic_int   n;
+} stopping;
+
+static void stop_at_once(void *arg, int64_t task, int thread)
+{
+    stopping *s = arg;
+    (void)task, (void)thread;
+    atomic_fetch_add(&s->n, 1);
+    atomic_store(&s->stop, true);
+}
+
+static void work_is_dropped(void **state)
+{
+    (void)state;
+    for (int n_thread = 1; n_thread < 5; n_thread++) {
+        weft_pool *p, *shared;
+        stopping   s      = {0};
+        int64_t    sum[3] = {0};
+        assert_ok(weft_pool_create(n_thread, 0, &p));
+        assert_ok(weft_pool_share(p, &s.stop, &shared));
+        assert_int_equal(weft_pool_threads(shared), n_thread);
+        for (int round = 0; round < 50; round++) {
+            atomic_store(&s.stop, false);
+            atomic_store(&s.n, 0);
+            assert_false(weft_pool_is_stopped(shared));
+            weft_pool_run(shared, 1000, stop_at_once, &s);
+            assert_in_range(atomic_load(&s.n), 1, n_thread);
+            assert_true(weft_pool_is_stopped(shared));
+            weft_pool_run(shared, 3, add_one, sum); /* none of it is done */
+            assert_int_equal(sum[0] + sum[1] + sum[2], 0);
+        }
+        weft_pool_run(p, 3, add_one, sum); /* the threads' own pool goes on */
+        assert_int_equal(sum[0] + sum[1] + sum[2], 3);
+        assert_false(weft_pool_is_stopped(p));
+        weft_pool_destroy(shared);
+        weft_pool_destroy(p);
+    }
+    assert_false(weft_pool_is_stopped(NULL));
+}
+
 static void without_a_pool(void **state)
 {
     (void)state;
@@ -161,9 +204,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_task_once),   cmocka_unit_test(many_short_runs),
-        cmocka_unit_test(allocates_nothing), cmocka_unit_test(without_a_pool),
-        cmocka_unit_test(pinning_is_undone), cmocka_unit_test(bad_counts),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(allocates_nothing), cmocka_unit_test(work_is_dropped),
+        cmocka_unit_test(without_a_pool),    cmocka_unit_test(pinning_is_undone),
+        cmocka_unit_test(bad_counts),        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

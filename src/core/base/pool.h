@@ -4,6 +4,9 @@
 #ifndef WEFT_BASE_POOL_H
 #define WEFT_BASE_POOL_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include "base/status.h"
 
 typedef struct weft_pool weft_pool;
@@ -15,7 +18,14 @@ typedef void (*weft_pool_fn)(void *arg, int64_t task, int thread);
  * use. */
 weft_status weft_pool_create(int n_thread, int pin, weft_pool **out);
 void        weft_pool_destroy(weft_pool *p);
-int         weft_pool_threads(const weft_pool *p);
+/* A pool of the same threads for work that may be dropped: from when *stop is true on, tasks that
+ * have not begun are left out, and what a run was to make is of no use.  Borrows both. */
+weft_status weft_pool_share(weft_pool *threads, const _Atomic bool *stop,
+                            weft_pool **out);
+/* Has the work of this pool been dropped?  For tasks that last longer than some 100 us: one load.
+ * NULL: it has not. */
+bool weft_pool_is_stopped(const weft_pool *p);
+int  weft_pool_threads(const weft_pool *p);
 /* Cores that this process may use, at least 1. */
 int weft_pool_cores(void);
 
