@@ -7,9 +7,13 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernel/gemm.h"
 #include "kernel/isa.h"
@@ -493,13 +497,76 @@ static void large_c(void **state)
     free(a.p), free(b.p), free(c.p);
 }
 
+/* ---- work that is dropped ---- */
+
+enum {
+    PAGE = 4096
+};
+
+static struct {
+    _Atomic bool stop;
+    char        *page;
+} trap;
+
+/* The first to read the page finds that the work is dropped. */
+static void drop_work(int signal, siginfo_t *i, void *context)
+{
+    (void)context;
+    if ((char *)i->si_addr < trap.page || (char *)i->si_addr >= trap.page + PAGE)
+        _exit(128 + signal);
+    atomic_store(&trap.stop, true);
+    mprotect(trap.page, PAGE, PROT_READ | PROT_WRITE);
+}
+
+/* In the middle of a strip, so that this task ends early as well; no later task begins. */
+static void a_product_ends_early(void **state)
+{
+    enum {
+        M = 512, /* rows of A, which is shared */
+        N = 768,
+        K = PAGE / sizeof(float)
+    };
+    struct sigaction traps = {.sa_sigaction = drop_work, .sa_flags = SA_SIGINFO}, before;
+    size_t           bytes = (size_t)M * K * sizeof(float);
+    float           *a     = aligned_alloc(PAGE, bytes);
+    float           *b     = calloc((size_t)K * N, sizeof *b);
+    float           *c     = calloc((size_t)M * N, sizeof *c);
+    weft_pool       *threads, *pool;
+    (void)state;
+    memset(a, 0, bytes);
+    assert_ok(weft_pool_create(1, 0, &threads));
+    assert_ok(weft_pool_share(threads, &trap.stop, &pool));
+    weft_gemm g = weft_gemm_make(M, N, K, a, K, 1, b, N, 1, c, N);
+    for (int64_t i = 0; i < (int64_t)M * N; i++) c[i] = 7;
+    trap.page = (char *)(a + (int64_t)M / 2 * K);
+    sigaction(SIGSEGV, &traps, &before);
+    assert_int_equal(mprotect(trap.page, PAGE, PROT_NONE), 0);
+    run(&g, 1, pool, 1);
+    sigaction(SIGSEGV, &before, NULL);
+    assert_true(atomic_load(&trap.stop));
+    assert_true(c[0] == 0);                    /* it had begun */
+    assert_true(c[(int64_t)(M - 1) * N] == 7); /* the rest of its strip */
+    assert_true(c[(int64_t)M * N - 1] == 7); /* and other strips are left as they were */
+    assert_true(c[N - 1] == 7);
+    weft_pool_destroy(pool);
+    weft_pool_destroy(threads);
+    free(a);
+    free(b);
+    free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_shapes), cmocka_unit_test(long_k),
-        cmocka_unit_test(same_bits),     cmocka_unit_test(turned_bits),
-        cmocka_unit_test(step_bits),     cmocka_unit_test(many),
-        cmocka_unit_test(large_c),       cmocka_unit_test(added_bits),
+        cmocka_unit_test(a_product_ends_early),
+        cmocka_unit_test(random_shapes),
+        cmocka_unit_test(long_k),
+        cmocka_unit_test(same_bits),
+        cmocka_unit_test(turned_bits),
+        cmocka_unit_test(step_bits),
+        cmocka_unit_test(many),
+        cmocka_unit_test(large_c),
+        cmocka_unit_test(added_bits),
     };
     return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@ typedef struct job {
     const weft_view         *o, *lse;
     float                   *kt; /* b g (t/TILE) ep TILE, where they are not a thread's */
     float                   *v;  /* b g tp fp */
+    const weft_pool         *pool;
     float                   *room; /* of each thread */
     int64_t                  per_thread;
 } job;
@@ -136,7 +137,7 @@ static void group_task(void *arg, int64_t bg, int thread)
     int64_t             r = a->h / a->g, g = bg % a->g;
     for (int64_t t0 = 0; t0 < a->t; t0 += WEFT_TILE) pack(a, bg, t0, kt, v);
     for (int64_t h = g * r; h < (g + 1) * r; h++)
-        for (int64_t i0 = 0; i0 < a->s; i0 += WEFT_TILE)
+        for (int64_t i0 = 0; i0 < a->s && !weft_pool_is_stopped(j->pool); i0 += WEFT_TILE)
             queries(j, bg / a->g, h, i0, kt, v, room);
 }
 
@@ -202,9 +203,10 @@ KERNEL(attention_merge)
 
 KERNEL(attention)
 {
-    job j = {.a = weft_kernel__heads_make(c, 0, 3), .f = weft_kernel__tile_now()};
-    j.o   = &c->out[0];
-    j.lse = &c->out[1];
+    job j  = {.a = weft_kernel__heads_make(c, 0, 3), .f = weft_kernel__tile_now()};
+    j.pool = x->pool;
+    j.o    = &c->out[0];
+    j.lse  = &c->out[1];
     layout(&j.a, &j, 1, x->scratch);
     if (many(&j.a)) {
         weft_pool_run(x->pool, j.a.b * j.a.g, group_task, &j);

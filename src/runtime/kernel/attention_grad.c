@@ -19,6 +19,7 @@ typedef struct job {
     const weft_kernel_call  *c;
     const weft_kernel__tile *f;
     const weft_view         *dy, *o, *lse, *dq, *dk, *dv, *dbias;
+    const weft_pool         *pool;
     float                   *room;
     int64_t                  per_thread;
 } job;
@@ -156,7 +157,8 @@ static void one_head(const job *j, head *w)
     for (w->h = w->g * r; w->h < (w->g + 1) * r; w->h++) {
         load_queries(j, w);
         for (int64_t j0 = 0; j0 < a->t; j0 += WEFT_TILE)
-            for (int64_t i0 = 0; i0 < a->s; i0 += WEFT_TILE) {
+            for (int64_t i0 = 0; i0 < a->s && !weft_pool_is_stopped(j->pool);
+                 i0 += WEFT_TILE) {
                 int64_t lo, hi, i1 = i0 + WEFT_TILE < a->s ? i0 + WEFT_TILE : a->s;
                 weft_kernel__heads_keys(a, i0, i1, &lo, &hi);
                 if (j0 < hi && j0 + WEFT_TILE > lo) pair(j, w, i0, j0);
@@ -193,6 +195,7 @@ KERNEL(attention_grad)
     j.dy = &c->in[0], j.o = &c->in[4], j.lse = &c->in[5];
     j.dq = &c->out[0], j.dk = &c->out[1], j.dv = &c->out[2];
     j.dbias      = c->n_own_out > 3 && c->out[3].p ? &c->out[3] : NULL;
+    j.pool       = x->pool;
     j.room       = x->scratch;
     j.per_thread = layout(&j.a, &w, NULL);
     if (j.dbias && !weft_kernel__adds(c, 3)) {

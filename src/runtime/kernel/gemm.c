@@ -284,7 +284,7 @@ void weft_gemm_run_many(const weft_gemm *g, int n_gemm, weft_pool *pool, void *s
 {
     int     n_thread = pool ? weft_pool_threads(pool) : 1;
     int64_t room = shared_floats(g, n_gemm, n_thread), used = 0;
-    job     j = {.isa = isa_now(), .seg = scratch, .n_thread = n_thread};
+    job     j = {.isa = isa_now(), .seg = scratch, .n_thread = n_thread, .pool = pool};
 
     j.thread_bytes = thread_bytes(g, n_gemm);
     j.thread_mem   = (char *)scratch + table_bytes(n_gemm);

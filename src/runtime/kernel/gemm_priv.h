@@ -127,6 +127,7 @@ typedef struct weft_kernel__gemm_job {
     int                          n_seg;
     int64_t                      round;
     int                          n_thread;
+    const weft_pool             *pool; /* its work may be dropped */
     char                        *thread_mem;
     size_t                       thread_bytes;
 } weft_kernel__gemm_job;

@@ -8,6 +8,8 @@
  * (2) What a thread packs next is fetched while it multiplies.
  * (3) No thread waits while it holds a panel that another may wait for: claims are made in the
  *     order of panels, and tiles wait for nothing.
+ * (4) Work that is dropped ends between two shared panels, where a thread has published all that
+ *     it has claimed.
  *
  *         strip of B
  *         |  |####|         |     the strip stays in L2, panels of A pass through L1;
@@ -376,7 +378,7 @@ static void multiply(block *w, int thread)
 
     w->slots = n_a * n_b * ((w->k1 - w->k0) / GEMM_AHEAD);
 
-    for (int64_t t = 0; t < n_sub; t++) {
+    for (int64_t t = 0; t < n_sub && !weft_pool_is_stopped(w->j->pool); t++) {
         int64_t p0 = q * sub, p1 = gemm_min(p0 + sub, n);
         q = q + 1 < n_sub ? q + 1 : 0;
         if (t + 1 < n_sub) shared_foresee(w, q * sub, gemm_min(q * sub + sub, n));

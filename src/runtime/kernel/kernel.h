@@ -16,6 +16,8 @@
  * (4) scratch, takes and prepare look at types, strides, attributes and addresses, never at the
  *     memory behind them: operands and step scalars change from step to step, and only the
  *     device that runs the kernel may be able to read them
+ * (5) where the pool's work is dropped (base/pool.h) run ends within some 100 us of work and
+ *     overwrites what it likes of its results; it still reads and writes inside them alone
  * Anything else comes contiguous. */
 #ifndef WEFT_KERNEL_KERNEL_H
 #define WEFT_KERNEL_KERNEL_H
