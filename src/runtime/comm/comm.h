@@ -126,6 +126,16 @@ typedef struct weft_comm_ops {
     void (*destroy)(weft_comm *c); /* after stop: without waiting for anybody */
 } weft_comm_ops;
 
+/* Somebody who wants to know at once that a rank is lost, also while no call is in flight. */
+typedef struct weft_comm_watcher {
+    /* from a thread of the end, which waits for it: it communicates nothing, watches and unwatches
+     * nothing */
+    void (*lost)(void *arg, const char *why);
+    void                     *arg;
+    weft_comm                *c; /* the rest is comm's */
+    struct weft_comm_watcher *next;
+} weft_comm_watcher;
+
 /* One rank's end.  May be used by several threads, each channel and group by one at a time. */
 struct weft_comm {
     const char              *transport;
@@ -135,8 +145,9 @@ struct weft_comm {
     double                   timeout_s;
     int64_t                  bytes; /* memory that opened channels hold at this rank */
     const int32_t           *name; /* what messages call each rank; NULL: by its number */
-    bool                     packs;  /* some of its groups pack several small tensors */
-    struct weft_comm_opened *opened; /* open.c's */
+    bool                     packs;   /* some of its groups pack several small tensors */
+    struct weft_comm_opened *opened;  /* open.c's */
+    weft_comm_watcher       *watcher; /* lost.c's */
     void                    *impl;
 };
 
@@ -216,6 +227,11 @@ void weft_comm_abort(weft_comm *c, const char *why);
 /* Would an operation fail now because somebody gave up, left or died?  WEFT_ERR_PEER; asked by any
  * thread, also while others communicate, and waits for nobody. */
 weft_status weft_comm_check(weft_comm *c);
+/* Calls w->lost when weft_comm_check would fail from now on because of a rank, soon after it would.
+ * A transport that does not notice by itself (net, for hosts whose loss an agent reports) says
+ * nothing: then the next operation fails.  w is the caller's, until unwatch has returned. */
+void weft_comm_watch(weft_comm *c, weft_comm_watcher *w);
+void weft_comm_unwatch(weft_comm_watcher *w);
 /* Long waits that no transport sees (of a device's own communication): each member of a group tells
  * the others that it waits under a key that all of them derive, and later that it does not any
  * more.  A member that has not said so when others have waited for long is the one that is missing.
@@ -242,6 +258,9 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
                                  weft_comm **out);
 
 /* ---- for transports ---- */
+
+/* Tells those who watch the end, from any thread that holds no lock which they may want. */
+void weft_comm_tell_lost(weft_comm *c, const char *why);
 
 /* Every transport's weft_comm_group begins with this: the calls of the group that were started. */
 typedef struct weft_comm_queue weft_comm_queue;

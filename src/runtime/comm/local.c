@@ -87,6 +87,7 @@ struct weft_comm_local {
     char     why[200];
 
     weft_comm_notes *notes; /* of each rank */
+    weft_comm      **end;   /* of each; NULL: it has none */
 };
 
 static int gate_init(gate *g)
@@ -659,6 +660,9 @@ static void local_abort(weft_comm *c, const char *why)
         pthread_cond_broadcast(&ch->g.moved);
         pthread_mutex_unlock(&ch->g.lock);
     }
+    for (int r = 0; r < w->n; r++)
+        if (w->end[r] && w->end[r] != c && check_abort(w->end[r]) != WEFT_OK)
+            weft_comm_tell_lost(w->end[r], weft_error_text());
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -679,6 +683,10 @@ static void local_stop(weft_comm *c)
 
 static void local_leave(weft_comm *c)
 {
+    weft_comm_local *w = c->impl;
+    pthread_mutex_lock(&w->lock);
+    if (w->end[c->rank] == c) w->end[c->rank] = NULL;
+    pthread_mutex_unlock(&w->lock);
     free(c);
 }
 
@@ -699,8 +707,10 @@ weft_status weft_comm_local_create(int world, weft_comm_local **out)
 {
     weft_comm_local *w = calloc(1, sizeof *w);
     if (w) w->notes = calloc((size_t)world, sizeof *w->notes);
-    if (!w || !w->notes || pthread_mutex_init(&w->lock, NULL)) {
+    if (w) w->end = calloc((size_t)world, sizeof *w->end);
+    if (!w || !w->notes || !w->end || pthread_mutex_init(&w->lock, NULL)) {
         if (w) free(w->notes);
+        if (w) free(w->end);
         free(w);
         return no_memory();
     }
@@ -725,6 +735,7 @@ void weft_comm_local_destroy(weft_comm_local *w)
         free(h);
     }
     free(w->notes);
+    free(w->end);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }
@@ -750,13 +761,16 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
     };
     weft_comm *c = calloc(1, sizeof *c);
     if (!c) return no_memory();
-    *c   = (weft_comm){.transport = "local",
-                       .op        = &ops,
-                       .rank      = rank,
-                       .world     = w->n,
-                       .timeout_s = timeout_s,
-                       .packs     = true,
-                       .impl      = w};
+    *c = (weft_comm){.transport = "local",
+                     .op        = &ops,
+                     .rank      = rank,
+                     .world     = w->n,
+                     .timeout_s = timeout_s,
+                     .packs     = true,
+                     .impl      = w};
+    pthread_mutex_lock(&w->lock);
+    w->end[rank] = c;
+    pthread_mutex_unlock(&w->lock);
     *out = c;
     return WEFT_OK;
 }

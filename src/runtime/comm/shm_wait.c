@@ -11,7 +11,9 @@
  * kernel marks the mutex of a dying thread and wakes one sleeper, which passes the verdict and
  *     wakes the rest: verdict   who is to blame, up to which epoch          looked at when an
  *     operation starts and in long loops alarm     moves with it
- *     every sleeper sleeps on it too */
+ *     every sleeper sleeps on it too
+ * The watcher of each rank looks at the verdict as well, and tells those who compute
+ * (weft_comm_watch). */
 #include "comm/shm_priv.h"
 
 #include <errno.h>
@@ -257,10 +259,14 @@ static void *watch(void *arg)
     wait_word word[MAX_WATCHED + 2];
     s->st = hold(e);
     snprintf(s->text, sizeof s->text, "%s", weft_error_text());
-    bool held = s->st == WEFT_OK;
+    bool held = s->st == WEFT_OK, told = false;
     atomic_store(&s->ready.v, 1); /* s is gone from here on */
     while (held && !atomic_load(&e->stop.v)) {
         int n = look_around(e, word);
+        if (!told && weft_comm__shm_check(e) != WEFT_OK) {
+            told = true;
+            weft_comm_tell_lost(&e->c, weft_error_text());
+        }
         atomic_fetch_add(&e->head->alarm.n_asleep, 1);
         sleep_on(word, n, weft_clock_s() + TICK_MS * 1e-3);
         atomic_fetch_sub(&e->head->alarm.n_asleep, 1);
