@@ -19,3 +19,8 @@ double weft_clock_wall_s(void)
 {
     return seconds(CLOCK_REALTIME);
 }
+
+double weft_clock_thread_s(void)
+{
+    return seconds(CLOCK_THREAD_CPUTIME_ID);
+}

@@ -23,9 +23,12 @@ static weft_status check(const weft_program *p, const weft_exec_options *o)
 static weft_status build(weft_exec *e)
 {
     WEFT_TRY(weft_arena_create(&e->arena));
-    if (!e->o.pool && e->o.n_thread > 1)
-        WEFT_TRY(weft_pool_create(e->o.n_thread, 0, &e->own_pool));
+    if (!e->o.pool &&
+        (e->o.n_thread > 1 || e->o.comm)) /* drop.c: kernels may end early */
+        WEFT_TRY(
+            weft_pool_create(e->o.n_thread > 1 ? e->o.n_thread : 1, 0, &e->own_pool));
     WEFT_TRY(weft_exec__prepare(e));
+    WEFT_TRY(weft_exec__open_drop(e));
     WEFT_TRY(weft_exec__open_numbers(e));
     WEFT_TRY(weft_exec__open_watch(e));
     if (e->o.journal) WEFT_TRY(weft_exec__open_journal(e));
@@ -60,6 +63,7 @@ weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
 void weft_exec_destroy(weft_exec *e)
 {
     if (!e) return;
+    weft_exec__close_drop(e);
     weft_exec__stop_threads(e);
     weft_exec__free_graph(e);
     weft_exec__close_device_links(e);
@@ -67,6 +71,7 @@ void weft_exec_destroy(weft_exec *e)
     weft_exec__close_edges(e);
     for (int i = 0; i < e->n_stream; i++) weft_exec__close_stream(&e->stream[i]);
     weft_exec__free_staging(e);
+    weft_pool_destroy(e->drop_pool);
     weft_pool_destroy(e->own_pool);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->moved);
@@ -123,7 +128,17 @@ static void begin_run(weft_exec *e, int64_t step, int n_step)
     weft_exec__begin_numbers(e);
     if (e->journal && !e->gathers_again) weft_exec__begin_journal(e, step);
     e->turn++;
+    e->in_run    = true;
+    bool dropped = weft_exec__drop_lost(e);
     pthread_cond_broadcast(&e->moved);
+    pthread_mutex_unlock(&e->lock);
+    if (dropped) weft_exec__cancel_events(e);
+}
+
+static void end_run(weft_exec *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->in_run = false;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -135,6 +150,7 @@ weft_status weft_exec_start(weft_exec *e, int64_t step, int n_step)
     begin_run(e, step, n_step);
     weft_exec__run_issuer(&e->issuer[0]);
     wait_for_threads(e, e->journal != NULL); /* a journal is of one step */
+    end_run(e);
     if (e->stop) return end_failed(e);
     e->outcome = e->held_step == step + n_step - 1 ? WEFT_EXEC_HELD : WEFT_EXEC_RAN;
     return WEFT_OK;

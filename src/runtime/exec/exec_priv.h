@@ -114,6 +114,7 @@ struct weft_exec__stream {
     weft_device         *device;
     weft_stream          dev;
     weft_kernel_ctx      ctx;
+    weft_pool           *pool; /* of its kernels where no step is dropped */
     int64_t              scratch_bytes;
     bool                 has_kernel;
     weft_memory          scratch, scalars; /* behind ctx */
@@ -128,7 +129,11 @@ struct weft_exec__stream {
     const weft_firing *firing;   /* the running one */
     int64_t            job_step; /* and its step, counted from the job's start */
     double             busy_s;   /* CPU seconds in launches */
-    int                first_call,
+    /* for the detector of hangs, of the thread: what it had of a core when the instruction began,
+     * and how often it was preempted, when that was last asked */
+    double begun_cpu_s;
+    long   n_preempted;
+    int    first_call,
         n_call;    /* of a step, for numbers.c: the first, those of this step so far */
     int64_t step;  /* of this executor's, from 0: the next firing is of it, */
     int     at;    /* has this place in the list, */
@@ -167,7 +172,12 @@ struct weft_exec {
     weft_exec_options   o;
     weft_arena         *arena;
     weft_pool          *own_pool;
-    weft_memory        *slab;
+    /* the threads of its kernels, for the run's steps until one is committed; NULL: kernels end
+     * by themselves */
+    weft_pool        *drop_pool;
+    _Atomic bool      dropped;
+    weft_comm_watcher watcher; /* of comm, where there is a drop_pool */
+    weft_memory      *slab;
     /* Of a staging slab whose device does not work in the host's memory: the caller's, where
      * readers write; slab is then a copy of ours in the device's.  Else an address of NULL. */
     weft_memory      *host_slab;
@@ -210,7 +220,11 @@ struct weft_exec {
     int64_t         turn; /* runs begun */
     int64_t first_step;   /* the job's number of step 0 of this executor's, in this run */
     _Atomic int64_t until;    /* this run ends before this step of the executor's */
-    int64_t         run_step; /* its first, of the job's */
+    _Atomic int64_t run_step; /* its first, of the job's */
+    bool            in_run;
+    bool            lost; /* a rank is, and why */
+    bool tells_peers;     /* it was comm that said so: other hosts' ranks are to know */
+    char lost_text[256];
     _Atomic int64_t host_wakeups;
     _Atomic bool    stop;
     bool            quit;
@@ -300,6 +314,19 @@ weft_status weft_exec__put_samples(weft_exec__stream *s, const weft_exec__instr 
 int64_t     weft_exec__sample_bytes(const weft_instr *i, int result);
 weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 
+/* drop.c: a step that no rank has committed ends in the middle of its instructions. */
+weft_status weft_exec__open_drop(weft_exec *e);
+void        weft_exec__close_drop(weft_exec *e);
+/* Under lock, when a run stops and when it begins. */
+void weft_exec__drop_step(weft_exec *e);
+bool weft_exec__drop_lost(weft_exec *e);
+/* Sets the pool of the next kernel of a stream. */
+void weft_exec__choose_pool(weft_exec__stream *s);
+/* Was what the stream's running instruction has made dropped? */
+bool weft_exec__is_dropped(const weft_exec__stream *s);
+/* WEFT_ERR_PEER: the run is stopped; else no step of it is dropped any more. */
+weft_status weft_exec__arrive(weft_exec__stream *s);
+
 /* alone.c: the end of a step without peers. */
 /* The outcome of a run that has stopped with an error; one that lost a peer after its commit point
  * is finished. */
@@ -369,5 +396,8 @@ weft_status weft_exec__start_threads(weft_exec *e);
 void        weft_exec__stop_threads(weft_exec *e);
 /* The first error of a run stops everybody. */
 void weft_exec__fail(weft_exec__issuer *u, weft_status st);
+/* Under lock; false: it is stopped already.  Then, without it: who waits for an event. */
+bool weft_exec__stop(weft_exec *e, weft_status st, const char *text);
+void weft_exec__cancel_events(weft_exec *e);
 
 #endif

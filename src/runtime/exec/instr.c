@@ -1,13 +1,15 @@
 /* What the device calls for one instruction; reading samples; the commit point. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/flight.h"
 #include "base/progress.h"
 #include "exec/exec_priv.h"
 
-static weft_status run(const weft_exec__instr *x)
+static weft_status run_kernel(const weft_exec__instr *x)
 {
     bool done = false;
     switch (x->i->kind) {
@@ -28,6 +30,14 @@ static weft_status run(const weft_exec__instr *x)
     case WEFT_INSTR_RECV: return weft_exec__run_on_device(x);
     default: return WEFT_OK;
     }
+}
+
+/* What a kernel has made that ended early is of no use. */
+static weft_status run(const weft_exec__instr *x)
+{
+    if (weft_exec__is_dropped(x->s)) return WEFT_ERR_PEER; /* the reason is in e->text */
+    WEFT_TRY(run_kernel(x));
+    return weft_exec__is_dropped(x->s) ? WEFT_ERR_PEER : WEFT_OK;
 }
 
 /* Only errors ask. */
@@ -69,6 +79,18 @@ void weft_exec__close_watch(weft_exec *e)
 {
     free(e->longest);
     free(e->longest_table);
+}
+
+/* What an instruction has taken, of which the detector of hangs makes its limit.  A rank that waits
+ * for a core is not slow: of a thread that was preempted it is the time that it had of a core. */
+static float find_taken(weft_exec__stream *s, double wall_s, float longest)
+{
+    struct rusage u;
+    if (wall_s <= (double)longest || getrusage(RUSAGE_THREAD, &u)) return (float)wall_s;
+    bool   preempted = u.ru_nivcsw != s->n_preempted;
+    double cpu_s     = weft_clock_thread_s() - s->begun_cpu_s;
+    s->n_preempted   = u.ru_nivcsw;
+    return (float)(preempted && cpu_s > 0 && cpu_s < wall_s ? cpu_s : wall_s);
 }
 
 static const char *name_op(const weft_instr *i)
@@ -118,15 +140,17 @@ weft_status weft_exec__task(void *arg)
     const weft_exec__stream *s = x->s;
     if (s->e->journal && !weft_exec__takes_part(x)) return WEFT_OK;
     weft_failpoint("step.task");
+    weft_exec__choose_pool(x->s);
     if (!weft_progress_is_shared() || !s->device->needs_thread || !s->firing)
         return weft_exec__blame(x, run(x));
-    int    actor   = s->firing->actor;
-    float *longest = &s->e->longest[actor][x->i - s->e->p->actor[actor].instr];
+    int    actor      = s->firing->actor;
+    float *longest    = &s->e->longest[actor][x->i - s->e->p->actor[actor].instr];
+    x->s->begun_cpu_s = weft_clock_thread_s();
     weft_progress_begin(s->number, x->i->name, (double)*longest);
     int64_t     record = weft_exec__record(x);
     weft_status st     = run(x);
-    if (st == WEFT_OK) weft_flight_end(record);
-    float taken = (float)weft_progress_end(s->number);
+    if (st == WEFT_OK || weft_exec__is_dropped(s)) weft_flight_end(record);
+    float taken = find_taken(x->s, weft_progress_end(s->number), *longest);
     if (taken > *longest) *longest = taken;
     return weft_exec__blame(x, st);
 }
@@ -190,8 +214,8 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x)
     double     value[WEFT_MAX_OUTCOME];
     bool       hold = false;
     WEFT_TRY(weft_exec__check_device_comm(e)); /* nothing writes state after an abort */
-    e->arrived = s->job_step;
-    e->busy_s  = s->busy_s;
+    WEFT_TRY(weft_exec__arrive(s));
+    e->busy_s = s->busy_s;
     if (!e->o.commit) {
         e->passed = s->job_step;
         return WEFT_OK;

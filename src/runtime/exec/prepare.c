@@ -349,6 +349,7 @@ static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
     WEFT_TRY(s->device->stream_open(s->device, spec->name, &s->dev));
     s->ctx.queue = s->dev.impl;
     if (!spec->threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
+    s->pool        = s->ctx.pool;
     s->trace.cap   = e->o.trace;
     s->trace.slice = WEFT_ARENA_ARRAY(e->arena, weft_slice, e->o.trace);
     if (weft_exec__is_timed(e, s->device)) {

@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/flight.h"
@@ -227,14 +226,9 @@ weft_status weft_exec__find_times(weft_exec__stream *s)
     return WEFT_OK;
 }
 
-/* What this thread has used of a core: time in which it waits for one says nothing about the
- * rank. */
 static double read_busy(const weft_exec *e)
 {
-    struct timespec t;
-    if (e->o.price) return 0;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return e->o.price ? 0 : weft_clock_thread_s();
 }
 
 static weft_status fire_instr(weft_exec__stream *s, const weft_exec__variant *v, int n,
@@ -342,25 +336,38 @@ weft_status weft_exec__run_issuer(weft_exec__issuer *u)
 
 /* ---- failure ---- */
 
-void weft_exec__fail(weft_exec__issuer *u, weft_status st)
+bool weft_exec__stop(weft_exec *e, weft_status st, const char *text)
 {
-    weft_exec *e = u->e;
-    pthread_mutex_lock(&e->lock);
-    bool mine = !e->stop;
-    if (mine) {
-        e->stop        = true;
-        e->st          = st;
-        e->failed_open = u->open;
-        snprintf(e->text, sizeof e->text, "%s", weft_error_text());
-    }
+    if (e->stop) return false;
+    e->stop = true;
+    e->st   = st;
+    snprintf(e->text, sizeof e->text, "%s", text);
+    weft_exec__drop_step(e);
     pthread_cond_broadcast(&e->moved);
-    pthread_mutex_unlock(&e->lock);
-    for (int i = 0; mine && i < e->p->n_edge; i++)
+    return true;
+}
+
+void weft_exec__cancel_events(weft_exec *e)
+{
+    for (int i = 0; i < e->p->n_edge; i++)
         for (int k = 0; k < 2; k++) {
             weft_event *v = &e->edge[i].event[k];
             if (v->device) v->device->cancel(v);
         }
-    if (mine && e->o.comm) weft_comm_abort(e->o.comm, e->text);
+}
+
+void weft_exec__fail(weft_exec__issuer *u, weft_status st)
+{
+    weft_exec *e = u->e;
+    pthread_mutex_lock(&e->lock);
+    bool mine  = weft_exec__stop(e, st, weft_error_text());
+    bool tells = mine || e->tells_peers;
+    if (mine) e->failed_open = u->open;
+    e->tells_peers = false;
+    pthread_cond_broadcast(&e->moved);
+    pthread_mutex_unlock(&e->lock);
+    if (mine) weft_exec__cancel_events(e);
+    if (tells && e->o.comm) weft_comm_abort(e->o.comm, e->text);
 }
 
 /* ---- threads ---- */
