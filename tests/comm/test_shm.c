@@ -234,6 +234,11 @@ static void slabs_outlive_epochs(void **state)
         for (int k = 0; k < KEPT_BYTES; k += 4093) assert_int_equal(q[k], 0);
         memset(q, 1, KEPT_BYTES);
         weft_comm_shm_free(c, q);
+        assert_int_equal(weft_comm_shm_alloc_used(c, KEPT_BYTES, (void **)&q), WEFT_OK);
+        for (int k = 0; k < KEPT_BYTES; k += 4093) assert_int_equal(q[k], 1);
+        weft_comm_shm_free(c, q);
+        assert_true(weft_comm_shm_count_made(c) >= (epoch == 1 ? 2 * KEPT_BYTES : 0));
+        assert_true(epoch == 1 || weft_comm_shm_count_made(c) == 0);
         weft_comm_drop(c);
         if (epoch == 20) before = count_descriptors(), pages = resident_pages();
     }
@@ -284,6 +289,33 @@ static void ranks_have_the_slots_of_their_epoch(void **state)
     c = join_last_slot(kept, 2);
     assert_int_equal(weft_comm_shm_adopt(c, at, 4096, &p), WEFT_OK); /* it stays there */
     assert_int_equal(*(char *)p, 7);
+    weft_comm_drop(c);
+    weft_comm_shm_destroy(kept);
+}
+
+/* Of memory that need not be zero the pages that are there stay, the others are made. */
+static void holes_are_filled(void **state)
+{
+    enum {
+        BYTES = 16 << 20,
+        HOLE  = 5 << 20,
+        AT    = 7 << 20
+    };
+    weft_comm_shm *kept;
+    char          *p;
+    (void)state;
+    assert_int_equal(weft_comm_shm_create(1, &kept), WEFT_OK);
+    weft_comm *c = join_epoch(kept, 1);
+    assert_int_equal(weft_comm_shm_alloc(c, BYTES, (void **)&p), WEFT_OK);
+    assert_true(weft_comm_shm_count_made(c) == BYTES);
+    memset(p, 1, BYTES);
+    weft_comm_shm_give_back(c, p + AT, HOLE);
+    weft_comm_shm_free(c, p);
+    assert_int_equal(weft_comm_shm_alloc_used(c, BYTES, (void **)&p), WEFT_OK);
+    assert_true(weft_comm_shm_count_made(c) == BYTES + HOLE);
+    assert_true(weft_comm_shm_count_range(c, p, BYTES) == BYTES);
+    for (int k = 0; k < BYTES; k += 4093)
+        assert_int_equal(p[k], k < AT || k >= AT + HOLE);
     weft_comm_drop(c);
     weft_comm_shm_destroy(kept);
 }
@@ -729,6 +761,7 @@ int main(void)
         cmocka_unit_test(a_new_process_takes_over),
         cmocka_unit_test(slabs_outlive_epochs),
         cmocka_unit_test(ranks_have_the_slots_of_their_epoch),
+        cmocka_unit_test(holes_are_filled),
         cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(the_awake_work_for_all),
         cmocka_unit_test(who_dies_at_work_is_named),

@@ -150,7 +150,7 @@ static weft_status move_state(rank_run *r)
     WEFT_TRY(meet(r));
     if (v->in_batches) weft_kept_give_back_rest(r->comm, STEP);
     WEFT_TRY(weft_program_state_open_kept(&r->made, r->comm, weft_device_default(), false,
-                                          v->in_batches, &r->to));
+                                          v->in_batches, true, &r->to));
     WEFT_TRY(weft_holders_exchange(r->to, r->comm, r->group, &r->holders));
     if (!r->from.holders) return WEFT_FAIL(WEFT_ERR_INTERNAL, "nobody holds anything");
     WEFT_TRY(weft_move_plan(r->from.holders, r->holders, -1, &list));
@@ -177,7 +177,7 @@ static weft_status run_rank(rank_run *r, int epoch_fd)
             return WEFT_FAIL(WEFT_ERR_INTERNAL, "a tensor is not marked");
     } else {
         WEFT_TRY(weft_program_state_open_kept(&r->made, r->comm, weft_device_default(),
-                                              false, false, &r->to));
+                                              false, false, false, &r->to));
         WEFT_TRY(walk_numbers(r->to, true));
         WEFT_TRY(walk_numbers(weft_state_standby(r->to), true));
         atomic_store(&weft_program_state_slot(r->comm)->state.step, STEP);

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MAX_SLAB = 16
@@ -17,6 +18,22 @@ typedef struct held {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static held           *first;
+
+/* A program writes its work memory before it reads it, in every step: here it is all NaN. */
+static weft_status fill_work(const held *h)
+{
+    static char block[1 << 16];
+    memset(block, 0xff, sizeof block);
+    for (int i = 0; i < h->p->n_slab; i++) {
+        if (h->p->slab[i].kind != WEFT_SLAB_WORK || h->given[i].address) continue;
+        for (int64_t at = 0, n; at < h->p->slab[i].bytes; at += n) {
+            n = h->p->slab[i].bytes - at;
+            if (n > (int64_t)sizeof block) n = sizeof block;
+            WEFT_TRY(weft_device_write(&h->slab[i], at, block, n));
+        }
+    }
+    return WEFT_OK;
+}
 
 static void free_held(held *h)
 {
@@ -37,6 +54,7 @@ weft_status test_exec_create(const weft_program *p, const weft_exec_options *o,
     with.slab      = h->slab;
     weft_status st = weft_exec_alloc_slabs(
         p, with.device[0] ? with.device[0] : weft_device_cpu(), h->slab);
+    if (st == WEFT_OK && !with.price) st = fill_work(h);
     if (st == WEFT_OK) st = weft_exec_create(p, &with, out);
     if (st != WEFT_OK) {
         free_held(h);

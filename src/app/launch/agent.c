@@ -277,9 +277,11 @@ static void note_committed(weft_launch__run *l, const weft_line_message *m, doub
 
 static void note_move(weft_launch__agent *a, const weft_membership_move *move)
 {
-    bool back = a->outcome.move.back || move->back;
+    bool    back = a->outcome.move.back || move->back;
+    int64_t made = a->outcome.move.made_bytes + move->made_bytes;
     if (move->bytes > 0) a->outcome.move = *move;
-    a->outcome.move.back = back;
+    a->outcome.move.back       = back;
+    a->outcome.move.made_bytes = made;
 }
 
 static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)

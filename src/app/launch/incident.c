@@ -197,6 +197,8 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
                       (long long)o->move.bytes, (long long)o->move.sent,
                       o->move.predicted_s, o->move.seconds, o->move.n_batch,
                       (long long)o->move.peak_bytes);
+    if (o->move.made_bytes > 0)
+        weft_text_add(t, ", \"made_bytes\": %lld", (long long)o->move.made_bytes);
     weft_text_add(t, ", ");
     put_phases(i, o, t);
     weft_text_add(t, "}\n");

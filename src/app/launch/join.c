@@ -340,6 +340,11 @@ static weft_status await_view(void *arg, weft_membership *out, weft_comm **liste
     return WEFT_OK;
 }
 
+static void note_made(void *arg, int64_t bytes)
+{
+    ((weft_launch_member *)arg)->move.made_bytes = bytes;
+}
+
 static void report_incident(void *arg, const weft_membership_incident *i)
 {
     weft_launch_member *m = arg;
@@ -400,6 +405,7 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
                                                   .tell     = tell_agent,
                                                   .report   = report_incident,
                                                   .moved    = note_move,
+                                                  .made     = note_made,
                                                   .brief    = send_brief,
                                                   .arg      = m};
         if (st != WEFT_OK) {

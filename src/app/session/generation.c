@@ -10,7 +10,9 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "comm/hosts.h"
 #include "comm/membership.h"
+#include "comm/shm.h"
 #include "session/peak.h"
 #include "session/gpu_memory.h"
 #include "session/session_priv.h"
@@ -345,6 +347,15 @@ static weft_status open_runner(weft_session *s)
     return weft_runner_create(&o, &g->runner);
 }
 
+/* What it took beside the moving of the state. */
+static void report_pages(const weft_session *s)
+{
+    const weft_membership_source *source = s->o->member;
+    weft_comm *end = s->now->comm ? weft_comm_shared_end(s->now->comm) : NULL;
+    if (s->now->continues && end && source && source->made)
+        source->made(source->arg, weft_comm_shm_count_made(end));
+}
+
 static weft_status take_memory(weft_session *s)
 {
     WEFT_TRY(open_pool(s));
@@ -352,6 +363,7 @@ static weft_status take_memory(weft_session *s)
     WEFT_TRY(open_state(s));
     WEFT_TRY(open_gather(s));
     WEFT_TRY(open_runner(s));
+    report_pages(s);
     weft_session__describe_kept(s);
     if (s->now->unfinished) WEFT_TRY(weft_session__end_updates(s));
     return weft_session__eval_open(s);

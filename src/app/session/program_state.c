@@ -51,8 +51,9 @@ static bool peers_reach(const weft_program *p, int slab)
     return false;
 }
 
-weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
-                                    weft_device *device, weft_memory *out)
+/* used: with what is there. */
+static weft_status share_slab(const weft_program *p, int slab, bool used, weft_comm *comm,
+                              weft_device *device, weft_memory *out)
 {
     weft_comm *end = weft_comm_shared_end(comm);
     *out           = (weft_memory){0};
@@ -60,9 +61,16 @@ weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *
     /* of a rank whose place another process may take all outlives it */
     if (!peers_reach(p, slab) && !weft_comm_shm_kept_slot(end)) return WEFT_OK;
     weft_memory m = {device, WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
-    WEFT_TRY(weft_comm_shm_alloc(weft_comm_shared_end(comm), m.bytes, &m.address));
+    WEFT_TRY(used ? weft_comm_shm_alloc_used(end, m.bytes, &m.address)
+                  : weft_comm_shm_alloc(end, m.bytes, &m.address));
     *out = m;
     return WEFT_OK;
+}
+
+weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
+                                    weft_device *device, weft_memory *out)
+{
+    return share_slab(p, slab, true, comm, device, out);
 }
 
 weft_status weft_program_slab_adopt(const weft_program *p, int slab, weft_comm *comm,
@@ -184,17 +192,23 @@ out:
     return st;
 }
 
-weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm,
-                                      weft_device *device, weft_state **out)
+static weft_status create_state(const weft_compiled *made, bool used, weft_comm *comm,
+                                weft_device *device, weft_state **out)
 {
     const weft_program *p    = made->program;
     int                 slab = weft_program_state_slab(p);
     weft_memory         m    = {0};
-    if (slab >= 0) WEFT_TRY(weft_program_slab_share(p, slab, comm, device, &m));
+    if (slab >= 0) WEFT_TRY(share_slab(p, slab, used, comm, device, &m));
     if (!m.address)
         WEFT_TRY(weft_device_alloc(device, WEFT_SPACE_DEVICE,
                                    slab < 0 ? 0 : p->slab[slab].bytes, &m));
     return make_state(made, &m, free_slab, comm, out);
+}
+
+weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm,
+                                      weft_device *device, weft_state **out)
+{
+    return create_state(made, false, comm, device, out);
 }
 
 /* ---- that outlives a rank ---- */
@@ -560,7 +574,7 @@ weft_status weft_program_state_count_missing(const weft_compiled *made, weft_com
 
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
                                          weft_device *device, bool unfinished, bool bare,
-                                         weft_state **out)
+                                         bool used, weft_state **out)
 {
     weft_comm_shm_slot *slot = weft_program_state_slot(comm);
     weft_comm          *end  = weft_comm_shared_end(comm);
@@ -581,7 +595,7 @@ weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *c
     put_aside(end, slot);
     if (bare) weft_comm_shm_give_back_free(end);
     WEFT_TRY(bare ? create_bare(made, comm, device, &s)
-                  : weft_program_state_create(made, comm, device, &s));
+                  : create_state(made, used, comm, device, &s));
     weft_status st = describe_slot(made, slot, end, s);
     if (st == WEFT_OK)
         *out = s;

@@ -18,8 +18,8 @@
 int weft_program_state_slab(const weft_program *p);
 int weft_program_host_state_slab(const weft_program *p);
 
-/* Memory that the ranks of a host share for a slab of p, where collectives work in it; elsewhere
- * none: an address of NULL. */
+/* Memory that the ranks of a host share for a slab of p, where collectives work in it, with what is
+ * there; elsewhere none: an address of NULL. */
 weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
                                     weft_device *device, weft_memory *out);
 /* The same, as an earlier generation has left it there; and where it is, -1: in no such memory. */
@@ -59,10 +59,11 @@ weft_status weft_program_state_count_missing(const weft_compiled *made, weft_com
  * all of it is there); else a new one, which the slot records.  What the slot had stays until
  * settle: all ranks have theirs.
  * bare: pages of a new one are made by who moves something into it, and what is free in the slab
- * gives its pages back first. */
+ * gives its pages back first.
+ * used: a new one need not be zero, as all of it is going to be written. */
 weft_status weft_program_state_open_kept(const weft_compiled *made, weft_comm *comm,
                                          weft_device *device, bool unfinished, bool bare,
-                                         weft_state **out);
+                                         bool used, weft_state **out);
 /* The state that open_kept gave is that of a step from now on, with the tensors that are marked as
  * there: none, where it was of no step. */
 void weft_program_state_begin_move(weft_comm *comm, int64_t step);

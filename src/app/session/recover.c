@@ -224,7 +224,6 @@ static void resume_updates(weft_session *s, update_words *w)
                       (long long)g->step, weft_error_text());
     else if (s->row.step == g->step && !s->row.n_load)
         (void)weft_session__read_loads(s, &s->row);
-    weft_runner_clear_work(g->runner);
 }
 
 /* Which ranks can gather?  Those that have what they give and whose peers can.  A rank that lost
@@ -320,8 +319,9 @@ weft_status weft_session__open_kept(weft_session *s, weft_state **out)
         WEFT_TRY(weft_session__compare_room(s));
     }
     if (g->in_batches) weft_kept_give_back_rest(g->comm, g->step);
+    /* it is moved there, or cleared before it is read from a checkpoint */
     return weft_program_state_open_kept(&g->made, g->comm, s->device, g->resumes,
-                                        g->in_batches, out);
+                                        g->in_batches, g->continues, out);
 }
 
 /* Out of the memory of all slots, by copies, and by messages between hosts: what this rank has

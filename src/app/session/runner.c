@@ -255,13 +255,6 @@ int64_t weft_runner_slab_at(const weft_runner *r, int i)
                : weft_program_slab_find(r->o.comm, &r->slab[i]);
 }
 
-void weft_runner_clear_work(weft_runner *r)
-{
-    for (int i = 0; i < r->o.made->program->n_slab; i++)
-        if (!is_state(r, i) && r->slab[i].space == WEFT_SPACE_SHARED)
-            memset(r->slab[i].address, 0, (size_t)r->slab[i].bytes);
-}
-
 weft_runner_memory weft_runner_mem(const weft_runner *r)
 {
     const weft_program *p = r->o.made->program;

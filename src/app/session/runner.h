@@ -73,8 +73,6 @@ bool weft_runner_sent_other(weft_runner *r);
 weft_exec_progress weft_runner_progress(const weft_runner *r);
 /* Where slab i of the program is in the memory that ranks share; -1: it is elsewhere. */
 int64_t weft_runner_slab_at(const weft_runner *r, int i);
-/* Zeroes what is not of the state, as it is in a new runner; after weft_exec_resume(). */
-void weft_runner_clear_work(weft_runner *r);
 
 /* Memory of its own: slabs (the state's only where none was given), scratch, tables.  What comm
  * holds is not counted. */

@@ -85,6 +85,7 @@ typedef struct weft_membership_move {
     bool    back;       /* none held all of it: it came from a checkpoint or a snapshot */
     int     n_batch;    /* of tensors, one after another */
     int64_t peak_bytes; /* of pages of a host's slots then; 0: not known */
+    int64_t made_bytes; /* of pages that were made for it and for work memory */
 } weft_membership_move;
 
 /* What gives a rank its memberships, one after another: the environment of a launcher gives one,
@@ -106,9 +107,11 @@ typedef struct weft_membership_source {
      * by, with CORDON, SLOW, REPLAN and STEPS as above, else NULL.  NULL: there is no agent, and a
      * lost peer is the end. */
     void (*tell)(void *arg, weft_membership_news news, int64_t step, const char *text);
-    /* To the agent as well; NULL: there is none.  moved: by one rank, before READY. */
+    /* To the agent as well; NULL: there is none.  moved: by one rank, before READY; made: by each
+     * rank of its own pages, after that and before READY. */
     void (*report)(void *arg, const weft_membership_incident *i);
     void (*moved)(void *arg, const weft_membership_move *m);
+    void (*made)(void *arg, int64_t bytes);
     /* For ranks that prepare for a later membership: what they need to know of this one.  Before
      * READY, and when there is more to know; NULL: there is no agent. */
     void (*brief)(void *arg, const void *bytes, size_t n);

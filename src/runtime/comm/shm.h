@@ -124,6 +124,8 @@ weft_status weft_comm_shm_meet(const char *key, int me, int n, double timeout_s,
  * touched. */
 weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out);
 void        weft_comm_shm_free(weft_comm *c, void *p); /* p may be NULL */
+/* The same with whatever is there, for who writes all of it before reading it. */
+weft_status weft_comm_shm_alloc_used(weft_comm *c, int64_t bytes, void **out);
 /* The same without pages: zeros until something is written, and pages are made for a range of it
  * at a time. */
 weft_status weft_comm_shm_reserve(weft_comm *c, int64_t bytes, void **out);
@@ -138,6 +140,8 @@ void weft_comm_shm_give_back_free(weft_comm *c);
 int64_t weft_comm_shm_count_free(weft_comm *c);
 int64_t weft_comm_shm_count_range(weft_comm *c, const void *p, int64_t bytes);
 int64_t weft_comm_shm_count_pages(const weft_comm *c);
+/* ... that this end has made in its slab. */
+int64_t weft_comm_shm_count_made(const weft_comm *c);
 /* What an earlier epoch has left in this rank's slab, as it is; before something else is allocated
  * there.  WEFT_ERR_ARG: it is not in the slab, or not free. */
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out);

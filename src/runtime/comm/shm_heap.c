@@ -290,20 +290,69 @@ static bool take_clean(shm_end *e, int64_t at, int64_t bytes)
     return true;
 }
 
-/* Zeroed pages.  What the slab has there of an earlier epoch is used again where it is whole:
- * making pages takes longer than clearing them. */
-static weft_status make_zeroed(shm_end *e, char *p, int64_t bytes)
+/* Bytes of [at, end) of the file that have pages. */
+static int64_t count_pages(int fd, int64_t at, int64_t end)
+{
+    int64_t n = 0;
+    while (at < end) {
+        off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+        if (data < 0 || data >= end) break;
+        off_t hole = lseek(fd, data, SEEK_HOLE);
+        if (hole < 0 || hole > end) hole = (off_t)end;
+        n += hole - data;
+        at = hole;
+    }
+    return n;
+}
+
+/* Whole large pages as such, what is left of the range as small ones. */
+static weft_status make_range(shm_end *e, int64_t from, int64_t to)
+{
+    int64_t lo      = from / SHM_PAGE * SHM_PAGE;
+    int64_t hi      = (to + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    int64_t huge_lo = (from + SHM_HUGE - 1) / SHM_HUGE * SHM_HUGE;
+    int64_t huge_hi = to / SHM_HUGE * SHM_HUGE;
+    int64_t before  = count_pages(e->slab_fd, lo, hi);
+    if (from >= to) return WEFT_OK;
+    if (huge_lo >= huge_hi) huge_lo = huge_hi = hi;
+    if (huge_lo < huge_hi)
+        WEFT_TRY(weft_comm__shm_make_pages(e->slab_fd, huge_lo, e->base + huge_lo,
+                                           huge_hi - huge_lo));
+    if (lo < huge_lo) WEFT_TRY(weft_comm__shm_populate(e->base + lo, huge_lo - lo));
+    if (huge_hi < hi) WEFT_TRY(weft_comm__shm_populate(e->base + huge_hi, hi - huge_hi));
+    e->made_bytes += count_pages(e->slab_fd, lo, hi) - before;
+    return WEFT_OK;
+}
+
+/* Pages where there are none; others stay as they are. */
+static weft_status fill_holes(shm_end *e, int64_t at, int64_t end)
+{
+    for (int64_t from = at; from < end;) {
+        off_t hole = lseek(e->slab_fd, (off_t)from, SEEK_HOLE);
+        if (hole < 0 || hole >= end) break;
+        off_t data = lseek(e->slab_fd, hole, SEEK_DATA);
+        if (data < 0 || data > end) data = (off_t)end;
+        WEFT_TRY(make_range(e, hole, data));
+        from = data;
+    }
+    return weft_comm__shm_populate(e->base + at, end - at);
+}
+
+/* Pages.  What the slab has there of an earlier epoch is used again: making pages takes longer than
+ * clearing them, and that takes longer than not to. */
+static weft_status make_room(shm_end *e, char *p, int64_t bytes, bool zeroed)
 {
     off_t at = (off_t)(p - e->base);
     if (e->kept && take_clean(e, at - own_at(e), bytes))
         return weft_comm__shm_populate(p, bytes);
+    if (e->kept && !zeroed) return fill_holes(e, at, at + bytes);
     if (e->kept && lseek(e->slab_fd, at, SEEK_HOLE) >= at + bytes) {
         memset(p, 0, (size_t)bytes);
         return WEFT_OK;
     }
     /* what a rank of this number that died may have left there */
     fallocate(e->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes);
-    return weft_comm__shm_make_pages(e->slab_fd, at, p, bytes);
+    return make_range(e, at, at + bytes);
 }
 
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out)
@@ -347,18 +396,28 @@ out:
     return st;
 }
 
-weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
+static weft_status alloc_pages(weft_comm *c, int64_t bytes, bool zeroed, void **out)
 {
     int64_t round;
     char   *p;
     WEFT_TRY(take_room(c, bytes, &round, &p));
     weft_status st =
-        make_zeroed(shm_of(c), p, round); /* may take seconds: others go on */
+        make_room(shm_of(c), p, round, zeroed); /* may take seconds: others go on */
     if (st == WEFT_OK)
         *out = p;
     else
         weft_comm_shm_free(c, p);
     return st;
+}
+
+weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
+{
+    return alloc_pages(c, bytes, true, out);
+}
+
+weft_status weft_comm_shm_alloc_used(weft_comm *c, int64_t bytes, void **out)
+{
+    return alloc_pages(c, bytes, false, out);
 }
 
 weft_status weft_comm_shm_reserve(weft_comm *c, int64_t bytes, void **out)
@@ -376,19 +435,14 @@ weft_status weft_comm_shm_reserve(weft_comm *c, int64_t bytes, void **out)
 
 weft_status weft_comm_shm_make_pages(weft_comm *c, void *p, int64_t bytes)
 {
-    const shm_end *e    = shm_of(c);
-    int64_t        from = (char *)p - e->base, to = from + bytes;
-    int64_t        lo      = from / SHM_PAGE * SHM_PAGE;
-    int64_t        hi      = (to + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
-    int64_t        huge_lo = (from + SHM_HUGE - 1) / SHM_HUGE * SHM_HUGE;
-    int64_t        huge_hi = to / SHM_HUGE * SHM_HUGE;
-    if (bytes <= 0) return WEFT_OK;
-    if (huge_lo >= huge_hi) return weft_comm__shm_populate(e->base + lo, hi - lo);
-    WEFT_TRY(weft_comm__shm_make_pages(e->slab_fd, huge_lo, e->base + huge_lo,
-                                       huge_hi - huge_lo));
-    if (lo < huge_lo) WEFT_TRY(weft_comm__shm_populate(e->base + lo, huge_lo - lo));
-    return huge_hi < hi ? weft_comm__shm_populate(e->base + huge_hi, hi - huge_hi)
-                        : WEFT_OK;
+    shm_end *e    = shm_of(c);
+    int64_t  from = (char *)p - e->base;
+    return bytes <= 0 ? WEFT_OK : make_range(e, from, from + bytes);
+}
+
+int64_t weft_comm_shm_count_made(const weft_comm *c)
+{
+    return shm_of(c)->made_bytes;
 }
 
 void weft_comm_shm_give_back(weft_comm *c, void *p, int64_t bytes)
@@ -423,21 +477,6 @@ void weft_comm_shm_give_back_free(weft_comm *c)
         if (i < e->n_used) at = end + e->used[i].bytes;
     }
     pthread_mutex_unlock(&e->opening);
-}
-
-/* Bytes of [at, end) of the file that have pages. */
-static int64_t count_pages(int fd, int64_t at, int64_t end)
-{
-    int64_t n = 0;
-    while (at < end) {
-        off_t data = lseek(fd, (off_t)at, SEEK_DATA);
-        if (data < 0 || data >= end) break;
-        off_t hole = lseek(fd, data, SEEK_HOLE);
-        if (hole < 0 || hole > end) hole = (off_t)end;
-        n += hole - data;
-        at = hole;
-    }
-    return n;
 }
 
 int64_t weft_comm_shm_count_free(weft_comm *c)

@@ -102,8 +102,9 @@ typedef struct shm_end {
     shm_word        stop;
     shm_range      *used; /* of the own slab, sorted */
     int             n_used, cap_used;
-    _Atomic bool    stopped; /* weft_comm_drop */
-    void           *opened;  /* channels and groups, freed at the end */
+    _Atomic int64_t made_bytes; /* of pages in it */
+    _Atomic bool    stopped;    /* weft_comm_drop */
+    void           *opened;     /* channels and groups, freed at the end */
     pthread_mutex_t opening;
 } shm_end;
 
