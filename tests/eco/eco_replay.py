@@ -3,6 +3,7 @@ ep changes on the way; and no such change shows in the loss of the next step by 
 
 The recorded run of dp=2 tp=2 is resized 4 -> 2 -> 1 -> 2 while it trains, and ranks are killed in between: one rank has no tp.  Then its
 agent is killed, and it is resumed from a checkpoint with cp=2 and resized 2 -> 1.
+Another one begins on one rank, and a resume with other lanes has four.
 Another one begins on one host, a second joins and is lost; it is replayed on one host, which is told nothing but the job and the file.
 
     WEFT_TEST_LONG   1: also ep=2 of a model with experts and cp=2 from the start, 2 -> 1 -> 2, resumed; lanes that
@@ -136,6 +137,20 @@ def replay_allowed(scratch):
     same(bits(replay.output), bits(job.output), "allowed replayed: losses")
 
 
+def replay_alone(scratch):
+    """One rank, which a resume made four with other lanes: the first view has a plan, too."""
+    keys = {k: v for k, v in KEYS.items() if k not in ("lanes", "micro_batch")}
+    first = dict(keys, lanes=1, micro_batch=8)
+    job = Job(1, dict(first, steps=6), scratch.path("alone"))
+    end_job(job, "alone, first part")
+    job = Job(4, dict(keys, dp=4, steps=12), job.output, "--allow", "lanes,micro_batch")
+    result = end_job(job, "alone")
+    same(find_sizes(job, "dp"), [(1, 1), (4, 4)], "alone: ranks and dp of the views")
+    replay = Job("1:4", dict(first, steps=12), scratch.path("alone-replayed"), "--replay", os.path.join(job.output, "views.jsonl"))
+    same(end_job(replay, "alone replayed")["weights_xxh64"], result["weights_xxh64"], "alone replayed: weights")
+    same(bits(replay.output), bits(job.output), "alone replayed: losses")
+
+
 def replay_hosts(scratch):
     """Two hosts of two ranks, micro_batch and lanes of two hosts: ranks of one host have its bits."""
     keys = {k: v for k, v in eco_hosts.BASE.items() if k not in ("micro_batch", "lanes")}
@@ -182,6 +197,7 @@ def main():
     with Scratch("replay", memory=True) as scratch:
         replay_main(scratch)
         replay_hosts(scratch)
+        replay_alone(scratch)
         if LONG:
             model = os.path.dirname(scratch.write("experts/config.json", json.dumps(EXPERTS)))
             replay_allowed(scratch)

@@ -291,15 +291,28 @@ static void write_plan(weft_session *s, const weft_text *t)
     if (fd >= 0) close(fd);
 }
 
+/* Of one rank, which has none: how its batch is cut is not in the job's keys where a resume changed
+ * it. */
+static weft_status make_plan_alone(const weft_session *s, weft_plan **out)
+{
+    weft_strategy y = s->job.strategy;
+    y.dp            = 1;
+    return weft_compile_plan(&s->training, &y, 1, out);
+}
+
 void weft_session__record_plan(weft_session *s)
 {
-    weft_generation *g = s->now;
-    weft_text        t = {0};
-    if (!weft_session__has_agent(s) || !g->plan) return;
-    if (weft_plan_print(g->plan, &t) == WEFT_OK) {
+    weft_generation *g     = s->now;
+    weft_plan       *alone = NULL;
+    weft_text        t     = {0};
+    if (!weft_session__has_agent(s)) return;
+    weft_status st = g->plan ? WEFT_OK : make_plan_alone(s, &alone);
+    if (st == WEFT_OK) st = weft_plan_print(g->plan ? g->plan : alone, &t);
+    if (st == WEFT_OK) {
         snprintf(g->plan_name, sizeof g->plan_name, "plans/%016llx.json",
                  (unsigned long long)weft_hash_xxh64(t.s, t.n, 0));
         if (weft_session__writes(s)) write_plan(s, &t);
     }
+    weft_plan_destroy(alone);
     weft_text_fini(&t);
 }
