@@ -234,9 +234,9 @@ def hangs(scratch):
 
 
 def main():
-    scratch = Scratch("restart", memory=True)
-    for case in (failures, leaves, exhausted, hangs, sizes):
-        case(scratch)
+    with Scratch("restart", memory=True) as scratch:
+        for case in (failures, leaves, exhausted, hangs, sizes):
+            case(scratch)
     end()
 
 
