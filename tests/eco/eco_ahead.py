@@ -164,6 +164,33 @@ def slow_host_leaves(scratch):
     same(done, reference_of(scratch, len(done), seq=8)[1], "slow host: losses")
 
 
+def slow_rank_of_host(scratch):
+    """Two hosts of two ranks each; one rank of the second host is slow, and is left out alone."""
+    slow = 2
+    job = Hosts(scratch, "slow-rank", "dp4", nnodes="1:2", n_agent=0, steps=1000, seq=8, lanes=8,
+                env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK=str(slow), SLOW_US="1000"))
+    job.join()
+    job.await_text(job.agents[0], ": 1 host")
+    job.join()
+    limit = time.monotonic() + 60
+    while job.agents[0].p.poll() is None and time.monotonic() < limit and \
+            not [i for i in incidents(job.output, slow=True) if i["decided"] == "resize" and i["cause"] == "cordon"]:
+        time.sleep(0.02)
+    job.await_step(job.steps() + 3)
+    for a in job.agents:
+        a.p.send_signal(signal.SIGINT)
+    codes = job.end()
+    found = [i for i in incidents(job.output, slow=True) if i["decided"] in ("shrink", "resize") and i["cause"] != "join"]
+    same([(i["cause"], i["decided"]) for i in found], [("slow", "shrink"), ("cordon", "resize")], "slow rank: %r %s" % (found, job.text))
+    same(codes, [130, 130], "slow rank: codes: " + job.text)
+    if len(found) == 2:
+        same((found[0]["rank"], found[1]["what"], found[1]["ranks"]), (slow, "from 4 to 3 ranks, without rank %d" % slow, 3), "slow rank: %r" % found)
+    same([[a["ranks"] for a in v["agents"]] for v in views(job.output)][-1], [2, 1], "slow rank: ranks of each host")
+    check("back to step" not in job.text, "slow rank: replicas hold the state: " + job.text)
+    done = bits(job.output)
+    same(done, reference_of(scratch, len(done), seq=8, lanes=8)[1], "slow rank: losses")
+
+
 def left_out(scratch):
     """A job that names its plan has no less work for a slow rank: it goes on without it, as that is predicted to be faster."""
     keys = dict(steps=1000, seq=8)
@@ -314,6 +341,7 @@ def main():
             less_work(scratch)
             left_out(scratch)
             slow_host_leaves(scratch)
+            slow_rank_of_host(scratch)
         short = reference_of(scratch, BASE["steps"])
         cordoned(scratch, short, 1, [0, 2])
         cordoned(scratch, short, 0, [2, 1])

@@ -143,15 +143,15 @@ static void a_slow_host_leaves_where_it_pays(void **state)
     weft_launch_loss not = {.n_rank = 4, .min_rank = 4, .of_host = true};
     weft_level_choice c;
     (void)state;
-    assert_int_equal(choose_slow_of("1 0.3 2 600 rank 1", may, NULL, &c),
+    assert_int_equal(choose_slow_of("1 2 0.3 2 600 rank 1", may, NULL, &c),
                      WEFT_LEVEL_SHRINK);
     const weft_level_rejected *stays = find_rejected(&c, WEFT_LEVEL_RETRY);
     assert_true(stays && stays->cost_s > c.cost_s && c.cost_s > 0);
-    assert_int_equal(choose_slow_of("1 0.3 2 600 rank 1", may, "3:9", &c),
+    assert_int_equal(choose_slow_of("1 2 0.3 2 600 rank 1", may, "3:9", &c),
                      WEFT_LEVEL_SHRINK);
-    assert_int_equal(choose_slow_of("1 0.6 2 600 rank 1", may, NULL, &c),
+    assert_int_equal(choose_slow_of("1 2 0.6 2 600 rank 1", may, NULL, &c),
                      WEFT_LEVEL_RETRY);
-    assert_int_equal(choose_slow_of("1 0.3 2 600 rank 1", not, NULL, &c),
+    assert_int_equal(choose_slow_of("1 2 0.3 2 600 rank 1", not, NULL, &c),
                      WEFT_LEVEL_RETRY);
     stays = find_rejected(&c, WEFT_LEVEL_SHRINK);
     assert_true(stays && stays->why_not);
@@ -164,21 +164,24 @@ static void a_slow_rank_is_left_out_where_it_pays(void **state)
     const char      *what;
     (void)state;
     /* without its slowness a step takes 0.3 of the time; two ranks of three 1.5 times that */
-    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 1, NULL), WEFT_LEVEL_SHRINK);
-    assert_int_equal(choose_slow("1 0.3 1.5 0.1 rank 1", 3, 1, NULL),
-                     WEFT_LEVEL_RETRY); /* the job is as good as done */
-    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 3, NULL), WEFT_LEVEL_RETRY);
-    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 0, NULL), WEFT_LEVEL_RETRY);
-    assert_int_equal(choose_slow("1 0.65 1.5 600 rank 1", 3, 1, NULL), WEFT_LEVEL_RETRY);
-    /* a plan that was made ahead for two knows better */
-    assert_int_equal(choose_slow("1 0.65 1.5 600 rank 1", 3, 1, "2:1.1"),
+    assert_int_equal(choose_slow("1 1 0.3 1.5 600 rank 1", 3, 1, NULL),
                      WEFT_LEVEL_SHRINK);
-    assert_int_equal(choose_slow("1 0.3 1.5 600 rank 1", 3, 1, "2:3.4"),
+    assert_int_equal(choose_slow("1 1 0.3 1.5 0.1 rank 1", 3, 1, NULL),
+                     WEFT_LEVEL_RETRY); /* the job is as good as done */
+    assert_int_equal(choose_slow("1 1 0.3 1.5 600 rank 1", 3, 3, NULL), WEFT_LEVEL_RETRY);
+    assert_int_equal(choose_slow("1 1 0.3 1.5 600 rank 1", 3, 0, NULL), WEFT_LEVEL_RETRY);
+    assert_int_equal(choose_slow("1 1 0.65 1.5 600 rank 1", 3, 1, NULL),
                      WEFT_LEVEL_RETRY);
-    assert_false(weft_launch_slow_parse("1 0 1.5 600 rank 1", &slow, &what));
-    assert_false(weft_launch_slow_parse("-1 0.5 1.5 600 rank 1", &slow, &what));
-    assert_false(weft_launch_slow_parse("1 0.5 nan 600", &slow, &what));
-    assert_false(weft_launch_slow_parse("1 0.5", &slow, &what));
+    /* a plan that was made ahead for two knows better */
+    assert_int_equal(choose_slow("1 1 0.65 1.5 600 rank 1", 3, 1, "2:1.1"),
+                     WEFT_LEVEL_SHRINK);
+    assert_int_equal(choose_slow("1 1 0.3 1.5 600 rank 1", 3, 1, "2:3.4"),
+                     WEFT_LEVEL_RETRY);
+    assert_false(weft_launch_slow_parse("1 1 0 1.5 600 rank 1", &slow, &what));
+    assert_false(weft_launch_slow_parse("-1 1 0.5 1.5 600 rank 1", &slow, &what));
+    assert_false(weft_launch_slow_parse("1 1 0.5 nan 600", &slow, &what));
+    assert_false(weft_launch_slow_parse("1 0 0.5 1.5 600 rank 1", &slow, &what));
+    assert_false(weft_launch_slow_parse("1 1 0.5", &slow, &what));
 }
 
 /* What agents do then is in tests/member/test_hosts_cases.c. */

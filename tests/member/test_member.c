@@ -638,6 +638,34 @@ static void new_ranks_prepare_first(void **state)
     weft_member_destroy(m);
 }
 
+/* A slot that is to go keeps its rank until a view has fewer; then the last one takes it, and it is
+ * the first that is used again. */
+static void one_slot_of_a_host_is_left_out(void **state)
+{
+    weft_member_limits limits = weft_member_default_limits();
+    weft_member       *m;
+    (void)state;
+    limits.outside = true;
+    assert_int_equal(weft_member_create(3, &limits, &m), WEFT_OK);
+    weft_member_enter(m, 1, 3);
+    weft_member_leave_out(m, 0);
+    weft_member_enter(m, 2, 3);
+    assert_int_equal(weft_member_position(m, 0), 0);
+    weft_member_enter(m, 3, 2);
+    assert_false(weft_member_is_in_view(m, 0));
+    assert_int_equal(weft_member_position(m, 2), 0);
+    assert_int_equal(weft_member_position(m, 1), 1);
+    weft_member_enter(m, 4, 1);
+    assert_int_equal(weft_member_position(m, 2), 0);
+    weft_member_enter(m, 5, 3);
+    assert_int_equal(weft_member_position(m, 0), 2);
+    weft_member_leave_out(m, 0); /* the last one */
+    weft_member_enter(m, 6, 2);
+    assert_int_equal(weft_member_position(m, 0), 2);
+    assert_int_equal(weft_member_position(m, 2), 0);
+    weft_member_destroy(m);
+}
+
 static void the_end_does_not_wait_for_a_view(void **state)
 {
     (void)state;
@@ -715,6 +743,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(views_may_come_from_outside),
+        cmocka_unit_test(one_slot_of_a_host_is_left_out),
         cmocka_unit_test(ranks_come_and_go),
         cmocka_unit_test(failed_growth_is_the_old_view),
         cmocka_unit_test(fewer_may_be_of_use),

@@ -34,8 +34,8 @@ struct weft_launch__agent {
     bool reported_end; /* by a rank, in incidents.jsonl */
     /* scale_to is without a slot that is cordoned, why, and which; NULL: it is not */
     const char *cordon;
-    int         cordoned;
-    int64_t     n_oom; /* processes that the kernel has killed for want of memory */
+    int         cordoned; /* of several hosts: its rank */
+    int64_t     n_oom;    /* processes that the kernel has killed for want of memory */
     char        folder[1024]; /* the job's output, once a rank has said so */
     weft_exporter_counts  counts;
     int                   n_incident;
@@ -68,7 +68,7 @@ void weft_launch__scale_for_ranks(weft_launch__run *l, int n);
 /* One rank less, without slot r, why. */
 void weft_launch__leave_out(weft_launch__run *l, int r, const char *why);
 /* A rank stays slow, and less work for it was not possible or does not pay: the job goes on without
- * its slot where that is predicted to be faster. */
+ * its slot, or its host where all of that is slow, where that is predicted to be faster. */
 void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m);
 /* Of several hosts: ranks stop after a step, perhaps for it, and its pause begins; or a view that
  * was needed for another reason has those ranks. */

@@ -32,11 +32,12 @@ static int count_world(const weft_launch__run *l)
 static weft_incident make_scale(const weft_launch__run *l)
 {
     const weft_launch__agent *a = l->agent;
-    char                      what[64];
+    char                      what[80];
     int                       n =
         snprintf(what, sizeof what, "from %d to %d ranks", a->scale_from, a->scale_to);
     if (a->cordon)
-        snprintf(what + n, sizeof what - (size_t)n, ", without slot %d", a->cordoned);
+        snprintf(what + n, sizeof what - (size_t)n, ", without %s %d",
+                 l->hosts ? "rank" : "slot", a->cordoned);
     weft_incident i =
         weft_launch__make_incident(a, -1, a->cordon ? "cordon" : "scale", what,
                                    a->cordon ? a->cordon : "weft scale");
@@ -271,18 +272,49 @@ void weft_launch__leave_out(weft_launch__run *l, int r, const char *why)
     (void)weft_launch_leave_cores(weft_launch__position(l, r), n);
 }
 
-/* Of several hosts the one that has it is left out with all its ranks. */
-static weft_incident make_slow(weft_launch__run *l, int rank, const char *what)
+void weft_launch__agent_leave_out(weft_launch__run *l, int position)
+{
+    weft_member_leave_out(l->agent->member, weft_launch__slot_at(l, position));
+}
+
+/* n_host: ranks of its host, where there are several. */
+static weft_incident make_slow(weft_launch__run *l, int rank, const char *what,
+                               int *n_host)
 {
     weft_launch__agent *a = l->agent;
     int                 r = l->hosts ? -1 : weft_launch__slot_at(l, rank);
     weft_incident       i = weft_launch__make_incident(a, r, "slow", what, "busy time");
     i.rank                = rank;
+    *n_host               = 0;
     if (l->hosts)
-        snprintf(i.host, sizeof i.host, "%s", weft_launch__hosts_name_of(l, rank));
+        snprintf(i.host, sizeof i.host, "%s",
+                 weft_launch__hosts_name_of(l, rank, n_host));
     else
         i.pid = (int)l->c[r].pid;
     return i;
+}
+
+/* Without a slow rank of several hosts: alone, or with its host. */
+static void leave_host_out(weft_launch__run *l, const weft_incident *i, int n_rank,
+                           bool alone)
+{
+    weft_launch__agent *a = l->agent;
+    if (alone) {
+        weft_launch__say(l, -1, "warn", "%s; it is left out", i->what);
+    } else {
+        weft_launch__say(l, -1, "warn", "%s; host %s, which has it, leaves", i->what,
+                         i->host);
+        weft_launch__hosts_release(l, i->rank);
+        return;
+    }
+    a->scale_to    = n_rank - 1;
+    a->scale_from  = n_rank;
+    a->scale_epoch = weft_member_epoch(a->member);
+    a->scale_noted = false;
+    a->asked_s     = weft_clock_s();
+    a->cordon      = "slow";
+    a->cordoned    = i->rank;
+    weft_launch__hosts_leave_out(l, i->rank);
 }
 
 void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m)
@@ -297,20 +329,23 @@ void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m)
     weft_incident_outcome o    = {.why = ""};
     weft_launch_slow      slow;
     const char           *what;
+    int                   n_host;
     if (!weft_launch_slow_parse(m->text, &slow, &what)) return;
     if (slow.rank >= loss.n_rank || loss.n_rank < 2) return;
-    if (l->hosts) loss.min_rank = weft_launch__hosts_may_leave(l) ? 1 : loss.n_rank;
-    weft_incident i = make_slow(l, slow.rank, what);
-    i.step          = m->step;
+    weft_incident i     = make_slow(l, slow.rank, what, &n_host);
+    bool          alone = slow.n_rank < n_host;
+    i.step              = m->step;
+    if (alone) /* no host less */
+        loss.min_rank = l->o->min_node < l->o->n_node ? 1 : 0;
+    else if (l->hosts)
+        loss.min_rank = weft_launch__hosts_may_leave(l) ? 1 : loss.n_rank;
     weft_launch_levels_choose_slow(&a->levels, &slow, &loss, &i.choice);
     bool drops = i.choice.level == WEFT_LEVEL_SHRINK;
     o.decided  = drops ? weft_level_name(WEFT_LEVEL_SHRINK) : "continue";
     weft_launch__publish(l, &i, &o);
     if (!drops) return;
     if (l->hosts) {
-        weft_launch__say(l, -1, "warn", "%s; host %s, which has it, leaves", what,
-                         i.host);
-        weft_launch__hosts_release(l, slow.rank);
+        leave_host_out(l, &i, loss.n_rank, alone);
         return;
     }
     weft_launch__say(l, slow.rank, "warn", "%s; its slot is left out", what);

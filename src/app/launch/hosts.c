@@ -181,6 +181,7 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
     memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
     if (e->frame == FRAME_USE) take_use(l, &use);
     if (e->frame == FRAME_SCALE) weft_launch__take_scale(l, &use);
+    if (e->frame == FRAME_LEAVE_OUT) weft_launch__take_leave_out(l, &use);
     if (e->frame == FRAME_STAYS && l->agent) weft_launch__agent_stay(l, use.n_rank);
 }
 
@@ -278,7 +279,8 @@ static void find_steps(const weft_launch__run *l, int64_t *arrived, int64_t *pas
         return;
     }
     for (int r = 0; r < weft_launch__agent_count(l); r++) {
-        weft_comm_shm_slot *slot = weft_comm_shm_slot_of(l->shm, r);
+        weft_comm_shm_slot *slot =
+            weft_comm_shm_slot_of(l->shm, weft_launch__slot_at(l, r));
         int64_t a = atomic_load(&slot->arrived), p = atomic_load(&slot->passed);
         if (!r || a < *arrived) *arrived = a;
         if (p > *passed) *passed = p;
@@ -363,9 +365,10 @@ static const weft_member_host *find_rank(const weft_launch__run *l, int rank)
     return i < v->n_host && rank >= 0 ? &v->host[i] : NULL;
 }
 
-const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank)
+const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank, int *n_rank)
 {
     const weft_member_host *x = find_rank(l, rank);
+    *n_rank                   = x ? x->n_rank : 0;
     return x ? x->name : "";
 }
 

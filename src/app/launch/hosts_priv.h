@@ -24,9 +24,10 @@ enum {
     FRAME_ASK_BRIEF = 22, /* the same, and the epoch that is prepared for */
     FRAME_BRIEF     = 23, /* the same, and what its ranks need to know, or nothing */
     FRAME_STAYS     = 24, /* the same: a new rank failed, and so many ranks go on */
+    FRAME_LEAVE_OUT = 25, /* the same: the host of that rank goes on without it */
 };
 
-/* A number of ranks of all hosts, in a view. */
+/* A number of ranks of all hosts, in a view; or a rank of it. */
 typedef struct host_use {
     uint32_t epoch;
     int32_t  n_rank;
@@ -131,6 +132,7 @@ void weft_launch__prepare_close(weft_launch__hosts *h);
 /* ---- hosts_scale.c ---- */
 
 void weft_launch__take_scale(weft_launch__run *l, const host_use *want);
+void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use);
 void weft_launch__grow_tick(weft_launch__run *l, double now_s);
 /* A rank beyond the view has ended; false: it did not prepare for more ranks of this host. */
 bool weft_launch__hosts_end_grow(weft_launch__run *l, int r, const char *what);

@@ -3,6 +3,7 @@
  *
  *     the agent that is asked    FRAME_SCALE to all: the job is to have so many ranks
  *     one with fewer ranks       asks for the view at once
+ *     one whose rank stays slow  FRAME_LEAVE_OUT: the same, without that rank (agent_scale.c)
  *     one with more ranks        its new ranks prepare while the others train (session/prepare.c),
  *                                then it asks for the view
  *
@@ -97,6 +98,29 @@ bool weft_launch__hosts_end_grow(weft_launch__run *l, int r, const char *what)
     weft_launch__send_all(h, FRAME_STAYS, &stay);
     weft_launch__agent_stay(l, stay.n_rank);
     return true;
+}
+
+/* ---- one rank less ---- */
+
+void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use)
+{
+    weft_launch__hosts *h = l->hosts;
+    int n = weft_launch__agent_count(l), position = use->n_rank - l->first;
+    if (use->epoch != weft_hosts_view(h->agreement)->epoch || !l->agent || n < 2 ||
+        position < 0 || position >= n)
+        return;
+    weft_launch__agent_leave_out(l, position);
+    h->n_scaled = n - 1;
+    weft_launch__hosts_want(l, "a rank leaves");
+}
+
+void weft_launch__hosts_leave_out(weft_launch__run *l, int rank)
+{
+    weft_launch__hosts *h   = l->hosts;
+    host_use            use = {weft_hosts_view(h->agreement)->epoch, rank};
+    weft_launch__send_all(h, FRAME_LEAVE_OUT, &use);
+    weft_launch__take_leave_out(l, &use);
+    weft_launch__hosts_act(l);
 }
 
 /* ---- requests ---- */

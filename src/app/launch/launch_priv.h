@@ -209,6 +209,8 @@ bool weft_launch__agent_may_grow(const weft_launch__run *l);
 /* Of several hosts: a new rank failed, so n ranks go on, and weft scale is answered. */
 void weft_launch__agent_stay(weft_launch__run *l, int n);
 bool weft_launch__agent_has_processes(const weft_launch__run *l);
+/* Of several hosts: the next view of this one has a rank less, that at the position. */
+void weft_launch__agent_leave_out(weft_launch__run *l, int position);
 /* Those that prepare are not needed: the job goes on, or ends, as it is. */
 void weft_launch__drop_preparing(weft_launch__run *l);
 /* What ranks of the newest view have left for those that prepare: appended, most bytes at most. */
@@ -281,9 +283,11 @@ bool weft_launch__hosts_have_done(const weft_launch__run *l, int n);
  * cannot be, and why. */
 bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
                               size_t size);
-/* The host of the view that has a rank; "": none has.  release: that host leaves. */
-const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank);
+/* The host of the view that has a rank, and how many it has; "": none has.  release: that host
+ * leaves.  leave_out: that rank alone. */
+const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank, int *n_rank);
 void        weft_launch__hosts_release(weft_launch__run *l, int rank);
+void        weft_launch__hosts_leave_out(weft_launch__run *l, int rank);
 /* May the job go on with a host less?  cordon: this one leaves, and ends with that line. */
 bool weft_launch__hosts_may_leave(const weft_launch__run *l);
 void weft_launch__hosts_cordon(weft_launch__run *l, const char *why);

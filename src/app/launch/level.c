@@ -100,9 +100,9 @@ bool weft_launch_slow_parse(const char *text, weft_launch_slow *out, const char 
 {
     weft_launch_slow x = {0};
     int              n = 0;
-    if (sscanf(text, "%d %lf %lf %lf %n", &x.rank, &x.without, &x.fewer, &x.left_s, &n) !=
-            4 ||
-        !n || x.rank < 0 || !(x.without > 0 && x.without <= 1) ||
+    if (sscanf(text, "%d %d %lf %lf %lf %n", &x.rank, &x.n_rank, &x.without, &x.fewer,
+               &x.left_s, &n) != 5 ||
+        !n || x.rank < 0 || x.n_rank < 1 || !(x.without > 0 && x.without <= 1) ||
         !(x.fewer > 0 && x.fewer < 1e6) || !(x.left_s >= 0 && x.left_s < 1e12))
         return false;
     *out  = x;

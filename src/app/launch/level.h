@@ -39,8 +39,8 @@ typedef struct weft_launch_loss {
     bool too_often;        /* its slot gets no other process */
     bool other_bits;  /* it is there, and computed other bits when it ran a step again */
     bool is_stopping; /* the job is about to save and stop for an earlier loss */
-    /* it is one of several hosts, which would leave; ranks are counted on all of them, and steps
-     * that were noted here are of others */
+    /* it is one of several hosts, and leaves alone or with its host; ranks are counted on all of
+     * them, and steps that were noted here are of others */
     bool   of_host;
     double now_s;
 } weft_launch_loss;
@@ -50,14 +50,15 @@ void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *lo
 
 /* A rank that stays slow, as rank 0 tells of it. */
 typedef struct weft_launch_slow {
-    int    rank;
+    int rank;
+    int n_rank; /* that would be left out with it: 1, or all of its host, which all are slow */
     double without; /* a step if it was not slow, as a part of one now */
-    /* of one rank less, none of them slow, to that; where nothing is measured or predicted */
+    /* of n_rank less, none of them slow, to that; where nothing is measured or predicted */
     double fewer;
     double left_s; /* of the job */
 } weft_launch_slow;
 
-/* "RANK WITHOUT FEWER LEFT WHAT"; *what: the rest of the text.  false: it is none. */
+/* "RANK N_RANK WITHOUT FEWER LEFT WHAT"; *what: the rest of the text.  false: it is none. */
 bool weft_launch_slow_parse(const char *text, weft_launch_slow *out, const char **what);
 /* RETRY: all ranks stay; SHRINK: the job goes on without it. */
 void weft_launch_levels_choose_slow(weft_launch_levels *v, const weft_launch_slow *slow,

@@ -43,8 +43,9 @@ struct weft_member {
     int n_room; /* that there may be */
     int n_next; /* of the next view, once processes beyond this one are gone; 0: as now */
     int n_settled; /* of the last view in which all were ready; 0: none yet */
-    int *order;    /* of all slots: those of the newest view by rank, then the others */
-    int *settled;  /* the order of the last view in which all were ready */
+    int leaves; /* outside: the slot that is not in the next view with fewer; -1: none */
+    int *order; /* of all slots: those of the newest view by rank, then the others */
+    int *settled; /* the order of the last view in which all were ready */
     weft_member_limits limits;
     weft_register     *views;
     uint32_t           epoch; /* of the newest view */
@@ -195,12 +196,30 @@ static void want_view(weft_member *m, const char *why)
     snprintf(add_action(m, WEFT_MEMBER_WANT)->why, sizeof m->action->why, "%s", why);
 }
 
+void weft_member_leave_out(weft_member *m, int slot)
+{
+    if (slot >= 0 && slot < m->n_room) m->leaves = slot;
+}
+
+/* The slot that is to go is the last one of the view. */
+static void swap_leaving(weft_member *m)
+{
+    int last = m->n_slot - 1, k = 0;
+    while (k < last && m->order[k] != m->leaves) k++;
+    if (m->leaves >= 0 && k < last) {
+        m->order[k]    = m->order[last];
+        m->order[last] = m->leaves;
+    }
+    m->leaves = -1;
+}
+
 void weft_member_enter(weft_member *m, uint32_t epoch, int n)
 {
     member_view v = {.n_slot = n};
     if (m->over || !m->limits.outside || epoch <= m->epoch || n < 1 || n > m->n_room)
         return;
     m->wanted = false;
+    if (n < m->n_slot) swap_leaving(m);
     m->n_slot = n;
     m->epoch  = epoch;
     if (!count_view(m)) return;
@@ -270,7 +289,7 @@ weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
     m->n_slot     = limits->outside ? 0 : n_slot; /* none is in a view yet */
     m->n_room     = n_room;
     m->limits     = *limits;
-    m->crash_slot = -1;
+    m->crash_slot = m->leaves = -1;
     if (!limits->outside) decide_view(m, "");
     *out = m;
     return WEFT_OK;

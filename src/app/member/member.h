@@ -103,6 +103,9 @@ bool weft_member_next(weft_member *m, weft_member_action *out);
 
 /* outside: the view of an epoch was decided, and n slots are in it. */
 void weft_member_enter(weft_member *m, uint32_t epoch, int n);
+/* outside: the slot is the first to go: the next view with fewer slots is without it, and the last
+ * one of the view takes its rank. */
+void weft_member_leave_out(weft_member *m, int slot);
 /* outside: ranks are to leave, as one is lost; those that do not are killed. */
 void weft_member_leave(weft_member *m, double now_s);
 /* outside: no slot is in the newest view any more, or none was. */

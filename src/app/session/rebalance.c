@@ -1,6 +1,6 @@
 /* A rank that stays slow gets less work, where the job leaves it to us how ranks share it: rank 0
  * asks its agent for a view, and all ranks take the plan after a step (plans_ahead.c).  Where that
- * cannot be, or does not pay, the agent may leave it out; of several hosts its host. */
+ * cannot be, or does not pay, the agent may leave it out; or its host, where that is all slow. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -94,21 +94,28 @@ static double find_crowding(void)
     return load > n_core ? load / n_core : 1;
 }
 
-/* What would be left out with a rank: that rank alone, or all ranks of its host. */
+/* What would be left out: a rank alone, or its host, all ranks of which are slow. */
 typedef struct slow_part {
     int            rank;
-    const int32_t *host; /* of each rank the first one of its host; NULL: there is one */
+    const int32_t *host;  /* of each rank the first one of its host; NULL: there is one */
+    bool           whole; /* its host */
     int            n_rank;
 } slow_part;
 
 static bool is_in_part(const slow_part *p, int r)
 {
-    return r == p->rank || (p->host && p->host[r] == p->host[p->rank]);
+    return r == p->rank || (p->whole && p->host[r] == p->host[p->rank]);
 }
 
-static slow_part find_part(const weft_session *s, int rank)
+/* slow: of each rank how much longer it takes, as fill_slow says. */
+static slow_part find_part(const weft_session *s, int rank, const double *slow)
 {
     slow_part p = {.rank = rank, .host = weft_comm_hosts_of(s->now->comm)};
+    p.whole     = p.host != NULL;
+    /* on GPUs slots keep their devices, so that none is left out alone */
+    for (int r = 0; p.whole && weft_generation_is_state_shared(s) && r < s->times.slow.n;
+         r++)
+        if (p.host[r] == p.host[rank] && !(slow[r] > 1)) p.whole = false;
     for (int r = 0; r < s->times.slow.n; r++) p.n_rank += is_in_part(&p, r);
     return p;
 }
@@ -127,11 +134,12 @@ static double estimate_fewer(const weft_session *s, const slow_part *p)
 /* The same where a plan was made ahead for the hosts that are left; 0: none was. */
 static double predict_fewer(const weft_session *s, const slow_part *p)
 {
-    int count[WEFT_SESSION__MAX_RANK], n_host = 0;
+    int count[WEFT_SESSION__MAX_RANK], n_host = 0, last = -1;
     if (!p->host) return 0; /* the agent knows */
     for (int r = 0; r < s->times.slow.n; r++) {
         if (is_in_part(p, r)) continue;
-        if (p->host[r] == r) count[n_host++] = 0;
+        if (p->host[r] != last) count[n_host++] = 0;
+        last = p->host[r];
         count[n_host - 1]++;
     }
     return weft_session__predict_ratio(s, n_host, count);
@@ -147,12 +155,12 @@ static double find_busiest(const weft_slow *x, const slow_part *p)
 }
 
 /* The agent compares a job with it and without. */
-static void tell_slow(weft_session *s, int rank, double slow)
+static void tell_slow(weft_session *s, int rank, const double *slow)
 {
     const weft_membership_source *m      = s->o->member;
     const weft_slow              *x      = &s->times.slow;
     double                        step_s = find_step(s);
-    slow_part                     p      = find_part(s, rank);
+    slow_part                     p      = find_part(s, rank, slow);
     char                          text[240];
     if (p.n_rank == x->n) return; /* nothing would be left */
     double extra_s = (double)x->rank[rank].low_s - find_busiest(x, &p);
@@ -163,8 +171,9 @@ static void tell_slow(weft_session *s, int rank, double slow)
     double fewer = predict_fewer(s, &p);
     if (!(part > 0)) return;
     if (!(fewer > 0)) fewer = estimate_fewer(s, &p);
-    snprintf(text, sizeof text, "%d %.4g %.4g %.4g rank %d is slow (%.2f times as long)",
-             rank, part < 0.95 ? 1 - part : 0.05, fewer, find_left(s), rank, slow);
+    snprintf(text, sizeof text,
+             "%d %d %.4g %.4g %.4g rank %d is slow (%.2f times as long)", rank, p.n_rank,
+             part < 0.95 ? 1 - part : 0.05, fewer, find_left(s), rank, slow[rank]);
     m->tell(m->arg, WEFT_MEMBERSHIP_SLOW, s->r.steps, text);
 }
 
@@ -176,6 +185,6 @@ void weft_session__rebalance(weft_session *s)
     s->slow_due  = 0;
     double *slow = malloc(sizeof *slow * (size_t)s->times.slow.n);
     int     rank = slow ? fill_slow(&s->times.slow, slow) : -1;
-    if (rank >= 0 && !give_less(s, rank, slow)) tell_slow(s, rank, slow[rank]);
+    if (rank >= 0 && !give_less(s, rank, slow)) tell_slow(s, rank, slow);
     free(slow);
 }
