@@ -1,4 +1,5 @@
-/* The launcher: forks, forwards, waits.  One thread, one poll. */
+/* The launcher: forks, forwards, waits.  One thread, one poll; another one for what the kernel does
+ * with ranks that have ended (reap.c). */
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -406,20 +407,30 @@ static void note_end(weft_launch__run *l, int r, int how)
         l->n_done++;
 }
 
+static void note_status(weft_launch__run *l, int r, int how)
+{
+    if (WIFSTOPPED(how) || WIFCONTINUED(how))
+        l->c[r].stopped = WIFSTOPPED(how);
+    else
+        note_end(l, r, how);
+}
+
+/* Ranks have groups of their own, but for a moment after fork. */
 static void reap(weft_launch__run *l)
 {
     int   how;
     pid_t p;
-    while ((p = waitpid(-1, &how, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+    while ((p = waitpid(0, &how, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
         weft_launch__remote_ended(l, p, how);
-        for (int r = 0; r < l->n; r++) {
-            if (l->c[r].pid != p) continue;
-            if (WIFSTOPPED(how) || WIFCONTINUED(how))
-                l->c[r].stopped = WIFSTOPPED(how);
-            else
-                note_end(l, r, how);
-        }
+        for (int r = 0; r < l->n; r++)
+            if (l->c[r].pid == p) note_status(l, r, how);
+        if (!WIFSTOPPED(how) && !WIFCONTINUED(how)) (void)weft_launch__spare_ended(l, p);
     }
+    for (int r = 0; r < l->n; r++)
+        while (l->c[r].pid && weft_launch__reap(l, l->c[r].pid, &how))
+            note_status(l, r, how);
+    while ((p = l->spare.pid) && weft_launch__reap(l, p, &how))
+        if (!WIFSTOPPED(how) && !WIFCONTINUED(how)) (void)weft_launch__spare_ended(l, p);
 }
 
 /* A second signal means now: not the first one to this launcher, where another host has asked for
@@ -469,16 +480,19 @@ static void stop_all(weft_launch__run *l)
 static void on_signal(weft_launch__run *l)
 {
     struct signalfd_siginfo s;
+    bool                    ended = false;
     while (read(l->signals, &s, sizeof s) == (ssize_t)sizeof s) {
         int sig = (int)s.ssi_signo;
         if (sig == SIGTSTP)
             stop_all(l);
-        else if (sig != SIGCHLD) {
+        else if (sig == SIGCHLD) {
+            ended = true;
+        } else {
             take_signal(l, sig);
             l->signalled = true;
         }
     }
-    reap(l);
+    if (ended) reap(l);
 }
 
 /* ---- progress ---- */
@@ -675,6 +689,8 @@ static void fini(weft_launch__run *l)
         for (int w = 0; w < 2; w++) weft_text_fini(&c->partial[w]);
         weft_text_fini(&c->error);
     }
+    weft_launch__spare_close(l);
+    weft_launch__reaper_close(l);
     weft_launch__export_close(l);
     weft_launch__recorder_close(l);
     weft_launch__watch_close(l);
@@ -711,6 +727,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     for (int r = 0; r < n; r++) l.c[r].out = l.c[r].err = l.c[r].line = -1;
     l.signals = signalfd(-1, &l.mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l.signals < 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "signalfd: %s", strerror(errno)));
+    WEFT_GO(weft_launch__reaper_open(&l));
     WEFT_GO(open_logs(&l));
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
     WEFT_GO(weft_launch__export_open(&l));

@@ -22,6 +22,7 @@ typedef struct weft_launch__export   weft_launch__export;
 typedef struct weft_launch__recorder weft_launch__recorder;
 typedef struct weft_launch__remote   weft_launch__remote;
 typedef struct weft_launch__restart  weft_launch__restart;
+typedef struct weft_launch__reaper   weft_launch__reaper;
 
 /* Of a rank of a program (hang.c). */
 typedef struct weft_launch__quiet {
@@ -74,6 +75,7 @@ typedef struct weft_launch__run {
     weft_launch__watch   *watch; /* of the agent; NULL as well */
     weft_launch__export *export; /* metrics; NULL: not asked for */
     weft_launch__recorder *recorder;
+    weft_launch__reaper   *reaper;
     weft_comm_shm         *shm;
     int                    request; /* descriptor of what ranks are to do, or -1 */
     int control, client;        /* where requests come in, and who has sent one; or -1 */
@@ -116,6 +118,14 @@ void weft_launch__request_stop(weft_launch__run *l);
 void weft_launch__end_all(weft_launch__run *l, double grace_s);
 /* As after a signal: all ranks here save and end. */
 void weft_launch__save_all(weft_launch__run *l, int sig);
+
+/* ---- reap.c ---- */
+
+weft_status weft_launch__reaper_open(weft_launch__run *l);
+void weft_launch__reaper_close(weft_launch__run *l); /* all that have ended are gone */
+/* Has the process ended, stopped or gone on?  how: the status of waitpid.  It returns at once; a
+ * process that has ended is waited for elsewhere. */
+bool weft_launch__reap(weft_launch__run *l, pid_t pid, int *how);
 
 /* ---- report.c ---- */
 

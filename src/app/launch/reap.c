@@ -1,0 +1,88 @@
+/* Ends of ranks.  When a process is waited for, the kernel takes it out of /proc, and goes on
+ * trying while another process looks at it there: up to 0.6 s on an overloaded machine, in which an
+ * agent would be silent to other hosts.  So the launcher looks at the status of a rank that has
+ * ended and leaves it, and a thread waits for it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/launch_priv.h"
+
+struct weft_launch__reaper {
+    pthread_t thread;
+    int       pids[2]; /* a pipe: processes that have ended */
+};
+
+static void wait_for(pid_t pid)
+{
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
+}
+
+/* Until nobody can write to the pipe. */
+static void *free_ended(void *arg)
+{
+    const weft_launch__reaper *x = arg;
+    pid_t                      pid;
+    ssize_t                    n;
+    while ((n = read(x->pids[0], &pid, sizeof pid)) == (ssize_t)sizeof pid ||
+           (n < 0 && errno == EINTR))
+        if (n > 0) wait_for(pid);
+    return NULL;
+}
+
+weft_status weft_launch__reaper_open(weft_launch__run *l)
+{
+    weft_launch__reaper *x = calloc(1, sizeof *x);
+    if (!x) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    int why = pipe2(x->pids, O_CLOEXEC) ? errno : 0;
+    if (!why && (why = pthread_create(&x->thread, NULL, free_ended, x)))
+        close(x->pids[0]), close(x->pids[1]);
+    if (!why) {
+        l->reaper = x;
+        return WEFT_OK;
+    }
+    free(x);
+    return WEFT_FAIL(WEFT_ERR_IO, "a thread for ranks that end: %s", strerror(why));
+}
+
+void weft_launch__reaper_close(weft_launch__run *l)
+{
+    weft_launch__reaper *x = l->reaper;
+    if (!x) return;
+    close(x->pids[1]);
+    pthread_join(x->thread, NULL);
+    close(x->pids[0]);
+    free(x);
+    l->reaper = NULL;
+}
+
+/* The status that waitpid() gives. */
+static int make_status(const siginfo_t *s)
+{
+    switch (s->si_code) {
+    case CLD_EXITED: return (s->si_status & 0xff) << 8;
+    case CLD_DUMPED: return s->si_status | 0x80;
+    case CLD_STOPPED: return s->si_status << 8 | 0x7f;
+    case CLD_CONTINUED: return 0xffff;
+    default: return s->si_status;
+    }
+}
+
+bool weft_launch__reap(weft_launch__run *l, pid_t pid, int *how)
+{
+    siginfo_t s  = {0};
+    id_t      id = (id_t)pid;
+    /* an error where it has ended */
+    bool goes_on = !waitid(P_PID, id, &s, WSTOPPED | WCONTINUED | WNOHANG) && s.si_pid;
+    if (!goes_on) {
+        if (waitid(P_PID, id, &s, WEXITED | WNOHANG | WNOWAIT) || !s.si_pid) return false;
+        if (write(l->reaper->pids[1], &pid, sizeof pid) != (ssize_t)sizeof pid)
+            wait_for(pid);
+    }
+    *how = make_status(&s);
+    return true;
+}
