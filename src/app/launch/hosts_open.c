@@ -46,6 +46,12 @@ static void name_job(const weft_launch_options *o, char *out, size_t n)
         weft_hash_add(&s, q->assign[i], strlen(q->assign[i]) + 1);
     for (int i = 0; o->program && o->program[i]; i++)
         weft_hash_add(&s, o->program[i], strlen(o->program[i]) + 1);
+    if (o->sizes) {
+        const weft_launch_sizes *x    = o->sizes;
+        const int64_t            of[] = {x->min_dp, x->max_dp, x->tp,    x->cp,
+                                         x->ep,     x->pp,     x->batch, x->micro_batch};
+        weft_hash_add(&s, of, sizeof of);
+    }
     snprintf(out, n, "%016llx", (unsigned long long)weft_hash_value(&s));
 }
 
