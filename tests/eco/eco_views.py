@@ -333,10 +333,11 @@ def all_lost(scratch, reference):
 
 
 def two_at_once(scratch, reference):
-    """Two ranks are lost before the agent has decided anything: a view that was overtaken keeps nobody waiting."""
+    """Two ranks are lost before the agent has decided anything: a view that was overtaken keeps nobody waiting.  The device is what auto
+    finds."""
     n, keys = PLANS["dp4"]
-    job = Job(n, dict(BASE, **keys, **EVAL, **{"recover": "on", "checkpoint.every": 100}), scratch.path("two"),
-              env=dict(WEFT_FAILPOINT="agent.act:delay=300:rank=none:nth=8"))  # 4 starts, a view; a start, a view, a start
+    job = Job(n, dict(BASE, **keys, **EVAL, **{"recover": "on", "checkpoint.every": 100, "device": "auto"}), scratch.path("two"),
+              env=dict(WEFT_FAILPOINT="agent.act:delay=300:rank=none:nth=8", WEFT_PLUGINS="/nonexistent"))  # 4 starts, a view; a start, a view, a start
     job.await_step(3)
     begin = time.monotonic()
     job.p.send_signal(signal.SIGSTOP)

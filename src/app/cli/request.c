@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "launch/launch.h"
+#include "session/device.h"
 #include "session/session.h"
 
 enum {
@@ -274,4 +275,23 @@ int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
     }
     int code = r.rank ? WEFT_EXIT_OK : print_result(c, q, &r);
     return r.stopped ? 128 + r.stopped : code;
+}
+
+weft_status weft_cli_resolve_device(weft_launch_request *q, int n_rank, weft_arena *a)
+{
+    weft_job    *job = NULL;
+    const char **assign;
+    if (q->check || weft_cli_load_job(q, &job) != WEFT_OK) return WEFT_OK;
+    bool is_auto = !strcmp(job->device, "auto") && strcmp(job->recover, "off") != 0;
+    const weft_session_device of = {
+        .list = "auto", .share_gpu = job->share_gpu, .local_world = n_rank};
+    weft_job_destroy(job);
+    if (!is_auto) return WEFT_OK;
+    assign = WEFT_ARENA_ARRAY(a, const char *, q->n_assign + 1);
+    if (!assign) return weft_arena_status(a);
+    for (int i = 0; i < q->n_assign; i++) assign[i] = q->assign[i];
+    assign[q->n_assign++] =
+        weft_arena_printf(a, "device=%s", weft_session_resolve_auto(&of));
+    q->assign = assign;
+    return weft_arena_status(a);
 }

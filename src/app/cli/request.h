@@ -22,6 +22,9 @@ int weft_cli_take_words(const weft_cli_command *c, int n_word, char **word,
 void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t);
 
 weft_status weft_cli_load_job(const weft_launch_request *q, weft_job **out);
+/* device: auto with recover: on becomes what n_rank ranks of this host will find, so that those
+ * that replace them have it, too. */
+weft_status weft_cli_resolve_device(weft_launch_request *q, int n_rank, weft_arena *a);
 /* The output folder that a word means: of the job, where it is a job file; else the word.  NULL:
  * "out". */
 weft_status          weft_cli_find_output(const char *word, char *dir, size_t n);

@@ -453,7 +453,7 @@ static int refuse_span(const run_options *o)
                                 "CPUs or GPUs");
 }
 
-static int start(run_options *o)
+static int start(run_options *o, weft_arena *a)
 {
     const weft_cli_command *c = &weft_cli_run;
     char                    at[280];
@@ -466,6 +466,8 @@ static int start(run_options *o)
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
+    if (weft_cli_resolve_device(&o->request, (int)o->n_rank, a) != WEFT_OK)
+        return weft_cli_fail(c, WEFT_ERR_MEM);
     char               output[1024], levels[64] = "on";
     bool               spare, invariant         = false;
     weft_launch_policy policy =
@@ -576,7 +578,8 @@ int weft_cli_start_ranks(int n, const weft_launch_request *q, weft_arena *a)
                                 .nodes   = {1, 1, true},
                                 .n_rank  = n,
                                 .n_node  = 1,
-                                .argv    = argv});
+                                .argv    = argv},
+                 a);
 }
 
 static int check_options(const run_options *o)
@@ -635,11 +638,11 @@ static int check_program(run_options *o, int n_word, char **argv)
 }
 
 /* Starts ranks, or is one of another launcher's. */
-static int run_ranks(run_options *o)
+static int run_ranks(run_options *o, weft_arena *a)
 {
     const weft_cli_command *c = &weft_cli_run;
     weft_launch_environment e;
-    if (o->n_rank >= 0) return start(o);
+    if (o->n_rank >= 0) return start(o, a);
     weft_status st = weft_launch_detect(&e);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     if (!strcmp(e.by, "alone") && !o->request.quiet)
@@ -752,7 +755,7 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
             c, "--hang-timeout: of a program behind --; a job finds hangs by itself");
     if (code < 0 && (!q->check || o.print_plan))
         code = weft_cli_take_words(c, n_word, argv, o.cluster, a, q);
-    if (code < 0) code = o.print_plan ? print_plan(&o) : run_ranks(&o);
+    if (code < 0) code = o.print_plan ? print_plan(&o) : run_ranks(&o, a);
     weft_text_fini(&command);
     return code;
 }

@@ -1,6 +1,9 @@
 #include "session/device.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "job/job.h"
 #include "plugin/plugin.h"
@@ -80,6 +83,29 @@ weft_status weft_session_open_device(const weft_session_device *o, weft_device *
     if (st == WEFT_OK || !may_fail) return st;
     *out = weft_device_default();
     return WEFT_OK;
+}
+
+static bool finds_gpus(const weft_session_device *o)
+{
+    weft_session_device rank   = *o;
+    weft_device        *d      = NULL;
+    int                 number = 0;
+    weft_job_device     cuda   = {.name = "cuda", .number = -1};
+    for (int r = 0; r < o->local_world; r++) {
+        rank.local_rank = r;
+        if (pick_gpu(&rank, &cuda, &number) != WEFT_OK) return false;
+    }
+    rank.local_rank = 0;
+    return weft_session_open_device(&rank, &d) == WEFT_OK && d != weft_device_default();
+}
+
+const char *weft_session_resolve_auto(const weft_session_device *o)
+{
+    int   how   = 1;
+    pid_t child = fork();
+    if (!child) _exit(finds_gpus(o) ? 0 : 1);
+    while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR) continue;
+    return child > 0 && WIFEXITED(how) && !WEXITSTATUS(how) ? "cuda" : "cpu";
 }
 
 void weft_session_warm_device(const weft_session_device *o)
