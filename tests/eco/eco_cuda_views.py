@@ -23,7 +23,7 @@ EVERY = 3  # steps that may be run again
 # ranks, keys, communication; a replica holds all
 PLANS = {
     "dp2-peer": (2, dict(dp=2), "peer", True),
-    "dp2-staged": (2, dict(dp=2), "staged", True),
+    "dp2-staged": (2, dict(dp=2, device="auto"), "staged", True),
     "zero1": (2, dict(dp=2, zero=1), "peer", False),
     "pp2": (2, dict(pp=2), "staged", False),
     "one": (1, dict(), "peer", False),
