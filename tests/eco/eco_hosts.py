@@ -169,6 +169,25 @@ def rank_killed(scratch, ref):
         check("back to step" not in job.text, "killed ranks, %s: the state is there: %s" % (plan, job.text))
 
 
+def overtaken(scratch, ref):
+    """A run whose rank 0 is replaced when a later one has taken the job over, where no lock says so: it leaves the files as they are,
+    and ends.  A run that begins after both takes their place."""
+    job = Job(scratch, "overtaken", "dp2", steps=1000)
+    job.await_step(4)
+    epoch, metrics = (os.path.join(job.output, f) for f in ("epoch", "metrics.jsonl"))
+    with open(epoch, "w") as f:
+        f.write("7\n")
+    before = os.stat(metrics).st_ino
+    job.kill(0)
+    codes = job.end()
+    check(0 not in codes and "view 7 of a later run of this job writes there" in job.text, "overtaken: %r %s" % (codes, job.text))
+    same(os.stat(metrics).st_ino, before, "overtaken: metrics.jsonl is not replaced")
+    again = Job(scratch, "overtaken", "dp2", steps=60)
+    compare("a run after it", again, ref(60), [0, 0])
+    with open(epoch) as f:
+        check(int(f.read()) < 7, "overtaken: the epoch of the next run")
+
+
 def lost_before_the_first_step(scratch, ref):
     """A host whose ranks have passed no step yet is in the next view."""
     job = Job(scratch, "early", "dp4", env=dict(WEFT_FAILPOINT="view.planned:kill:rank=3", WEFT_FAILPOINT_ONCE=scratch.path("early-once")))
@@ -565,7 +584,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained, scaled, interrupted, bad_input]
+CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained, scaled, interrupted, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = [rank_killed, come_and_go, scaled, bad_input]
 if LONG or CASE:

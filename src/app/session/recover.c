@@ -504,6 +504,7 @@ static weft_status take_over_outputs(weft_session *s)
     int64_t done = s->row.step == s->r.steps && s->row.step ? s->r.steps - 1 : s->r.steps;
     if (s->out.metrics) return WEFT_OK;
     s->row_written = false;
+    WEFT_TRY(weft_session__claim_epoch(s, false));
     WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, false, &s->out.found));
     weft_session__show_findings(s);
     weft_failpoint("view.outputs");

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -53,6 +54,35 @@ static weft_status claim(weft_session *s)
         usleep(20000);
     }
     return WEFT_OK;
+}
+
+/* The epoch of the newest view whose rank 0 has opened the files of this folder; 0: none has. */
+static int64_t read_epoch(const char *path)
+{
+    char     *text = NULL;
+    size_t    n    = 0;
+    long long x    = 0;
+    if (!weft_io_exists(path) || weft_io_read_file(path, &text, &n) != WEFT_OK) return 0;
+    if (sscanf(text, "%lld", &x) != 1 || x < 0) x = 0;
+    free(text);
+    return x;
+}
+
+weft_status weft_session__claim_epoch(weft_session *s, bool begins)
+{
+    char    path[4352], text[32];
+    int64_t epoch = s->out.found.epoch;
+    snprintf(path, sizeof path, "%s/epoch", s->out.folder);
+    int64_t newest = begins ? 0 : read_epoch(path);
+    if (!weft_session__may_be_stale(s)) return WEFT_OK;
+    if (newest > epoch)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: view %lld of a later run of this job writes there; this one "
+            "(view %lld) was taken over, and ends",
+            path, (long long)newest, (long long)epoch);
+    int n = snprintf(text, sizeof text, "%lld\n", (long long)epoch);
+    return weft_io_replace_file(path, text, (size_t)n);
 }
 
 /* What state.json keeps beside its own numbers. */

@@ -656,6 +656,10 @@ weft_status weft_session__place(weft_session *s);
 weft_status weft_session__open_newest(weft_session *s);
 /* The folder is made and locked; when all ranks have decided. */
 weft_status weft_session__take_place(weft_session *s);
+/* Rank 0, before it opens the folder's files: where an older run of the job may still write there,
+ * its epoch is kept in a file.  A run that begins takes the place of all before it; one that goes
+ * on with a new rank 0 fails where it finds a higher epoch. */
+weft_status weft_session__claim_epoch(weft_session *s, bool begins);
 /* The checkpoint against this model. */
 weft_status weft_session__check_model(weft_session *s);
 /* ... against this data */
