@@ -346,6 +346,7 @@ weft_status weft_cuda_prepare_fp8(const weft_kernel_call *c, const weft_kernel_c
     WEFT_TRY(weft_arena_status(arena));
     WEFT_TRY(check_machine());
     p->call          = *c;
+    p->call.prepared = NULL;
     bool        ride = true;
     weft_status st   = prepare_units(c, x, true, arena, p);
     if (st == WEFT_ERR_NOFIT) {
