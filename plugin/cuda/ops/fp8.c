@@ -200,10 +200,12 @@ static weft_status launch_operand(const prepared_fp8 *p, int k, const weft_kerne
 
 /* ---- by units ---- */
 
+/* Of an f32 result cublasLt would read a bias as bf16. */
 static bool can_have_units(const weft_cuda_product *p)
 {
     const weft_view *d         = p->view[PRODUCT_D];
     int64_t          row_bytes = p->row[PRODUCT_D] * weft_dtype_bytes(d->dtype);
+    if (p->bias && d->dtype != WEFT_DTYPE_BF16) return false;
     return p->n_loop == 0 && p->batch == 1 && p->n % WEFT_WORKSPACE_FP8_UNIT == 0 &&
            (uintptr_t)d->p % 16 == 0 && (p->m == 1 || row_bytes % 16 == 0);
 }
