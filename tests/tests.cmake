@@ -169,13 +169,13 @@ set_tests_properties(hosts_survive_standby PROPERTIES TIMEOUT 600 SKIP_RETURN_CO
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_mover eco_campaign eco_views eco_ahead eco_rdzv eco_nccl eco_failpoints test_cuda_fail test_overlap test_comm_rows test_shm
+set(half test_mover eco_campaign eco_views eco_ahead eco_hosts eco_nccl eco_failpoints test_cuda_fail test_overlap test_comm_rows test_shm
     hosts_survive hosts_survive_standby hosts_nccl)
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
-    eco_hosts eco_resume random_plans test_ckpt_crash)
+    eco_resume random_plans test_ckpt_crash)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
     test_net_check eco_detect eco_restart eco_status eco_events test_launch test_io test_io_replace hosts_slurm hosts_slurm_agents
-    hosts_register test_etcd eco_cuda_hosts eco_cuda_views test_session)
+    hosts_register eco_rdzv test_etcd eco_cuda_hosts eco_cuda_views test_session)
 if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
     list(REMOVE_ITEM half test_overlap)
@@ -183,7 +183,7 @@ if(WEFT_SANITIZE) # its times are not compared there
 endif()
 list(PREPEND waiting test_comm test_emu)
 list(APPEND waiting test_idle eco_ranks hosts_wire test_sim)
-set(longest_first eco_hosts eco_scale eco_same test_cuda_ops test_cuda_comm test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan
+set(longest_first eco_scale eco_same test_cuda_ops test_cuda_comm test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan
     test_planner_rows test_decide test_workspace eco_transformers eco_resume test_generation test_kernel
     test_library_rows test_planner_reduction test_context eco_recorded_guard test_rank_memory eco_print_plan test_cuda_ops
     test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound test_pipeline random_plans
