@@ -3,10 +3,11 @@
 #define WEFT_CUDA_ARGS_FP8_H
 
 enum {
-    WEFT_CUDA_FP8_COLUMNS = 256, /* such rows of a block that finds them */
+    WEFT_CUDA_FP8_COLUMNS = 256, /* rows of a block that finds the largest of each */
     WEFT_CUDA_FP8_TURN    = 128, /* rows and numbers of each of a block that turns them */
     WEFT_CUDA_FP8_VECTORS = 4,   /* of 8 numbers that a thread has of a row */
-    WEFT_CUDA_FP8_THREADS = 256
+    WEFT_CUDA_FP8_THREADS = 256,
+    WEFT_CUDA_FP8_LARGEST_THREADS = 512
 };
 
 /* x (rows,k) to codes (rows,k_row), which are zeros from k on, and the unit of each row: a code
@@ -23,6 +24,11 @@ typedef struct weft_cuda_fp8_args {
     int32_t row_threads; /* of a row that is in registers */
     int32_t e5m2;
 } weft_cuda_fp8_args;
+
+/* One or both operands of a matmul; a grid has room for the larger one. */
+typedef struct weft_cuda_fp8_pair_args {
+    weft_cuda_fp8_args operand[2];
+} weft_cuda_fp8_pair_args;
 
 /* Any strides: operands of row and along are x and y.  y: codes (unit is written, zeros from k on),
  * or bf16 (unit NULL). */

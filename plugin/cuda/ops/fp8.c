@@ -137,42 +137,72 @@ static weft_cuda_fp8_args args_of(const fp8_operand *o)
                                 .e5m2    = o->e5m2};
 }
 
-/* Rows in registers: as few threads of a row as can hold it. */
-static bool launch_rows(const fp8_operand *o, const weft_kernel_ctx *x, weft_status *st)
+/* Rows in registers: as few threads of a row as can hold it.  k is the same of both operands. */
+static bool fits_registers(const fp8_operand *o)
 {
-    weft_cuda_fp8_args a = args_of(o);
-    int64_t n = WARP * weft_cuda_ceil(a.k_row, (int64_t)8 * WARP * WEFT_CUDA_FP8_VECTORS);
-    if (o->k_step != 1 || o->k % 8 || !is_aligned(o, o->row_step) || n > MOST_ROW_THREADS)
-        return false;
-    int64_t block       = n > WARP ? n : WEFT_CUDA_FP8_THREADS;
-    a.step              = o->row_step;
-    a.row_threads       = (int32_t)n;
-    weft_cuda_grid grid = {(unsigned)weft_cuda_ceil(a.rows, block / n), 1, 1,
-                           (unsigned)block, 0};
-    *st                 = weft_cuda_launch(x, WEFT_CUDA_fp8_rows, grid, &a);
-    return true;
+    return o->k_step == 1 && o->k % 8 == 0 && is_aligned(o, o->row_step) &&
+           weft_workspace_fp8_row(o->k) <=
+               (int64_t)8 * MOST_ROW_THREADS * WEFT_CUDA_FP8_VECTORS;
 }
 
-/* Rows side by side.  Pieces of them, by shapes alone: enough blocks for any GPU. */
-static bool launch_turned(const fp8_operand *o, const weft_kernel_ctx *x, weft_status *st)
+static weft_status launch_rows(const fp8_operand *const *o, int n,
+                               const weft_kernel_ctx *x)
 {
-    weft_cuda_fp8_args a       = args_of(o);
-    int64_t            columns = weft_cuda_ceil(o->rows, WEFT_CUDA_FP8_COLUMNS);
-    int64_t            pieces  = weft_cuda_ceil(512, columns);
-    if (o->row_step != 1 || o->rows % 8 || !is_aligned(o, o->k_step)) return false;
+    weft_cuda_fp8_pair_args a    = {{{.x = NULL}}};
+    int64_t                 most = 0;
+    int64_t threads              = WARP * weft_cuda_ceil(weft_workspace_fp8_row(o[0]->k),
+                                                         (int64_t)8 * WARP * WEFT_CUDA_FP8_VECTORS);
+    int64_t block                = threads > WARP ? threads : WEFT_CUDA_FP8_THREADS;
+    for (int i = 0; i < n; i++) {
+        a.operand[i]             = args_of(o[i]);
+        a.operand[i].step        = o[i]->row_step;
+        a.operand[i].row_threads = (int32_t)threads;
+        if (o[i]->rows > most) most = o[i]->rows;
+    }
+    weft_cuda_grid grid = {(unsigned)weft_cuda_ceil(most, block / threads), 1,
+                           (unsigned)n, (unsigned)block, 0};
+    return weft_cuda_launch(x, WEFT_CUDA_fp8_rows, grid, &a);
+}
+
+/* Rows side by side. */
+static bool can_turn(const fp8_operand *o)
+{
+    return o->row_step == 1 && o->rows % 8 == 0 && is_aligned(o, o->k_step);
+}
+
+/* Numbers of a piece, by shapes alone: enough blocks for any GPU. */
+static int64_t piece_of(const fp8_operand *o)
+{
+    int64_t pieces = weft_cuda_ceil(512, weft_cuda_ceil(o->rows, WEFT_CUDA_FP8_COLUMNS));
     if (pieces > WEFT_WORKSPACE_FP8_PIECES) pieces = WEFT_WORKSPACE_FP8_PIECES;
     if (pieces < 4) pieces = 4;
-    a.step                 = o->k_step;
-    a.piece                = weft_cuda_ceil(weft_cuda_ceil(o->k, pieces), 64) * 64;
-    pieces                 = weft_cuda_ceil(o->k, a.piece);
-    weft_cuda_grid largest = {(unsigned)columns, (unsigned)pieces, 1,
-                              WEFT_CUDA_FP8_THREADS, 0};
-    weft_cuda_grid turn    = {(unsigned)weft_cuda_ceil(a.rows, WEFT_CUDA_FP8_TURN),
-                              (unsigned)weft_cuda_ceil(a.k_row, WEFT_CUDA_FP8_TURN), 1,
-                              WEFT_CUDA_FP8_THREADS, 0};
-    *st                    = weft_cuda_launch(x, WEFT_CUDA_fp8_largest, largest, &a);
-    if (*st == WEFT_OK) *st = weft_cuda_launch(x, WEFT_CUDA_fp8_turn, turn, &a);
-    return true;
+    return weft_cuda_ceil(weft_cuda_ceil(o->k, pieces), 64) * 64;
+}
+
+static void grow(unsigned *most, int64_t n)
+{
+    if (n > *most) *most = (unsigned)n;
+}
+
+static weft_status launch_turned(const fp8_operand *const *o, int n,
+                                 const weft_kernel_ctx *x)
+{
+    weft_cuda_fp8_pair_args a    = {{{.x = NULL}}};
+    weft_cuda_grid          turn = {.z = (unsigned)n, .threads = WEFT_CUDA_FP8_THREADS};
+    weft_cuda_grid          largest = turn;
+    largest.threads                 = WEFT_CUDA_FP8_LARGEST_THREADS;
+    for (int i = 0; i < n; i++) {
+        weft_cuda_fp8_args *p = &a.operand[i];
+        *p                    = args_of(o[i]);
+        p->step               = o[i]->k_step;
+        p->piece              = piece_of(o[i]);
+        grow(&largest.x, weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_COLUMNS));
+        grow(&largest.y, weft_cuda_ceil(p->k, p->piece));
+        grow(&turn.x, weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_TURN));
+        grow(&turn.y, weft_cuda_ceil(p->k_row, WEFT_CUDA_FP8_TURN));
+    }
+    WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_fp8_largest, largest, &a));
+    return weft_cuda_launch(x, WEFT_CUDA_fp8_turn, turn, &a);
 }
 
 static weft_status launch_any(const prepared_fp8 *p, int k, const weft_kernel_ctx *x)
@@ -190,12 +220,21 @@ static weft_status launch_any(const prepared_fp8 *p, int k, const weft_kernel_ct
                             weft_cuda_grid_1d(o->rows * WARP, WEFT_CUDA_FP8_THREADS), &a);
 }
 
-static weft_status launch_operand(const prepared_fp8 *p, int k, const weft_kernel_ctx *x)
+static weft_status launch_operands(const prepared_fp8 *p, const weft_kernel_ctx *x)
 {
-    weft_status st = WEFT_OK;
-    if (p->units && launch_rows(&p->operand[k], x, &st)) return st;
-    if (p->units && launch_turned(&p->operand[k], x, &st)) return st;
-    return launch_any(p, k, x);
+    const fp8_operand *row[2], *turned[2];
+    int                n_row = 0, n_turned = 0;
+    for (int k = 0; k < 2; k++) {
+        const fp8_operand *o = &p->operand[k];
+        if (p->units && fits_registers(o))
+            row[n_row++] = o;
+        else if (p->units && can_turn(o))
+            turned[n_turned++] = o;
+        else
+            WEFT_TRY(launch_any(p, k, x));
+    }
+    if (n_row) WEFT_TRY(launch_rows(row, n_row, x));
+    return n_turned ? launch_turned(turned, n_turned, x) : WEFT_OK;
 }
 
 /* ---- by units ---- */
@@ -371,7 +410,7 @@ void weft_cuda_release_fp8(void *prepared)
 CUDA_RUN(fp8)
 {
     const prepared_fp8 *p = c->prepared;
-    for (int k = 0; k < 2; k++) WEFT_TRY(launch_operand(p, k, x));
+    WEFT_TRY(launch_operands(p, x));
     return p->plain ? weft_cuda_run_matmul(&p->call, x)
                     : weft_cuda_run_product(&p->call, x);
 }
