@@ -61,6 +61,58 @@ static void prices(void **state)
     weft_cluster_destroy(c);
 }
 
+/* A GPU of four times the rate in 8 bits, and one without. */
+static const char eight_text[] =
+    "name: c\ndevice:\n"
+    "  - {name: gpu, flops: {bf16: 1e12, f8_e4m3: 4e12}, efficiency: 0.5, mem_Bps: 1e9, "
+    "mem_bytes: 1000, launch_s: 0.001}\n"
+    "  - {name: old, flops: {bf16: 1e12}, efficiency: 0.5, mem_Bps: 1e9, "
+    "mem_bytes: 1000, launch_s: 0.001}\n"
+    "link:\n  - {name: l, alpha_s: 0.01, Bps: 1000}\n"
+    "  - {name: m, scope: net, alpha_s: 0.1, Bps: 100}\n"
+    "node:\n  - {name: n, device: gpu, n_device: 1, link: l, net: m}\n"
+    "  - {name: o, device: old, n_device: 1, link: l, net: m}\n";
+
+static const char eight_program[] =
+    "program p rank %d of 2 micro 1 lanes 1 {\n"
+    "  slab w work 100000000\n  buffer a slab w at 0 bytes 64000000\n"
+    "  stream compute compute device 0 threads 0\n"
+    "  actor x on compute {\n"
+    "    compute rows matmul \"spec=mk,nk->mn fp8=e4m3,e4m3\" (a bf16[1000,1000], a "
+    "bf16[1000,1000]) -> (a "
+    "bf16[1000,1000]) ;\n"
+    "    compute turned matmul \"spec=km,kn->mn fp8=e4m3,e4m3\" (a bf16[1000,1000], a "
+    "bf16[1000,1000]) -> (a "
+    "bf16[1000,1000]) ;\n"
+    "  }\n"
+    "}\n";
+
+/* The product at the rate of 8 bits (or of bf16 where there is none), bytes of codes and scales,
+ * and their launches. */
+static void fp8_matmuls(void **state)
+{
+    (void)state;
+    weft_cluster *c;
+    if (weft_cluster_parse("c", eight_text, strlen(eight_text), &c) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    for (int rank = 0; rank < 2; rank++) {
+        weft_program *p;
+        double       *s, flops = 2e9 / (rank ? 0.5e12 : 2e12), bytes = 6e6 / 1e9;
+        char          text[2000];
+        snprintf(text, sizeof text, eight_program, rank);
+        if (weft_program_parse("p", text, strlen(text), &p) != WEFT_OK)
+            fail_msg("%s", weft_error_text());
+        assert_int_equal(weft_cost_program(p, c, p->arena, &s), WEFT_OK);
+        double product = (flops > bytes ? flops : bytes) + 4 * 0.001;
+        if (fabs(s[0] - (product + 2e6 * 4 / 1e9)) > 1e-12)
+            fail_msg("rank %d, rows: %g for %g", rank, s[0], product + 2e6 * 4 / 1e9);
+        if (fabs(s[1] - (product + 2e6 * 6 / 1e9)) > 1e-12)
+            fail_msg("rank %d, turned: %g for %g", rank, s[1], product + 2e6 * 6 / 1e9);
+        weft_program_destroy(p);
+    }
+    weft_cluster_destroy(c);
+}
+
 /* Two nodes of four devices with two ports: islands of 4, each rank has half a port while all
  * talk. */
 static const char two_nodes[] =
@@ -122,6 +174,7 @@ static void links_that_are_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(prices),
+                                       cmocka_unit_test(fp8_matmuls),
                                        cmocka_unit_test(links_that_are_taken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

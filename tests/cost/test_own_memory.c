@@ -48,6 +48,18 @@ static void matmuls(void **state)
                      4096 + 4 * 512 * 512 * 16);
 }
 
+/* Two bytes a number of both operands, and 132 a row, each in three parts; k in steps of 16. */
+static void fp8_matmuls(void **state)
+{
+    (void)state;
+    int64_t a = 4096 * (2 * 64 + 132) + 768, b = 256 * (2 * 64 + 132) + 768;
+    assert_int_equal(
+        besides("compute y matmul \"spec=mk,nk->mn fp8=e4m3,e4m3\" (x bf16[4096,60], "
+                "x bf16[256,60]) -> (x bf16[4096,256]) ;",
+                "h200-141g"),
+        4096 + (64 << 20) + 256 + a + b);
+}
+
 /* do, q, k, v, o, lse -> dq, dk, dv */
 #define GRAD(b, h, g, s)                                                                 \
     "compute d attention_grad (x bf16[" b "," s "," h ",64], x bf16[" b "," s "," h      \
@@ -75,6 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmuls),
+        cmocka_unit_test(fp8_matmuls),
         cmocka_unit_test(attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
