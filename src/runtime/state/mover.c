@@ -6,6 +6,10 @@
 #include "base/failpoint.h"
 #include "base/progress.h"
 
+enum {
+    STRETCH = 32 << 20 /* bytes */
+};
+
 /* Moves in one direction, by shift: how many ranks further than this one the other one is. */
 typedef struct direction {
     weft_comm_channel **channel; /* by peer; NULL: nothing is moved */
@@ -319,19 +323,53 @@ static bool is_wanted(const bool *wanted, const weft_move *m)
     return !wanted || wanted[m->target];
 }
 
+static void note_chunk(void)
+{
+    weft_failpoint("move.chunk");
+    weft_progress_mark();
+}
+
+/* All that both have of a tensor, laid out alike in the host's memory, as replicas have it: the
+ * bytes as they are.  Stretches are longer than the caches, so that they are not filled with it. */
+static bool copy_bytes(const weft_mover *t, int i)
+{
+    const weft_move         *m    = &t->list.move[i];
+    const weft_state        *s    = source_of(t, m);
+    const weft_state_tensor *x    = weft_state_at(s, m->tensor);
+    const weft_state_tensor *y    = weft_state_at(t->to, m->target);
+    const char              *from = weft_memory_host(weft_state_memory_of(s, m->tensor));
+    char   *to    = weft_memory_host(weft_state_memory_of(t->to, m->target));
+    int64_t bytes = weft_region_count(&m->region) * t->size[i], n;
+    if (!from || !to || x->dtype != y->dtype || !weft_part_equal(x->part, y->part) ||
+        weft_part_count(y->part) * t->size[i] != bytes)
+        return false;
+    for (int64_t at = 0; at < bytes; at += n) {
+        n = bytes - at < STRETCH ? bytes - at : STRETCH;
+        note_chunk();
+        memcpy(to + y->offset + at, from + x->offset + at, (size_t)n);
+    }
+    return true;
+}
+
+static weft_status copy_chunks(weft_mover *t, int i)
+{
+    const weft_move *m = &t->list.move[i];
+    weft_region      box;
+    int64_t          at = 0, bytes;
+    while (next_chunk(t, i, &at, &box, &bytes)) {
+        WEFT_TRY(weft_state_read(source_of(t, m), m->tensor, &box, t->staging));
+        note_chunk();
+        WEFT_TRY(weft_state_write(t->to, m->target, &box, t->staging));
+    }
+    return WEFT_OK;
+}
+
 static weft_status copy_here(weft_mover *t, const bool *wanted)
 {
     for (int i = 0; i < t->list.n; i++) {
         const weft_move *m = &t->list.move[i];
-        weft_region      box;
-        int64_t          at = 0, bytes;
-        if (!is_wanted(wanted, m)) continue;
-        while (is_copy(t, m) && next_chunk(t, i, &at, &box, &bytes)) {
-            WEFT_TRY(weft_state_read(source_of(t, m), m->tensor, &box, t->staging));
-            weft_failpoint("move.chunk");
-            WEFT_TRY(weft_state_write(t->to, m->target, &box, t->staging));
-        }
-        weft_progress_mark();
+        if (!is_wanted(wanted, m) || !is_copy(t, m)) continue;
+        if (!copy_bytes(t, i)) WEFT_TRY(copy_chunks(t, i));
     }
     return WEFT_OK;
 }
