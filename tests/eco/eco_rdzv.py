@@ -110,6 +110,26 @@ def woken(scratch, ref):
     check("has been decided without this host" in first.text and "takes the job over" in first.text, "it is fenced: " + first.text)
 
 
+def agent_stopped(scratch, ref):
+    """The agent of the only host is stopped alone: its ranks leave after failure_timeout, so that the run is taken over without a wait for
+    its lock."""
+    job = Job(scratch, "agent-stopped", "dp2", "1:2", OPTIONS, n_agent=1, rdzv=register(scratch, "agent-stopped"), steps=100000, **{"checkpoint.every": 100})
+    job.await_step(110)
+    first = job.agents[0]
+    first.p.send_signal(signal.SIGSTOP)
+    job.join()
+    check(job.await_text(job.agents[1], "resumed from"), "a stopped agent: " + job.agents[1].name)
+    job.await_step(job.steps() + 20)
+    first.p.send_signal(signal.SIGCONT)
+    check(first.p.wait(LIMIT_S) == 1, "a stopped agent that wakes up: %r" % first.p.returncode)
+    job.agents[1].p.send_signal(signal.SIGINT)
+    codes = job.end()
+    same(codes, [1, 130], "a stopped agent: " + job.text)
+    check("waiting for the run that was taken over" not in job.agents[1].text, "a stopped agent: its ranks have left: " + job.text)
+    found = bits(job.output)
+    same(found, eco_hosts.run_reference(scratch, len(found))[1], "a stopped agent: losses")
+
+
 def stop_at_row(scratch, row):
     """Two hosts; the first is stopped as a whole where its rank is about to write that row."""
     name = "fenced-%d" % row
@@ -311,7 +331,7 @@ def etcd_leader(scratch, ref):
         cluster.close()
 
 
-CASES = [either_lost, taken_over, fenced_writer, alone, few_together, second_job, doctor, wrong_token, folder_gone, etcd_leader]
+CASES = [either_lost, taken_over, agent_stopped, fenced_writer, alone, few_together, second_job, doctor, wrong_token, folder_gone, etcd_leader]
 if SANITIZED and not LONG and not CASE:
     CASES = [alone, second_job, wrong_token]
 if LONG or CASE:

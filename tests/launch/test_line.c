@@ -18,7 +18,7 @@ static int open_line(weft_line **l)
     int pair[2];
     assert_int_equal(
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-    assert_int_equal(weft_line_open(pair[1], l), WEFT_OK);
+    assert_int_equal(weft_line_open(pair[1], 0, l), WEFT_OK);
     return pair[0];
 }
 

@@ -3,6 +3,7 @@
 
 #include <netdb.h>
 #include <stdbool.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,8 @@ static weft_status read_dialect(const dialect *d, weft_launch_environment *p)
         WEFT_TRY(number("WEFT_SHM_FD", 0, 1 << 24, &p->shm_fd));
     if (!strcmp(d->by, "weft run") && getenv("WEFT_LINE_FD"))
         WEFT_TRY(number("WEFT_LINE_FD", 0, 1 << 24, &p->line_fd));
+    if (p->line_fd >= 0 && getenv("WEFT_AGENT_STOPPED_MS"))
+        WEFT_TRY(number("WEFT_AGENT_STOPPED_MS", 0, INT_MAX, &p->agent_stopped_ms));
     if (!strcmp(d->by, "weft run") && getenv("WEFT_RDZV_FD"))
         WEFT_TRY(number("WEFT_RDZV_FD", 0, 1 << 24, &p->rdzv_fd));
     if (getenv("WEFT_FLIGHT_FD"))

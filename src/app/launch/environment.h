@@ -8,12 +8,13 @@
 #include "base/status.h"
 
 typedef struct weft_launch_environment {
-    int         rank, world;
-    int         local_rank, local_world; /* on this host */
-    int         slot; /* whose memory is this rank's, under `weft run`; else local_rank */
-    int         shm_fd;    /* the launcher's shared memory, or -1 */
-    int         flight_fd; /* memory for flight recorders (base/flight.h), or -1 */
-    int         line_fd;   /* control connection to an agent that replaces ranks, or -1 */
+    int rank, world;
+    int local_rank, local_world; /* on this host */
+    int slot;      /* whose memory is this rank's, under `weft run`; else local_rank */
+    int shm_fd;    /* the launcher's shared memory, or -1 */
+    int flight_fd; /* memory for flight recorders (base/flight.h), or -1 */
+    int line_fd;   /* control connection to an agent that replaces ranks, or -1 */
+    int agent_stopped_ms; /* that this may be stopped alone before ranks leave; 0: for ever */
     int         rdzv_fd; /* the agent's socket where ranks of several hosts meet, or -1 */
     const char *by;      /* "weft run", "torchrun", "slurm", "openmpi", "pmi", "alone" */
     char        key[96]; /* equal for the ranks of one job on one host, to meet by */

@@ -397,7 +397,7 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
     m->shm_fd = -1;
     m->source = (weft_membership_source){.await = await_membership, .arg = m};
     if (e->line_fd >= 0) {
-        weft_status st = weft_line_open(e->line_fd, &m->line);
+        weft_status st = weft_line_open(e->line_fd, e->agent_stopped_ms / 1e3, &m->line);
         m->source      = (weft_membership_source){.await    = await_view,
                                                   .expected = is_expected,
                                                   .changed  = has_newer,

@@ -126,6 +126,16 @@ typedef struct rank_ends {
     int out, err, line, wake;
 } rank_ends;
 
+/* Of a run that others may take over by its register: an agent that is stopped alone is lost. */
+static void pass_stopped(const weft_launch_options *o)
+{
+    double s =
+        o->failure_timeout_s > 0 ? o->failure_timeout_s : WEFT_LAUNCH_FAILURE_TIMEOUT_S;
+    unsetenv("WEFT_AGENT_STOPPED_MS");
+    if (o->rdzv && weft_launch_is_register(o->rdzv))
+        set_number("WEFT_AGENT_STOPPED_MS", (int)(1e3 * (s < 1e6 ? s : 1e6)));
+}
+
 static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_ends *ends)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -147,6 +157,7 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     pass_request(l->request);
     pass_line(ends->line);
+    pass_stopped(l->o);
     pass_recorder(weft_launch__recorder_fd(l));
     pass_rdzv(r > 0 ? -1 : weft_launch__hosts_rdzv_fd(l)); /* a spare may become slot 0 */
     if (r >= 0)

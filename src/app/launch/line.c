@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,8 +10,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "launch/launch_priv.h"
+
 enum {
-    MAGIC = 0x314e4c57 /* "WLN1" */
+    MAGIC = 0x314e4c57, /* "WLN1" */
+    LOOKS = 8           /* at the agent, in the time that it may be stopped */
 };
 
 struct weft_line {
@@ -18,9 +23,10 @@ struct weft_line {
     int              quit[2]; /* a pipe: its end wakes the thread */
     pthread_t        thread;
     bool             reading;
-    _Atomic uint32_t over;   /* the newest epoch that lost a rank */
-    uint32_t         leave;  /* under lock: the newest epoch that is to be left */
-    uint32_t         drains; /* the same, as a host goes */
+    double           stopped_s; /* that the agent may be stopped; 0: for ever */
+    _Atomic uint32_t over;      /* the newest epoch that lost a rank */
+    uint32_t         leave;     /* under lock: the newest epoch that is to be left */
+    uint32_t         drains;    /* the same, as a host goes */
     pthread_mutex_t  lock;
     pthread_cond_t   moved;
     /* under lock */
@@ -182,20 +188,51 @@ static bool read_messages(weft_line *l)
     return !closed;
 }
 
+/* Seconds of this process in which the agent is stopped: where both were, none pass. */
+typedef struct agent_watch {
+    double look_s, last_s, stopped_s;
+} agent_watch;
+
+static bool is_agent_gone(const weft_line *l, agent_watch *w)
+{
+    double now_s = weft_clock_s(), past_s = now_s - w->last_s, cpu_s;
+    char   state = 0;
+    if (l->stopped_s <= 0 || past_s < w->look_s) return false;
+    weft_launch__read_stat(getppid(), &cpu_s, &state);
+    w->last_s    = now_s;
+    w->stopped_s = state == 'T' ? w->stopped_s + fmin(past_s, 2 * w->look_s) : 0;
+    return w->stopped_s >= l->stopped_s;
+}
+
+/* Ranks leave after the step under way, and find that no view follows. */
+static void leave_stopped(weft_line *l)
+{
+    pthread_mutex_lock(&l->lock);
+    end_line(l, "weft run is stopped, and others may go on without it");
+    l->leave = UINT32_MAX;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+}
+
 static void *read_line(void *arg)
 {
     weft_line    *l    = arg;
     struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN},
                           {.fd = l->quit[0], .events = POLLIN}};
+    agent_watch   w    = {.look_s = l->stopped_s / LOOKS, .last_s = weft_clock_s()};
+    int           ms   = l->stopped_s > 0 ? (int)(1e3 * w.look_s) + 1 : -1;
     bool          open = true;
     while (open && !p[1].revents) {
-        if (poll(p, 2, -1) < 0 && errno != EINTR) break;
+        if (poll(p, 2, ms) < 0 && errno != EINTR) break;
         if (p[0].revents) open = read_messages(l);
+        if (!is_agent_gone(l, &w)) continue;
+        leave_stopped(l);
+        break;
     }
     return NULL;
 }
 
-weft_status weft_line_open(int fd, weft_line **out)
+weft_status weft_line_open(int fd, double stopped_s, weft_line **out)
 {
     weft_line *l = calloc(1, sizeof *l);
     if (!l) {
@@ -203,6 +240,7 @@ weft_status weft_line_open(int fd, weft_line **out)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     }
     l->fd          = fd;
+    l->stopped_s   = stopped_s;
     l->view.shm_fd = l->used_fd = l->quit[0] = l->quit[1] = l->next.brief_fd = -1;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->moved, NULL);

@@ -2,7 +2,7 @@
  * the rank a thread that reads it.
  *
  *     weft_line *l;
- *     WEFT_TRY(weft_line_open(fd, &l));                    in a rank; takes fd
+ *     WEFT_TRY(weft_line_open(fd, 0, &l));                    in a rank; takes fd
  *     WEFT_TRY(weft_line_await(l, 0, &view));              the newest view after epoch 0
  *     weft_line_send(l, &(weft_line_message){..});         to the agent
  *     weft_line_close(l);
@@ -99,7 +99,9 @@ typedef struct weft_line_next {
     int  brief_fd;    /* the line's; -1: there is none */
 } weft_line_next;
 
-weft_status weft_line_open(int fd, weft_line **out);
+/* stopped_s: an agent (the parent process) that is stopped alone for so long counts as gone, after
+ * the step under way; 0: it is waited for. */
+weft_status weft_line_open(int fd, double stopped_s, weft_line **out);
 void        weft_line_close(weft_line *l); /* accepts NULL */
 /* Waits for a view later than `after`.  WEFT_ERR_PEER: the job ends. */
 weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out);
