@@ -145,10 +145,10 @@ struct weft_comm {
     double                   timeout_s;
     int64_t                  bytes; /* memory that opened channels hold at this rank */
     const int32_t           *name; /* what messages call each rank; NULL: by its number */
-    bool                     packs;   /* some of its groups pack several small tensors */
-    struct weft_comm_opened *opened;  /* open.c's */
-    weft_comm_watcher       *watcher; /* lost.c's */
+    bool                     packs;  /* some of its groups pack several small tensors */
+    struct weft_comm_opened *opened; /* open.c's */
     void                    *impl;
+    weft_comm_watcher       *watcher; /* lost.c's */
 };
 
 static inline int weft_comm_name(const weft_comm *c, int rank)
