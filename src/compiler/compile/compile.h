@@ -64,8 +64,7 @@ const char *weft_compile_dtype_hint(const char *name);
 
 /* Are activations and weights in use bf16? */
 bool weft_compile_is_bf16(const char *dtype);
-/* What a job in this type is priced and planned as: "fp32", "bf16" or "fp8" for a precision of the
- * planner, whose 16 bits are all our bf16. */
+/* The dtype of a job planned in this precision: "fp32", "bf16" (of any 16 bits) or "fp8". */
 const char *weft_compile_dtype_of(const char *precision);
 /* Formats of the linear layers' matmuls, as weft_graph_mark_fp8() takes them; NULL: no fp8. */
 const char *weft_compile_fp8_formats(const weft_compile_spec *s);
