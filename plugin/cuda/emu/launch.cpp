@@ -1,6 +1,10 @@
 /* weft_cuda_launch for the CPU: operators' host code starts emulated kernels directly. */
 #include "emu/emu.h"
 
+#ifndef __clang__
+#define _Atomic /* of C's headers; nothing here reads what is declared with it */
+#endif
+
 extern "C" {
 #include "cuda_priv.h"
 
