@@ -39,10 +39,30 @@ static int64_t draw_below(int64_t n)
     return (int64_t)(weft_random_uniform(test_draw()) * (float)n) % n;
 }
 
-static void check_near(double got, double want, double scale)
+/* A sum of products that is computed again, and where it is. */
+typedef struct sample {
+    int64_t expert, row, column;
+    double  sum, size; /* size: of its terms, without signs */
+} sample;
+
+static void add_term(sample *x, double term)
 {
-    if (!(fabs(got - want) <= scale * (0.01 + fabs(want))))
-        fail_msg("%g instead of %g", got, want);
+    x->sum += term;
+    x->size += fabs(term);
+}
+
+/* A sum in f32 is off by some of its terms' size, however near to 0 it is: tensor cores cut what
+ * they add up, 2^-23 of the sum so far for every 16 terms.  rounded: what is stored may be off by
+ * so much of the sum. */
+static void check_near(const sample *x, double got, double rounded)
+{
+    double most = rounded * fabs(x->sum) + 1e-6 * x->size;
+    if (!(fabs(got - x->sum) <= most))
+        fail_msg(
+            "expert %ld, row %ld, column %ld: %.9g instead of %.9g, off by %.3g, most "
+            "%.3g (terms of %.3g)",
+            (long)x->expert, (long)x->row, (long)x->column, got, x->sum,
+            fabs(got - x->sum), most, x->size);
 }
 
 /* ---- one call ---- */
@@ -106,12 +126,13 @@ static void check_rows(const sizes *s, bool trans)
     run_trial(&t);
     for (int i = 0; i < SAMPLES; i++) {
         int64_t r = draw_below(s->rows), n = draw_below(s->n), e = expert_of(s, r);
-        double  want = 0;
+        sample  x = {.expert = e, .row = r, .column = n};
         for (int64_t k = 0; k < s->k && e >= 0; k++)
-            want += (double)grouped_get(&t.in[0], r * s->k + k) *
-                    (double)grouped_get(&t.in[1], trans ? (e * s->n + n) * s->k + k
-                                                        : (e * s->k + k) * s->n + n);
-        check_near((double)grouped_get(&t.out[0], r * s->n + n), want, 0.01);
+            add_term(
+                &x, (double)grouped_get(&t.in[0], r * s->k + k) *
+                        (double)grouped_get(&t.in[1], trans ? (e * s->n + n) * s->k + k
+                                                            : (e * s->k + k) * s->n + n));
+        check_near(&x, (double)grouped_get(&t.out[0], r * s->n + n), 1.0 / 256);
     }
 }
 
@@ -130,11 +151,12 @@ static void check_gradient(const sizes *s, bool trans, bool add)
     run_trial(&t);
     for (int i = 0; i < SAMPLES; i++) {
         int64_t e = draw_below(EXPERTS), a = draw_below(m), b = draw_below(n);
-        double  want = add ? 3 : 0;
+        sample  x = {.expert = e, .row = a, .column = b};
+        if (add) add_term(&x, 3);
         for (int64_t r = s->offsets[e]; r < s->offsets[e + 1]; r++)
-            want += (double)grouped_get(&t.in[0], r * s->k + (trans ? b : a)) *
-                    (double)grouped_get(&t.in[1], r * s->n + (trans ? a : b));
-        check_near((double)grouped_get(&t.out[0], (e * m + a) * n + b), want, 1e-4);
+            add_term(&x, (double)grouped_get(&t.in[0], r * s->k + (trans ? b : a)) *
+                             (double)grouped_get(&t.in[1], r * s->n + (trans ? a : b)));
+        check_near(&x, (double)grouped_get(&t.out[0], (e * m + a) * n + b), 0);
     }
 }
 
