@@ -60,6 +60,15 @@ int weft_cuda_capability(void);
 /* bf16 without gaps in boxes of 64 x `box` x 1; d: sizes, the fastest first. */
 weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,
                                 weft_cuda_tensor_map *out);
+/* Bytes along dimension d, as tensor maps want them. */
+static inline uint64_t weft_cuda_head_stride(const weft_view *v, int d)
+{
+    return v->shape.d[d] > 1 ? 2 * (uint64_t)v->stride[d] : 16; /* of one index: any */
+}
+/* (b, n, heads, e) in bf16, e without gaps, in boxes of 64 elements x `box` positions; the map's
+ * dimensions are (e, n, heads, b). */
+weft_status weft_cuda_map_heads(const weft_view *v, int64_t box,
+                                weft_cuda_tensor_map *out);
 
 /* Enough blocks for n threads of one dimension. */
 static inline weft_cuda_grid weft_cuda_grid_1d(int64_t n, unsigned threads)

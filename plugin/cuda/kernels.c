@@ -101,3 +101,16 @@ weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,
            boxes, step, 0, MAP_SWIZZLE, MAP_PROMOTION, 0);
     return WEFT_OK;
 }
+
+weft_status weft_cuda_map_heads(const weft_view *v, int64_t box,
+                                weft_cuda_tensor_map *out)
+{
+    static const int from[4] = {3, 1, 2, 0};
+    uint64_t         size[4], stride[3];
+    uint32_t         boxes[4] = {64, (uint32_t)box, 1, 1}, step[4] = {1, 1, 1, 1};
+    for (int i = 0; i < 4; i++) size[i] = (uint64_t)v->shape.d[from[i]];
+    for (int i = 1; i < 4; i++) stride[i - 1] = weft_cuda_head_stride(v, from[i]);
+    CU_TRY(TensorMapEncodeTiled, out, MAP_BF16, 4, v->p, size, stride, boxes, step, 0,
+           MAP_SWIZZLE, MAP_PROMOTION, 0);
+    return WEFT_OK;
+}

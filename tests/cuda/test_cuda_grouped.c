@@ -179,13 +179,23 @@ static void gradients_of_weights(void **state)
     check_gradient(sizes_here(), false, true);
 }
 
-int main(void)
+static int run_all(void)
 {
     const struct CMUnitTest tests[] = {with_arena(rows_by_weights),
                                        with_arena(gradients_of_weights)};
-    if (!test_gpu_start() || weft_plugin_open_device("cuda", 0, &device) != WEFT_OK)
-        return 1;
+    if (weft_plugin_open_device("cuda", 0, &device) != WEFT_OK) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     weft_plugin_close_device(device);
     return failed;
+}
+
+/* On the stub by tensor cores of a warp, then by warpgroups. */
+int main(void)
+{
+    if (!test_gpu_start()) return 1;
+    int failed = run_all();
+    if (test_gpu_is_real()) return failed;
+    setenv("WEFT_STUB_TENSOR_MAPS", "1", 1);
+    setenv("WEFT_STUB_MULTIPROCESSORS", "3", 1);
+    return run_all() + failed;
 }

@@ -67,6 +67,9 @@ int        current;
 /* What lanes show each other, twice: who has read one may already write the other. */
 uint64_t words[2][WARP * MAX_WARPS];
 uint8_t  shown[WARP * MAX_WARPS]; /* how often a thread has shown a word */
+int      n_yield;      /* threads that waited in vain since something happened */
+int      met[16];      /* threads at a named barrier */
+unsigned round_of[16]; /* how often it was passed */
 
 std::vector<std::unique_ptr<fiber>> fibers;
 std::vector<fiber *>                idle; /* no thread is on them */
@@ -232,13 +235,27 @@ bool open_block()
 }
 
 /* Another thread goes on, until the caller's thread is chosen again. */
-void let_others_run()
+void run_thread(int next)
 {
-    fiber &me   = *on[current];
-    int    next = find_ready();
+    fiber &me = *on[current];
     if (!on[next]) on[next] = take_fiber();
     set_current(next);
     change(me, *on[next], false);
+}
+
+void let_others_run()
+{
+    run_thread(find_ready());
+}
+
+/* The next thread in order that is ready: the caller's, if there is no other. */
+int find_next()
+{
+    int      w = current / WARP, lane = current % WARP;
+    uint32_t above = lane == WARP - 1 ? 0 : warps[w].ready & ~(bit(lane + 1) - 1);
+    if (above) return w * WARP + __builtin_ctz(above);
+    w = next_bit(ready_warps, w);
+    return w * WARP + __builtin_ctz(warps[w].ready);
 }
 
 /* Until all lanes that still run have come. */
@@ -261,6 +278,7 @@ void run_threads()
         clear_ready(current);
         warps[w].alive &= ~bit(current % WARP);
         n_alive--;
+        n_yield     = 0;
         on[current] = NULL;
         if (!n_alive) {
             idle.push_back(me);
@@ -289,6 +307,8 @@ void run_block()
     }
     n_alive    = n_thread;
     n_at_block = 0;
+    n_yield    = 0;
+    memset(met, 0, sizeof met);
     memset(shown, 0, (size_t)n_thread);
     set_current(0);
     on[0] = take_fiber();
@@ -308,6 +328,35 @@ void __syncthreads(void)
 void __syncwarp(unsigned)
 {
     meet_warp();
+}
+
+void emu_note_event(void)
+{
+    n_yield = 0;
+}
+
+bool emu_yield(void)
+{
+    int next = find_next();
+    if (next == current || n_yield > 2 * n_thread) {
+        n_yield = 0;
+        return false;
+    }
+    n_yield++;
+    run_thread(next);
+    return true;
+}
+
+void emu_meet(int id, int threads)
+{
+    unsigned now = round_of[id];
+    n_yield      = 0;
+    if (++met[id] == threads) {
+        met[id] = 0;
+        round_of[id]++;
+    }
+    while (round_of[id] == now)
+        if (!emu_yield()) emu_stuck();
 }
 
 int emu_lane(void)
@@ -343,8 +392,8 @@ void emu_run(void (*kernel)(const void *), emu_dim grid, unsigned threads,
              unsigned shared_bytes, const void *args)
 {
     std::lock_guard<std::mutex> hold(lock);
-    std::vector<char>           shared(shared_bytes + 256);
-    emu_shared = (char *)(((uintptr_t)shared.data() + 255) / 256 * 256);
+    std::vector<char>           shared(shared_bytes + 1024);
+    emu_shared = (char *)(((uintptr_t)shared.data() + 1023) / 1024 * 1024);
     if (!threads || threads > WARP * MAX_WARPS) {
         fprintf(stderr, "emu: %u threads in a block\n", threads);
         abort();

@@ -21,6 +21,35 @@ struct alignas(8) uint2 {
     unsigned x, y;
 };
 
+struct alignas(8) float2 {
+    float x, y;
+};
+
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return {x, y, z, w};
+}
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+static inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
+static inline float __uint_as_float(unsigned x)
+{
+    float y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+
 struct emu_dim {
     unsigned x, y, z;
 };
@@ -40,6 +69,14 @@ uint64_t emu_exchange(uint64_t word, int from);
 /* One bit for each lane of the caller's warp that passed the same word. */
 unsigned emu_match(uint64_t word);
 int      emu_lane(void);
+/* Other threads run; false: the caller and all others wait in vain. */
+bool emu_yield(void);
+/* Something that another thread may wait for. */
+void emu_note_event(void);
+/* All wait: what is under way is done, or it is an error (emu/wgmma.cpp). */
+void emu_stuck(void);
+/* Until so many threads have come to named barrier `id`. */
+void emu_meet(int id, int threads);
 
 template <typename T> static inline T emu_shuffle(T x, int from)
 {

@@ -1,5 +1,5 @@
 /* weft_cuda_launch for the CPU: operators' host code starts emulated kernels directly. */
-#include "emu/emu.h"
+#include "emu/wgmma.h"
 
 #ifndef __clang__
 #define _Atomic /* of C's headers; nothing here reads what is declared with it */
@@ -29,15 +29,34 @@ int weft_cuda_capability(void)
     return 0;
 }
 
-/* Warpgroups are not emulated. */
+/* Of products by warpgroups; 0: rows of the table that need them take nothing. */
+int weft_cuda_emu_blocks;
+
 int weft_cuda_wgmma_blocks(void)
 {
-    return 0;
+    return weft_cuda_emu_blocks;
 }
 
-weft_status weft_cuda_map_boxes(const void *, const int64_t[3], int64_t,
-                                weft_cuda_tensor_map *)
+weft_status weft_cuda_map_boxes(const void *p, const int64_t d[3], int64_t box,
+                                weft_cuda_tensor_map *out)
 {
-    return WEFT_FAIL(WEFT_ERR_INTERNAL, "no tensor maps on the CPU");
+    const uint64_t size[4]   = {(uint64_t)d[0], (uint64_t)d[1], (uint64_t)d[2], 1};
+    const uint64_t stride[3] = {2 * size[0], 2 * size[0] * size[1], 16};
+    const uint32_t boxes[4]  = {64, (uint32_t)box, 1, 1};
+    *out                     = emu_map(p, size, stride, boxes);
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_map_heads(const weft_view *v, int64_t box,
+                                weft_cuda_tensor_map *out)
+{
+    const int64_t *d         = v->shape.d;
+    const uint64_t size[4]   = {(uint64_t)d[3], (uint64_t)d[1], (uint64_t)d[2],
+                                (uint64_t)d[0]};
+    const uint64_t stride[3] = {weft_cuda_head_stride(v, 1), weft_cuda_head_stride(v, 2),
+                                weft_cuda_head_stride(v, 0)};
+    const uint32_t boxes[4]  = {64, (uint32_t)box, 1, 1};
+    *out                     = emu_map(v->p, size, stride, boxes);
+    return WEFT_OK;
 }
 }

@@ -20,28 +20,6 @@ enum {
 
 #ifdef CU_WGMMA
 
-/* Two elements in a word. */
-CU_FN uint32_t cu_pair(float low, float high)
-{
-    __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-    return *(uint32_t *)&v;
-}
-
-CU_FN void cu_shared_put(uint32_t at, uint32_t x)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
-}
-
-CU_FN uint4 cu_shared_get(uint32_t at)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at)
-                 : "memory");
-    return v;
-}
-
 /* Steps on two elements, rounded as the kernels of steps round. */
 struct step_add {
     static CU_FN_MEMBER float apply(float x, float u) { return x + u; }
@@ -200,11 +178,10 @@ template <int WGRAD, int N_FIRST> struct grouped {
         for (int i = (int)threadIdx.x - PRODUCER; i < words * (M + N) / 64;
              i += CONSUMERS) {
             uint32_t at = left() + i / words * PIECE + n * 128 + i % words * 16;
-            asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0)
-                         : "memory");
+            cu_shared_put4(at, make_uint4(0, 0, 0, 0));
         }
         cu_async_fence();
-        asm volatile("bar.sync 1, 256;" ::: "memory"); /* the consumers */
+        cu_meet<1, CONSUMERS>();
     }
 
     CU_FN_MEMBER void release(int s) const
@@ -400,11 +377,11 @@ template <int WGRAD, int N_FIRST> struct grouped {
 };
 
 #define WGMMA_KERNEL(name, wgrad, n_first)                                               \
-    extern "C" __global__ void __launch_bounds__(WEFT_CUDA_WGMMA_THREADS, 1)             \
-        weft_cuda_##name(const __grid_constant__ weft_cuda_wgmma_args a)                 \
+    CU_KERNEL_BLOCKS(name, weft_cuda_wgmma_args, WEFT_CUDA_WGMMA_THREADS, 1)             \
     {                                                                                    \
         typedef grouped<wgrad, n_first> product;                                         \
-        uint32_t from = (cu_shared_address(cu_shared_bytes) + 1023) & ~1023u;            \
+        CU_SHARED(unsigned char, bytes);                                                 \
+        uint32_t from = (cu_shared_address(bytes) + 1023) & ~1023u;                      \
         static_assert((int)product::BYTES == (int)WEFT_CUDA_WGMMA_BYTES, "args");        \
         product(a, from).run();                                                          \
     }

@@ -11,8 +11,10 @@
  *                             GPU
  *     WEFT_STUB_RANK=r        only in the process of rank r
  *     WEFT_STUB_LOG=file      every call as a line, with its number
- *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY
- *                             what the machine is (1, 90, 13000, 8e9 bytes)
+ *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY,
+ *     WEFT_STUB_MULTIPROCESSORS, WEFT_STUB_TENSOR_MAPS
+ *                             what the machine is (1, 90, 13000, 8e9 bytes, 132, 0: none, so that
+ *                             kernels of warpgroups, which are slow on the CPU, get no work)
  *     WEFT_STUB_OTHERS=bytes  what other processes hold of its memory */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 #include <string>
 
 #include "cuda_args.h"
+#include "emu/wgmma.h"
 #include "stub/enter.h"
 
 extern "C" {
@@ -158,7 +161,8 @@ API int cuDeviceGetAttribute(int *x, int what, int)
     case 75: *x = capability / 10; return OK;
     case 76: *x = capability % 10; return OK;
     case 97: *x = 227 << 10; return OK;
-    case 16: *x = 132; return OK; /* multiprocessors */
+    case 16: *x = (int)number("WEFT_STUB_MULTIPROCESSORS", 132); return OK;
+    case 127: *x = (int)number("WEFT_STUB_TENSOR_MAPS", 0); return OK;
     default: *x = 0; return OK;
     }
 }
@@ -357,12 +361,34 @@ API int stub_gpu_graphs_with(const void *word)
     return n;
 }
 
-API int cuTensorMapEncodeTiled(void *, int, unsigned, void *, const uint64_t *,
-                               const uint64_t *, const uint32_t *, const uint32_t *, int,
-                               int, int, int)
+/* bf16 in rows of 128 bytes that change places, zeros outside: what emu/wgmma.cpp copies.  The
+ * checks are the driver's. */
+API int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *p,
+                               const uint64_t *size, const uint64_t *stride,
+                               const uint32_t *box, const uint32_t *step, int interleave,
+                               int swizzle, int, int fill)
 {
     ENTER();
-    return NOT_SUPPORTED;
+    uint64_t d[4] = {1, 1, 1, 1}, bytes[3] = {16, 16, 16};
+    uint32_t b[4] = {1, 1, 1, 1};
+    if (!number("WEFT_STUB_TENSOR_MAPS", 0)) return NOT_SUPPORTED;
+    if (type != 9 || rank < 3 || rank > 4 || interleave || swizzle != 3 || fill)
+        return NOT_SUPPORTED;
+    if ((uintptr_t)out % 64 || (uintptr_t)p % 16) return INVALID_VALUE;
+    for (unsigned i = 0; i < rank; i++) {
+        if (!size[i] || size[i] > (uint64_t)1 << 32 || !box[i] || box[i] > 256 ||
+            step[i] != 1)
+            return INVALID_VALUE;
+        d[i] = size[i], b[i] = box[i];
+    }
+    for (unsigned i = 0; i < rank - 1; i++) {
+        if (!stride[i] || stride[i] % 16 || stride[i] >= (uint64_t)1 << 40)
+            return INVALID_VALUE;
+        bytes[i] = stride[i];
+    }
+    if (b[0] != 64) return NOT_SUPPORTED;
+    *(weft_cuda_tensor_map *)out = emu_map(p, d, bytes, b);
+    return OK;
 }
 
 /* ---- errors ---- */
