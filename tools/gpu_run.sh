@@ -2,7 +2,7 @@
 # gpu_run.sh [-b BUILD] [-o DIR] BLOCK ...: tests and measurements on a GPU, from a prebuilt tree.
 # gpu_run.sh [-b BUILD] pack DIR: what the blocks need of BUILD, stripped, for -b DIR on a machine that has no compiler.
 #
-#   ops         every operator of the table on the device against the reference kernels
+#   ops         every operator of the table on the device against the reference kernels; products and attention by warpgroups
 #   reference   models of ../shared/reference and tests/fixtures, 20 steps in fp32; t5 and resnet50 beside the CPU
 #   bits        run to run beside another process, graphs or none, resumes, ranks that share the GPU; commands; experts' losses
 #               and biases; bad input
@@ -19,6 +19,7 @@
 #   fp8-matmul  matmuls alone at those models' shapes, ours and PyTorch's: ms and TFLOP/s
 #   fp8-tune    algorithms of cublasLt measured for the fp8 matmuls of the two models: DIR/pinned-fp8.tsv
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
+#   attention   its gradient at shapes of models, by warpgroups and by cuDNN: ms, TFLOP/s and scratch, after a check
 #   classes     the time of gpt2's instructions by kind and size
 #   nccl        NCCL with ranks that share the GPU: bits, aborts, kills; two launchers in two network namespaces
 #   machines    ranks on several GPUs: GPUS of each machine, of those that the file HOSTS names (tools/gpu_machines.sh)
@@ -55,7 +56,7 @@ case $build in /*) ;; *) build=$(cd "$(dirname "$0")/.." && pwd)/$build ;; esac
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
-    for f in weft libweft_cuda.so libhang_kernel.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped test_cuda_matrix test_cuda_families bench_cuda_ops; do
+    for f in weft libweft_cuda.so libhang_kernel.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many test_cuda_fused test_cuda_comm test_cuda_grouped test_cuda_attention test_cuda_matrix test_cuda_families bench_cuda_ops bench_cuda_attention; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
     ldd "$build/weft" "$build/test_cuda_ops" 2>/dev/null | awk '/cmocka|crypto|libssl/ {print $3}' | xargs -I{} cp -L {} "$2/"
@@ -80,7 +81,7 @@ bench() { # label, environment, arguments
 
 run_block() {
     case $1 in
-    ops) "$build/test_cuda_ops" && "$build/test_cuda_grouped" ;;
+    ops) "$build/test_cuda_ops" && "$build/test_cuda_grouped" && "$build/test_cuda_attention" ;;
     reference)
         [ -e ../shared/reference ] || export WEFT_TEST_REFERENCE=$PWD/shared/reference
         WEFT_TEST_DEVICE=cuda "$build/test_trains" && "$build/test_cuda_families"
@@ -126,6 +127,7 @@ run_block() {
         ;;
     machines) tools/gpu_machines.sh "$build" ;;
     kernels) "$build/bench_cuda_ops" ;;
+    attention) "$build/test_cuda_attention" && "$build/bench_cuda_attention" ;;
     classes)
         bench "gpt2 bf16, traced" A=1 "gpt2 --batch 32 --seq 1024 --dtype bf16 --trace $out/trace.json" &&
             python3 tools/trace_sum.py "$out/trace.json"

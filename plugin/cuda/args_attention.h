@@ -26,6 +26,46 @@ typedef struct weft_cuda_attention_args {
     uint32_t             add; /* of dq, dk, dv, dbias */
 } weft_cuda_attention_args;
 
+/* ---- the backward pass by warpgroups ---- */
+
+enum {
+    WEFT_CUDA_BACK_KEYS     = 128, /* of a block of keys */
+    WEFT_CUDA_BACK_TILE_64  = 128, /* queries, for heads of 64 */
+    WEFT_CUDA_BACK_TILE_128 = 64,
+    WEFT_CUDA_BACK_PIECE =
+        4096, /* elements of a sum that are added to at once: 64 x 64 */
+    WEFT_CUDA_BACK_THREADS = 384,
+    WEFT_CUDA_BACK_BYTES   = 227 << 10 /* shared memory: all of a multiprocessor's */
+};
+
+/* q, dy, dq (e, s, h, b); k, v, dk, dv (e, t, g, b), in bf16.  Queries come in tiles, keys in
+ * blocks; a ticket is one block of keys of one query head. */
+typedef struct weft_cuda_attention_back_args {
+    weft_cuda_tensor_map q, k, v, dy, dq, dk, dv;
+    float               *rows;   /* (b, h, tiles, 2, tile): lse in powers of 2, dy.o */
+    float               *dq_sum; /* (b, h, tiles, 2) pieces */
+    float    *dkv_sum;  /* (b, g, blocks, 2, dk and dv) pieces; more than one query
+                                     head has a key head */
+    uint32_t *ticket;   /* the next */
+    uint32_t *dq_turn;  /* (b, h, tiles, 2): terms that a sum has */
+    uint32_t *dkv_turn; /* (b, g, blocks, 2) */
+    int32_t   heads, h, g, ratio; /* of all samples; of one; its key heads; h / g */
+    int32_t   s, t, n_tile, n_block;
+    int32_t   ahead, causal;  /* query i sees keys up to i + ahead */
+    int32_t   rising;         /* the first keys first, else the last */
+    int32_t   together;       /* heads whose blocks are taken in turns */
+    float     scale, scale_2; /* of scores; in powers of 2 */
+} weft_cuda_attention_back_args;
+
+/* Rows of the above; clears the counters. */
+typedef struct weft_cuda_attention_rows_args {
+    weft_cuda_heads_view dy, o, lse;
+    float               *rows;
+    uint32_t            *counters;
+    int64_t              n_counter;
+    int32_t              b, s, h, e, n_tile, tile;
+} weft_cuda_attention_rows_args;
+
 typedef struct weft_cuda_attention_merge_args {
     const void  *o_a, *o_b;
     const float *lse_a, *lse_b;

@@ -29,10 +29,10 @@ typedef struct weft_cuda_zero_args {
     int64_t n; /* units of 16 bytes */
 } weft_cuda_zero_args;
 
-#include "args_attention.h"
 #include "args_elem.h"
 #include "args_fp8.h"
 #include "args_matmul.h"
+#include "args_attention.h"
 #include "args_norm.h"
 #include "args_peer.h"
 #include "args_update.h"

@@ -201,7 +201,8 @@ CUDA_ROW(fp8);            /* matmul with operands in fp8 */
 CUDA_ROW(product);        /* matmul by cublasLt */
 CUDA_TAKES(wide_product); /* of operands as they are */
 CUDA_TAKES(wide_matmul);
-CUDA_ROW(sdpa); /* attention and its gradient by cuDNN */
+CUDA_ROW(sdpa);           /* attention and its gradient by cuDNN */
+CUDA_ROW(attention_back); /* the gradient by warpgroups */
 
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
 CUDA_RUN(ema);

@@ -1,4 +1,7 @@
 /* The rows of the plugin: fast kernels in front of plain ones. */
+#include <stdio.h>
+#include <string.h>
+
 #include "cuda_priv.h"
 #include "library.h"
 
@@ -22,6 +25,13 @@ static const weft_kernel_many many_sumsq   = {.run     = weft_cuda_many_sumsq,
                                               .scratch = weft_cuda_many_scratch_sumsq};
 
 static const weft_kernel rows[] = {
+    /* in front of a library's */
+    {.op      = WEFT_OP_ATTENTION_GRAD,
+     .run     = weft_cuda_run_attention_back,
+     .scratch = weft_cuda_scratch_attention_back,
+     .takes   = weft_cuda_takes_attention_back,
+     .prepare = weft_cuda_prepare_attention_back},
+
     /* NVIDIA's libraries */
     ROW(MATMUL, fp8), /* also for the next two, which multiply what it rounds */
     {.op      = WEFT_OP_MATMUL,
@@ -188,7 +198,11 @@ static const weft_kernel rows[] = {
 static const char *name_set(void)
 {
     static _Thread_local char text[256];
-    return weft_cuda_libraries_id(text, sizeof text);
+    weft_cuda_libraries_id(text, sizeof text);
+    size_t n = strlen(text);
+    if (weft_cuda_wgmma_blocks())
+        snprintf(text + n, sizeof text - n, " attention_back-1");
+    return text;
 }
 
 const weft_kernel_table weft_cuda_table = {

@@ -3,6 +3,7 @@
 #ifndef WEFT_OP_WORKSPACE_H
 #define WEFT_OP_WORKSPACE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,6 +66,57 @@ static inline weft_attention_slice weft_workspace_attention(int64_t b, int64_t g
     weft_attention_slice slice = {weft_workspace_divisor(b, most / (head * g)), g};
     if (slice.b == 1) slice.g = weft_workspace_divisor(g, most / head);
     return slice;
+}
+
+/* The backward pass by warpgroups, for heads of e elements: queries in tiles, keys in blocks.  The
+ * gradients of queries are sums over blocks, in f32; so are those of keys and values where more
+ * than one query head has a key head.  Two warpgroups share a tile and a block: 64 rows each. */
+enum {
+    WEFT_ATTENTION_BLOCK    = 128, /* keys */
+    WEFT_ATTENTION_TILE_64  = 128, /* queries, for heads of 64 */
+    WEFT_ATTENTION_TILE_128 = 64,
+    WEFT_ATTENTION_PIECE    = 64 * 64 /* elements of a sum that are added to at once */
+};
+
+typedef struct weft_attention_sums {
+    int64_t tile, n_tile, n_block, n_counter;
+    int64_t rows, dq, dkv, counters; /* where they begin */
+    int64_t bytes;
+} weft_attention_sums;
+
+/* Every query sees a key, and some query one of the last block; query i sees keys up to i +
+ * ahead. */
+static inline bool weft_attention_has_sums(int64_t s, int64_t t, int64_t e, bool causal,
+                                           int64_t ahead)
+{
+    int64_t last = (t - 1) / WEFT_ATTENTION_BLOCK * WEFT_ATTENTION_BLOCK;
+    return (e == 64 || e == 128) && (!causal || (ahead >= 0 && last <= s - 1 + ahead));
+}
+
+static inline int64_t weft_attention_room(weft_attention_sums *x, int64_t bytes)
+{
+    int64_t at = x->bytes;
+    x->bytes += (bytes + 255) / 256 * 256;
+    return at;
+}
+
+/* Of b sequences with h query heads and g key heads, s queries and t keys. */
+static inline weft_attention_sums weft_workspace_attention_sums(int64_t b, int64_t h,
+                                                                int64_t g, int64_t s,
+                                                                int64_t t, int64_t e)
+{
+    weft_attention_sums x = {.tile = e == 64 ? WEFT_ATTENTION_TILE_64
+                                             : WEFT_ATTENTION_TILE_128};
+    x.n_tile              = (s + x.tile - 1) / x.tile;
+    x.n_block             = (t + WEFT_ATTENTION_BLOCK - 1) / WEFT_ATTENTION_BLOCK;
+    int64_t tiles = b * h * x.n_tile, shared = h > g ? 2 * b * g * x.n_block : 0;
+    x.n_counter = 1 + 2 * tiles + shared;
+    x.rows      = weft_attention_room(&x, tiles * 2 * x.tile * 4);
+    x.dq =
+        weft_attention_room(&x, x.n_block > 1 ? 2 * tiles * WEFT_ATTENTION_PIECE * 4 : 0);
+    x.dkv = weft_attention_room(&x, shared * 2 * (e / 64) * WEFT_ATTENTION_PIECE * 4);
+    x.counters = weft_attention_room(&x, x.n_counter * 4);
+    return x;
 }
 
 #endif
