@@ -53,12 +53,23 @@ int weft_cluster_node(const weft_cluster *c, int rank, int *place)
     return k->first_node + at / k->n_device;
 }
 
+static bool begins_with(const weft_device_kind *d, const char *const *begins, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strncmp(d->name, begins[i], strlen(begins[i]))) return true;
+    return false;
+}
+
 bool weft_cluster_is_cpu(const weft_device_kind *d)
 {
     static const char *const begins[] = {"cpu", "epyc-", "xeon-"};
-    for (size_t i = 0; i < WEFT_COUNT(begins); i++)
-        if (!strncmp(d->name, begins[i], strlen(begins[i]))) return true;
-    return false;
+    return begins_with(d, begins, WEFT_COUNT(begins));
+}
+
+bool weft_cluster_is_hopper(const weft_device_kind *d)
+{
+    static const char *const begins[] = {"h100", "h200", "h800", "h20-", "gh200"};
+    return begins_with(d, begins, WEFT_COUNT(begins));
 }
 
 bool weft_cluster_is_cuda(const weft_cluster *c)

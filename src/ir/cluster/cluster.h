@@ -231,6 +231,8 @@ double weft_cluster_flops(const weft_device_kind *d, const char *dtype);
 
 /* Is it a CPU, by its name ("cpu", "cpu-..", and those of data/devices.yaml)? */
 bool weft_cluster_is_cpu(const weft_device_kind *d);
+/* Is it a GPU of compute capability 9.0, by its name ("h100", "h200-141g", ..)? */
+bool weft_cluster_is_hopper(const weft_device_kind *d);
 /* Are all devices of all nodes NVIDIA's GPUs? */
 bool weft_cluster_is_cuda(const weft_cluster *c);
 
