@@ -1,5 +1,6 @@
 /* A step that loses a peer before its commit point ends in the middle of its kernels; after it
  * every update is made to its end, whoever is lost. */
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "comm/comm.h"
@@ -12,7 +13,7 @@ enum {
     N_TASK = 1000 /* of a kernel */
 };
 
-static const char text[] =
+static const char step_text[] =
     "program drop rank 0 of 2 micro 1 lanes 1 {\n"
     "  slab state state 64\n"
     "  slab work work 128\n"
@@ -30,6 +31,35 @@ static const char text[] =
     "  list compute { step; }\n"
     "}\n";
 
+/* The update is a stream of its own, which stays open when the step has ended. */
+static const char open_text[] =
+    "program open rank 0 of 2 micro 1 lanes 1 {\n"
+    "  slab state state 128\n"
+    "  slab work work 192\n"
+    "  buffer w slab state at 0 bytes 64\n"
+    "  buffer v slab state at 64 bytes 64\n"
+    "  buffer y slab work at 0 bytes 64\n"
+    "  buffer norm slab work at 64 bytes 64\n"
+    "  buffer g slab work at 128 bytes 64\n"
+    "  bind state w w f32[16]\n"
+    "  bind state v v f32[16]\n"
+    "  stream compute compute device 0 threads 0\n"
+    "  stream update host device 0 threads 0\n"
+    "  actor first on compute { compute y gelu (v f32[16]) -> (y f32[16]) ; }\n"
+    "  actor step on compute {\n"
+    "    compute norm sumsq (y f32[16]) -> (norm f64[]) ;\n"
+    "    copy g (y f32[16]) -> (g f32[16]) ;\n"
+    "    commit step (norm f64[]) ;\n"
+    "  }\n"
+    "  actor late on update {\n"
+    "    compute w_next scale \"alpha=2\" (g f32[16]) -> (w f32[16]) ;\n"
+    "  }\n"
+    "  edge step -> late credits 1 per_step\n"
+    "  edge late -> step credits 1 per_step delay 1\n"
+    "  list compute { first; step; }\n"
+    "  list update { late; }\n"
+    "}\n";
+
 /* Where the other rank gives up. */
 typedef enum lost_in {
     NOWHERE,
@@ -37,13 +67,14 @@ typedef enum lost_in {
     THE_VOTE, /* which still goes through */
     A_VOTE_THAT_FAILS,
     AN_UPDATE,
+    AN_OPEN_UPDATE, /* when the next step has begun */
 } lost_in;
 
 static struct {
     weft_comm  *other;
     lost_in     lost;
     atomic_int  n_kernel, n_update; /* tasks that ran */
-    atomic_bool is_lost;
+    atomic_bool next_has_begun, is_lost;
 } run;
 
 static void lose_other(void)
@@ -56,14 +87,19 @@ static void lose_other(void)
 static void kernel_task(void *arg, int64_t task, int thread)
 {
     (void)arg, (void)task, (void)thread;
-    if (atomic_fetch_add(&run.n_kernel, 1) == 0 && run.lost == A_KERNEL) lose_other();
-    while (run.lost == A_KERNEL && !atomic_load(&run.is_lost)) continue;
+    int  n     = atomic_fetch_add(&run.n_kernel, 1);
+    bool waits = run.lost == A_KERNEL || (run.lost == AN_OPEN_UPDATE && n >= N_TASK);
+    if (n == 0 && run.lost == A_KERNEL) lose_other();
+    if (n >= N_TASK) atomic_store(&run.next_has_begun, true);
+    while (waits && !atomic_load(&run.is_lost)) sched_yield();
 }
 
 static void update_task(void *arg, int64_t task, int thread)
 {
     (void)arg, (void)task, (void)thread;
-    if (atomic_fetch_add(&run.n_update, 1) == 0 && run.lost == AN_UPDATE) lose_other();
+    if (atomic_fetch_add(&run.n_update, 1) || run.lost < AN_UPDATE) return;
+    while (run.lost == AN_OPEN_UPDATE && !atomic_load(&run.next_has_begun)) sched_yield();
+    lose_other();
 }
 
 static weft_status run_kernel(const weft_kernel_call *c, const weft_kernel_ctx *x)
@@ -99,8 +135,9 @@ typedef struct two_ranks {
 static two_ranks begin(int n_thread, lost_in lost)
 {
     static weft_device *device;
-    two_ranks           t = {0};
-    weft_exec_options   o = {.n_thread = n_thread, .commit = vote};
+    two_ranks           t    = {0};
+    weft_exec_options   o    = {.n_thread = n_thread, .commit = vote};
+    const char         *text = lost == AN_OPEN_UPDATE ? open_text : step_text;
     if (!device) device = test_device_with("dropping", choose);
     assert_ok(weft_program_parse("text", text, strlen(text), &t.p));
     assert_ok(weft_program_verify(t.p));
@@ -113,6 +150,7 @@ static two_ranks begin(int n_thread, lost_in lost)
     run.lost  = lost;
     atomic_store(&run.n_kernel, 0);
     atomic_store(&run.n_update, 0);
+    atomic_store(&run.next_has_begun, false);
     atomic_store(&run.is_lost, false);
     return t;
 }
@@ -186,12 +224,28 @@ static void updates_are_made_to_their_end(void **state)
     end(&t);
 }
 
+/* An update that is under way when the next run begins had its pool before that. */
+static void an_open_update_is_made_to_its_end(void **state)
+{
+    (void)state;
+    two_ranks t = begin(1, AN_OPEN_UPDATE);
+    assert_ok(weft_exec_start(t.e, 0, 1));
+    while (!atomic_load(&run.n_update)) sched_yield();
+    assert_fails(weft_exec_start(t.e, 1, 1), WEFT_ERR_PEER, "rank 1 gave up: it is lost");
+    assert_int_equal(atomic_load(&run.n_kernel), N_TASK + 1);
+    assert_int_equal(atomic_load(&run.n_update), N_TASK);
+    assert_int_equal(weft_exec_get_progress(t.e).outcome, WEFT_EXEC_HELD);
+    assert_int_equal(weft_exec_get_progress(t.e).passed, 0);
+    end(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_ends_early),
         cmocka_unit_test(a_run_after_a_loss_does_nothing),
         cmocka_unit_test(updates_are_made_to_their_end),
+        cmocka_unit_test(an_open_update_is_made_to_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

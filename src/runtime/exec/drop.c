@@ -5,7 +5,7 @@
  *
  * (1) Only a run of which no step has come to its commit point is dropped; which of the two was
  *     first is decided under lock.  So an update is never cut short, nor is what it needs.
- * (2) Streams that are left over from the run before make its updates: their kernels have the pool
+ * (2) Updates may last into the next run: from their step's commit point on kernels have the pool
  *     without the word.
  * (3) A run that begins after a rank was lost is dropped at once. */
 #include <stdio.h>
@@ -63,7 +63,7 @@ static bool is_of_run(const weft_exec__stream *s)
 void weft_exec__choose_pool(weft_exec__stream *s)
 {
     if (s->e->drop_pool && s->pool)
-        s->ctx.pool = is_of_run(s) ? s->e->drop_pool : s->pool;
+        s->ctx.pool = s->job_step > s->e->arrived ? s->e->drop_pool : s->pool;
 }
 
 bool weft_exec__is_dropped(const weft_exec__stream *s)
