@@ -63,6 +63,7 @@ static const char open_text[] =
 /* Where the other rank gives up. */
 typedef enum lost_in {
     NOWHERE,
+    BEFORE_IT_IS_MADE,
     A_KERNEL,
     THE_VOTE, /* which still goes through */
     A_VOTE_THAT_FAILS,
@@ -145,13 +146,14 @@ static two_ranks begin(int n_thread, lost_in lost)
     for (int i = 0; i < 2; i++) assert_ok(weft_comm_local_join(t.world, i, 60, &t.c[i]));
     o.comm      = t.c[0];
     o.device[0] = device;
-    assert_ok(test_exec_create(t.p, &o, &t.e));
-    run.other = t.c[1];
-    run.lost  = lost;
+    run.other   = t.c[1];
+    run.lost    = lost;
     atomic_store(&run.n_kernel, 0);
     atomic_store(&run.n_update, 0);
     atomic_store(&run.next_has_begun, false);
     atomic_store(&run.is_lost, false);
+    if (lost == BEFORE_IT_IS_MADE) lose_other();
+    assert_ok(test_exec_create(t.p, &o, &t.e));
     return t;
 }
 
@@ -203,6 +205,16 @@ static void a_run_after_a_loss_does_nothing(void **state)
     end(&t);
 }
 
+static void a_loss_before_it_is_made_counts(void **state)
+{
+    (void)state;
+    two_ranks t = begin(1, BEFORE_IT_IS_MADE);
+    assert_fails(weft_exec_run(t.e, 0, 1), WEFT_ERR_PEER, "rank 1 gave up: it is lost");
+    assert_int_equal(atomic_load(&run.n_kernel), 0);
+    check_held(&t, 0);
+    end(&t);
+}
+
 static void updates_are_made_to_their_end(void **state)
 {
     (void)state;
@@ -244,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_ends_early),
         cmocka_unit_test(a_run_after_a_loss_does_nothing),
+        cmocka_unit_test(a_loss_before_it_is_made_counts),
         cmocka_unit_test(updates_are_made_to_their_end),
         cmocka_unit_test(an_open_update_is_made_to_its_end),
     };

@@ -129,7 +129,7 @@ typedef struct weft_comm_ops {
 /* Somebody who wants to know at once that a rank is lost, also while no call is in flight. */
 typedef struct weft_comm_watcher {
     /* from a thread of the end, which waits for it: it communicates nothing, watches and unwatches
-     * nothing */
+     * nothing; or from weft_comm_watch, where a rank is lost already.  It may come twice. */
     void (*lost)(void *arg, const char *why);
     void                     *arg;
     weft_comm                *c; /* the rest is comm's */

@@ -15,6 +15,7 @@ void weft_comm_watch(weft_comm *c, weft_comm_watcher *w)
     w->next       = w->c->watcher;
     w->c->watcher = w;
     pthread_mutex_unlock(&lock);
+    if (weft_comm_check(w->c) != WEFT_OK) w->lost(w->arg, weft_error_text());
 }
 
 void weft_comm_unwatch(weft_comm_watcher *w)
