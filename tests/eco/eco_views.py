@@ -186,7 +186,8 @@ def disturb(scratch, name, reference, draw, k):
         time.sleep(draw.random() * 1.2 * step_s(job.output))
         n_kill += sum(job.kill(r) for r in (range(n) if rank < 0 else [rank]))
     found = same_as("%s %d (every %d)" % (name, k, every), job, reference, n_kill)
-    check(not went_back(found) and "back to step" not in job.text,
+    # before the first step weights may not be drawn yet: nothing is lost with them
+    check(not went_back(found) and not re.search("back to step [1-9]", job.text),
           "%s: the agent's memory holds the state: %r" % (name, found))
     ended = len(re.findall(r"the updates of \d+ of \d+ ranks are ended", job.text))
     return found, n_kill, ended
