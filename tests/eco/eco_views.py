@@ -40,6 +40,7 @@ PLANS = {
     "dp2-pp2-zero1": (4, dict(dp=2, pp=2, zero=1)),
 }
 EVAL = {"eval.data": os.path.join(ROOT, "examples"), "eval.every": 5, "eval.batches": 2}
+WAITS = (None, "update.begin:delay=8", "update.chunk_made:delay=1")  # of a disturbed job, besides that of paced()
 
 
 def words(keys):
@@ -173,11 +174,13 @@ def step_s(folder):
 
 
 def disturb(scratch, name, reference, draw, k):
-    """One run with one to three random kills, one time in six of all ranks at once."""
+    """One run with one to three random kills, one time in six of all ranks at once.  Steps that wait do so in their updates, too: else
+    hardly a kill would be in one."""
     n, keys = PLANS[name]
     every = draw.choice((1, 6, 100))
+    place = draw.choice(WAITS)
     job = Job(n, dict(BASE, **keys, **EVAL, **{"checkpoint.every": every, "recover": "on"}),
-              scratch.path("%s-%d" % (name, k)))
+              scratch.path("%s-%d" % (name, k)), env=dict(WEFT_FAILPOINT=place + ":nth=every") if place and not LONG else None)
     kills, n_kill = draw.sample(list(range(n)) * 2, draw.randint(1, 3)), 0  # a third one of a rank could be the end
     if draw.randrange(6) == 0:
         kills = [-1]
