@@ -1,5 +1,6 @@
 /* Ranks that have ended, where the kernel takes its time to be rid of one of them: the launcher
  * goes on meanwhile. */
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -73,11 +74,41 @@ static void a_rank_may_stop_and_go_on(void **state)
     assert_int_equal(code, 0);
 }
 
+static pid_t lasting;
+
+/* A child that runs no other program, as one that writes a dump. */
+static void start_lasting(void *arg, const weft_launch_exit *e)
+{
+    (void)arg, (void)e;
+    lasting = fork();
+    if (lasting) return;
+    sleep(LIMIT_S);
+    _exit(0);
+}
+
+static void children_that_last_are_not_waited_for(void **state)
+{
+    char *program[] = {"true", NULL};
+    int   code      = -1;
+    (void)state;
+    weft_launch_options o       = {.program      = program,
+                                   .rdzv         = "127.0.0.1:29400",
+                                   .on_rank_exit = WEFT_LAUNCH_REPORT,
+                                   .report       = start_lasting};
+    double              begin_s = weft_clock_s();
+    assert_ok(weft_launch(1, program, &o, &code));
+    assert_true(weft_clock_s() - begin_s < LIMIT_S - 1);
+    assert_true(lasting > 0);
+    assert_int_equal(kill(lasting, SIGKILL), 0);
+    assert_int_equal(wait4(lasting, NULL, 0, NULL), lasting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_goes_slowly_is_not_waited_for),
         cmocka_unit_test(a_rank_may_stop_and_go_on),
+        cmocka_unit_test(children_that_last_are_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

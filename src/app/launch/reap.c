@@ -14,7 +14,7 @@
 
 struct weft_launch__reaper {
     pthread_t thread;
-    int       pids[2]; /* a pipe: processes that have ended */
+    int       pids[2]; /* a pipe: processes that have ended; 0: there are no more */
 };
 
 static void wait_for(pid_t pid)
@@ -22,15 +22,16 @@ static void wait_for(pid_t pid)
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
 }
 
-/* Until nobody can write to the pipe. */
+/* The end of the pipe says nothing: children that run no other program have it open, too. */
 static void *free_ended(void *arg)
 {
-    const weft_launch__reaper *x = arg;
-    pid_t                      pid;
+    const weft_launch__reaper *x   = arg;
+    pid_t                      pid = 0;
     ssize_t                    n;
-    while ((n = read(x->pids[0], &pid, sizeof pid)) == (ssize_t)sizeof pid ||
-           (n < 0 && errno == EINTR))
-        if (n > 0) wait_for(pid);
+    do {
+        n = read(x->pids[0], &pid, sizeof pid);
+        if (n > 0 && pid) wait_for(pid);
+    } while ((n == (ssize_t)sizeof pid && pid) || (n < 0 && errno == EINTR));
     return NULL;
 }
 
@@ -51,8 +52,10 @@ weft_status weft_launch__reaper_open(weft_launch__run *l)
 
 void weft_launch__reaper_close(weft_launch__run *l)
 {
-    weft_launch__reaper *x = l->reaper;
+    weft_launch__reaper *x    = l->reaper;
+    pid_t                none = 0;
     if (!x) return;
+    while (write(x->pids[1], &none, sizeof none) < 0 && errno == EINTR) continue;
     close(x->pids[1]);
     pthread_join(x->thread, NULL);
     close(x->pids[0]);
