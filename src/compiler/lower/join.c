@@ -84,12 +84,18 @@ static bool is_matmul(const weft_lower__pass *p, int i)
            !p->in_head[i] && !p->in_join[i] && !p->join[i];
 }
 
+static const char *formats_of(const weft_graph_node *n)
+{
+    const char *s = n->attr[weft_op_attr_index(WEFT_OP_MATMUL, "fp8")].s;
+    return s ? s : "";
+}
+
 /* Node j can be one with node i, which has the same spec. */
 static bool runs_with(const weft_lower__pass *p, int i, int j)
 {
     const weft_graph_node *x = &p->g->node[i], *y = &p->g->node[j];
     return x->phase == y->phase && (!p->piece || p->piece[i] == p->piece[j]) &&
-           !strcmp(spec_of(x), spec_of(y));
+           !strcmp(spec_of(x), spec_of(y)) && !strcmp(formats_of(x), formats_of(y));
 }
 
 /* Two nodes of one operator that run in one go, with the same attributes. */

@@ -81,16 +81,23 @@ void weft_exec__close_watch(weft_exec *e)
     free(e->longest_table);
 }
 
-/* What an instruction has taken, of which the detector of hangs makes its limit.  A rank that waits
- * for a core is not slow: of a thread that was preempted it is the time that it had of a core. */
-static float find_taken(weft_exec__stream *s, double wall_s, float longest)
+/* How often this thread had to leave its core to another one. */
+static long count_preemptions(void)
 {
     struct rusage u;
-    if (wall_s <= (double)longest || getrusage(RUSAGE_THREAD, &u)) return (float)wall_s;
-    bool   preempted = u.ru_nivcsw != s->n_preempted;
-    double cpu_s     = weft_clock_thread_s() - s->begun_cpu_s;
-    s->n_preempted   = u.ru_nivcsw;
-    return (float)(preempted && cpu_s > 0 && cpu_s < wall_s ? cpu_s : wall_s);
+    return getrusage(RUSAGE_THREAD, &u) ? 0 : u.ru_nivcsw;
+}
+
+/* What an instruction has taken, of which the detector of hangs makes its limit.  A rank that waits
+ * for a core is not slow: of a thread that was preempted it is the time that it had of a core.  One
+ * that shares the work with a pool also waits for the others, which that time leaves out. */
+static float find_taken(const weft_exec__stream *s, double wall_s, float longest)
+{
+    bool alone = !s->ctx.pool || weft_pool_threads(s->ctx.pool) == 1;
+    if (wall_s <= (double)longest || !alone || count_preemptions() == s->n_preempted)
+        return (float)wall_s;
+    double cpu_s = weft_clock_thread_s() - s->begun_cpu_s;
+    return (float)(cpu_s > 0 && cpu_s < wall_s ? cpu_s : wall_s);
 }
 
 static const char *name_op(const weft_instr *i)
@@ -146,6 +153,7 @@ weft_status weft_exec__task(void *arg)
     int    actor      = s->firing->actor;
     float *longest    = &s->e->longest[actor][x->i - s->e->p->actor[actor].instr];
     x->s->begun_cpu_s = weft_clock_thread_s();
+    x->s->n_preempted = count_preemptions();
     weft_progress_begin(s->number, x->i->name, (double)*longest);
     int64_t     record = weft_exec__record(x);
     weft_status st     = run(x);
