@@ -54,7 +54,7 @@ def start(name, *keys, env=None, before=()):
 def rows(out):
     try:
         with open(os.path.join(out, "metrics.jsonl")) as f:
-            return [json.loads(x) for x in f if x.endswith("\n")]
+            return [json.loads(x) for x in f.read().splitlines(True) if x.endswith("\n")]
     except FileNotFoundError:
         return []
 

@@ -57,7 +57,7 @@ def write_model():
 def read_lines(path):
     try:
         with open(path) as f:
-            return [json.loads(x) for x in f if x.endswith("\n")]
+            return [json.loads(x) for x in f.read().splitlines(True) if x.endswith("\n")]
     except FileNotFoundError:
         return []
 

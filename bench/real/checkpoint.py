@@ -47,7 +47,7 @@ def start(o, output, seq, batch, steps, every, *keys):
 def read_steps(output):
     try:
         with open(os.path.join(output, "metrics.jsonl")) as f:
-            return [json.loads(line)["step_ms"] for line in f if line.endswith("\n")]
+            return [json.loads(line)["step_ms"] for line in f.read().splitlines(True) if line.endswith("\n")]
     except OSError:
         return []
 

@@ -53,7 +53,8 @@ PART = {"tiny": 1, "large": 3}  # of the time; torchrun's too
 def read_incidents(output):
     try:
         with open(os.path.join(output, "incidents.jsonl")) as f:
-            return [i for i in (json.loads(x) for x in f if x.endswith("\n")) if i["cause"] != "slow" and "total" in i.get("ms", {})]
+            lines = f.read().splitlines(True)  # at once: a line that is being written has no end yet
+        return [i for i in (json.loads(x) for x in lines if x.endswith("\n")) if i["cause"] != "slow" and "total" in i.get("ms", {})]
     except OSError:
         return []
 

@@ -52,7 +52,7 @@ def make_tokens(path):
 def rows(output):
     try:
         with open(os.path.join(output, "metrics.jsonl")) as f:
-            return [json.loads(line) for line in f if line.endswith("\n")]
+            return [json.loads(line) for line in f.read().splitlines(True) if line.endswith("\n")]
     except OSError:
         return []
 
