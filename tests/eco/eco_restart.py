@@ -228,7 +228,7 @@ def hangs(scratch):
     same([(i["rank"], i["cause"], i["noticed"], i["decided"]) for i in found], [(1, "hang", "hang", "restart")], "hangs: %r" % found)
     check("no output and no CPU time for" in found[0]["what"], "hangs: %r" % found)
     for words, text in ((["--hang-timeout", "-1", "--", "true"], "--hang-timeout: '-1' is not a number"),
-                        (["--hang-timeout", "5", "job.yaml"], "--hang-timeout: of a program behind --")):
+                        (["--hang-timeout", "5", "job.yaml"], "--hang-timeout: of a program after --")):
         bad = subprocess.run([WEFT, "run", *words], capture_output=True, text=True)
         check(bad.returncode == 2 and text in bad.stderr, "bad input: %r %s" % (words, bad.stderr))
 

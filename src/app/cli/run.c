@@ -85,12 +85,12 @@ typedef struct run_options {
     const char               *log; /* "json"; NULL: text */
     const char               *log_dir, *rdzv, *local_addr, *addr, *cluster;
     weft_comm_token_options   token;
-    char *const              *argv; /* as it was given, up to NULL */
-    char *const      *program;      /* what stands behind --, up to NULL; NULL: nothing */
-    int64_t           max_restarts; /* of the program */
-    double            hang_timeout_s; /* the same; 0: off */
-    weft_launch_sizes sizes;
-    bool              has_sizes;
+    char *const              *argv;    /* as it was given, up to NULL */
+    char *const              *program; /* what follows --, up to NULL; NULL: nothing */
+    int64_t                   max_restarts;   /* of the program */
+    double                    hang_timeout_s; /* the same; 0: off */
+    weft_launch_sizes         sizes;
+    bool                      has_sizes;
 } run_options;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -610,7 +610,7 @@ static int check_options(const run_options *o)
     return -1;
 }
 
-/* The program behind --; *argc: what stands before it.  NULL: there is none. */
+/* The program after --; *argc: what precedes it.  NULL: there is none. */
 static char *const *find_program(int *argc, char **argv)
 {
     for (int i = 0; i < *argc; i++)
@@ -633,7 +633,7 @@ static int check_program(run_options *o, int n_word, char **argv)
         o->cluster)
         return weft_cli_usage(
             c, "--check, --print-plan, --trace, --replay and --cluster are for jobs, "
-               "not for a program behind --");
+               "not for a program after --");
     return -1;
 }
 
@@ -701,7 +701,7 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
           {"grace", 0, WEFT_CLI_REAL, &o.grace_s, "S",
            "how long ranks have to save and stop after a signal (no limit)"},
           {"max-restarts", 0, WEFT_CLI_INT, &o.max_restarts, "N",
-           "of a program behind --: how often it may start again (0)"},
+           "of a program after --: how often it may start again (0)"},
           {"hang-timeout", 0, WEFT_CLI_REAL, &o.hang_timeout_s, "S",
            "the same: a rank without output and CPU time for so long hangs (off)"},
           {"metrics", 0, WEFT_CLI_TEXT, &o.metrics, "ADDR:PORT",
@@ -749,10 +749,10 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
     if (code < 0 && o.program) code = supervise(&o);
     if (code < 0 && o.max_restarts)
         code = weft_cli_usage(
-            c, "--max-restarts: of a program behind --; a job has recover=on");
+            c, "--max-restarts: of a program after --; a job has recover=on");
     if (code < 0 && o.hang_timeout_s != 0)
         code = weft_cli_usage(
-            c, "--hang-timeout: of a program behind --; a job finds hangs by itself");
+            c, "--hang-timeout: of a program after --; a job finds hangs by itself");
     if (code < 0 && (!q->check || o.print_plan))
         code = weft_cli_take_words(c, n_word, argv, o.cluster, a, q);
     if (code < 0) code = o.print_plan ? print_plan(&o) : run_ranks(&o, a);

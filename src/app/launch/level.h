@@ -48,7 +48,7 @@ typedef struct weft_launch_loss {
 void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *loss,
                                weft_level_choice *out);
 
-/* A rank that stays slow, as rank 0 tells of it. */
+/* A rank that stays slow, as rank 0 reports it. */
 typedef struct weft_launch_slow {
     int rank;
     int n_rank; /* that would be left out with it: 1, or all of its host, which all are slow */

@@ -154,7 +154,7 @@ bool weft_hosts_is_enough(const weft_hosts *h);
 bool weft_hosts_is_ready(const weft_hosts *h); /* leader: do all hosts run in it? */
 /* Have all other hosts of the view done their work, or are they gone? */
 bool weft_hosts_are_done(const weft_hosts *h);
-/* Have the first n hosts of the view done it, as they said? */
+/* Have the first n hosts of the view reported that they are done? */
 bool weft_hosts_have_done(const weft_hosts *h, int n);
 /* A host of the view, or a candidate that this agent has heard of; NULL: neither. */
 const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* What hands its first operand on: a head and a router keep what they are behind it. */
+/* What hands its first operand on: a head or a router is found through it. */
 static bool passes_on(weft_op op)
 {
     return op == WEFT_OP_ADD || op == WEFT_OP_CAST || op == WEFT_OP_SCALE ||

@@ -260,7 +260,7 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
 /* ---- for transports ---- */
 
 /* Tells those who watch the end, from any thread that holds no lock which they may want. */
-void weft_comm_tell_lost(weft_comm *c, const char *why);
+void weft_comm_report_lost(weft_comm *c, const char *why);
 
 /* Every transport's weft_comm_group begins with this: the calls of the group that were started. */
 typedef struct weft_comm_queue weft_comm_queue;

@@ -662,7 +662,7 @@ static void local_abort(weft_comm *c, const char *why)
     }
     for (int r = 0; r < w->n; r++)
         if (w->end[r] && w->end[r] != c && check_abort(w->end[r]) != WEFT_OK)
-            weft_comm_tell_lost(w->end[r], weft_error_text());
+            weft_comm_report_lost(w->end[r], weft_error_text());
     pthread_mutex_unlock(&w->lock);
 }
 

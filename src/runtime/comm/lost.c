@@ -1,5 +1,5 @@
-/* Who wants to know at once that a rank is lost.  One lock for all ends of a process: there are
- * few, and they seldom come and go. */
+/* Watchers, which get the loss of a rank at once.  One lock for all ends of a process: there are
+ * few, and they seldom change. */
 #include <pthread.h>
 
 #include "comm/hosts.h"
@@ -27,7 +27,7 @@ void weft_comm_unwatch(weft_comm_watcher *w)
     pthread_mutex_unlock(&lock);
 }
 
-void weft_comm_tell_lost(weft_comm *c, const char *why)
+void weft_comm_report_lost(weft_comm *c, const char *why)
 {
     pthread_mutex_lock(&lock);
     for (weft_comm_watcher *w = c->watcher; w; w = w->next) w->lost(w->arg, why);

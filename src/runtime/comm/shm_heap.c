@@ -340,7 +340,7 @@ static weft_status fill_holes(shm_end *e, int64_t at, int64_t end)
 
 /* Pages.  What the slab has there of an earlier epoch is used again: making pages takes longer than
  * clearing them, and that takes longer than not to. */
-static weft_status make_room(shm_end *e, char *p, int64_t bytes, bool zeroed)
+static weft_status make_pages(shm_end *e, char *p, int64_t bytes, bool zeroed)
 {
     off_t at = (off_t)(p - e->base);
     if (e->kept && take_clean(e, at - own_at(e), bytes))
@@ -402,7 +402,7 @@ static weft_status alloc_pages(weft_comm *c, int64_t bytes, bool zeroed, void **
     char   *p;
     WEFT_TRY(take_room(c, bytes, &round, &p));
     weft_status st =
-        make_room(shm_of(c), p, round, zeroed); /* may take seconds: others go on */
+        make_pages(shm_of(c), p, round, zeroed); /* may take seconds: others go on */
     if (st == WEFT_OK)
         *out = p;
     else

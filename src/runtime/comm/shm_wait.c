@@ -265,7 +265,7 @@ static void *watch(void *arg)
         int n = look_around(e, word);
         if (!told && weft_comm__shm_check(e) != WEFT_OK) {
             told = true;
-            weft_comm_tell_lost(&e->c, weft_error_text());
+            weft_comm_report_lost(&e->c, weft_error_text());
         }
         atomic_fetch_add(&e->head->alarm.n_asleep, 1);
         sleep_on(word, n, weft_clock_s() + TICK_MS * 1e-3);

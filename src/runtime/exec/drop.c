@@ -1,7 +1,7 @@
 /* A step that is dropped: a rank was lost, or this one failed, before any rank can have committed
- * it.  What its instructions make is of no use, so long kernels end early: their pool has a word
- * that says so (base/pool.h), and comm says at once that a rank is lost, also where no stream
- * communicates just then.
+ * it.  The results of its instructions are not used, so long kernels end early: their pool has a
+ * stop word (base/pool.h), and comm reports a lost rank at once, also where no stream communicates
+ * just then.
  *
  * (1) Only a run of which no step has come to its commit point is dropped; which of the two was
  *     first is decided under lock.  So an update is never cut short, nor is what it needs.
@@ -51,8 +51,8 @@ void weft_exec__drop_step(weft_exec *e)
 bool weft_exec__drop_lost(weft_exec *e)
 {
     if (!e->lost || e->arrived >= e->run_step) return false;
-    e->tells_peers = weft_exec__stop(e, WEFT_ERR_PEER, e->lost_text);
-    return e->tells_peers;
+    e->reports_to_peers = weft_exec__stop(e, WEFT_ERR_PEER, e->lost_text);
+    return e->reports_to_peers;
 }
 
 static bool is_of_run(const weft_exec__stream *s)

@@ -223,7 +223,7 @@ struct weft_exec {
     _Atomic int64_t run_step; /* its first, of the job's */
     bool            in_run;
     bool            lost; /* a rank is, and why */
-    bool tells_peers;     /* it was comm that said so: other hosts' ranks are to know */
+    bool reports_to_peers;     /* comm reported the loss: ranks of other hosts get it from here */
     char lost_text[256];
     _Atomic int64_t host_wakeups;
     _Atomic bool    stop;

@@ -361,9 +361,9 @@ void weft_exec__fail(weft_exec__issuer *u, weft_status st)
     weft_exec *e = u->e;
     pthread_mutex_lock(&e->lock);
     bool mine  = weft_exec__stop(e, st, weft_error_text());
-    bool tells = mine || e->tells_peers;
+    bool tells = mine || e->reports_to_peers;
     if (mine) e->failed_open = u->open;
-    e->tells_peers = false;
+    e->reports_to_peers = false;
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);
     if (mine) weft_exec__cancel_events(e);

@@ -1,5 +1,5 @@
 /* Operands of a matmul in fp8: copies with the numbers that their formats hold, so that the product
- * of the copies is the matmul.  Private to the room. */
+ * of the copies is the matmul.  Private to the module. */
 #ifndef WEFT_KERNEL_FP8_H
 #define WEFT_KERNEL_FP8_H
 
