@@ -30,8 +30,8 @@ static void add_type(weft_hash_state *h, const weft_type *t)
     weft_hash_add(h, t->shape.d, sizeof(int64_t) * (size_t)t->shape.n);
 }
 
-/* Checkpoints that were written before matmul had this attribute have the hash of their model, so it
- * does not count where it is empty. */
+/* Checkpoints written before matmul had this attribute have the hash of their model: where it is
+ * empty it does not count. */
 static bool is_left_out(const weft_graph_node *n, int i)
 {
     return n->op == WEFT_OP_MATMUL && i == weft_op_attr_index(n->op, "fp8") &&
