@@ -223,8 +223,9 @@ struct weft_exec {
     _Atomic int64_t run_step; /* its first, of the job's */
     bool            in_run;
     bool            lost; /* a rank is, and why */
-    bool reports_to_peers;     /* comm reported the loss: ranks of other hosts get it from here */
-    char lost_text[256];
+    /* comm reported the loss: ranks of other hosts get it from here */
+    bool            reports_to_peers;
+    char            lost_text[256];
     _Atomic int64_t host_wakeups;
     _Atomic bool    stop;
     bool            quit;
