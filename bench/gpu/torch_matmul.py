@@ -50,6 +50,7 @@ def main():
                     calls["fp8 fast" if fast else "fp8"] = lambda fast=fast: torch._scaled_mm(
                         cx, cw.t(), scale_a=sx, scale_b=sw.t(), out_dtype=torch.bfloat16, use_fast_accum=fast)
                 if whole:
+                    torch._dynamo.reset()  # each shape is compiled anew; above a number of them it runs eagerly
                     calls["fp8 with codes"] = lambda: whole(x, w, False)
                 made = {name: milliseconds(call, 20) for name, call in calls.items()}
                 print("%-10s %5d x %5d x %5d  " % (model, m, n, k) + "  ".join(

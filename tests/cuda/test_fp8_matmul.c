@@ -1,5 +1,5 @@
 /* plugin/cuda/ops/fp8.c and kernels/fp8.cu on the CPU, over a cublasLt that computes there, against
- * the CPU's own matmul: numbers are rounded alike, so results differ by the order of sums alone. */
+ * the CPU's own matmul: both round in the same way, so results differ by the order of sums. */
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* A step that loses a peer before its commit point ends in the middle of its kernels; after it
- * every update is made to its end, whoever is lost. */
+ * every update is made to its end, whichever rank is lost. */
 #include <sched.h>
 #include <stdatomic.h>
 

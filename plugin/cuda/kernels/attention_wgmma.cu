@@ -301,7 +301,7 @@ template <int E> struct attention_back {
         N_PIECE = 64 * 64 / 128
     };
 
-    /* What a thread of them knows of itself. */
+    /* The place of a thread in its warpgroup. */
     struct place_of {
         int group, warp, lane;
         int g, t; /* rows g and g + 8 of 16, columns 2t and 2t + 1 of 8 */

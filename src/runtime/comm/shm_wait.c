@@ -259,12 +259,12 @@ static void *watch(void *arg)
     wait_word word[MAX_WATCHED + 2];
     s->st = hold(e);
     snprintf(s->text, sizeof s->text, "%s", weft_error_text());
-    bool held = s->st == WEFT_OK, told = false;
+    bool held = s->st == WEFT_OK, reported = false;
     atomic_store(&s->ready.v, 1); /* s is gone from here on */
     while (held && !atomic_load(&e->stop.v)) {
         int n = look_around(e, word);
-        if (!told && weft_comm__shm_check(e) != WEFT_OK) {
-            told = true;
+        if (!reported && weft_comm__shm_check(e) != WEFT_OK) {
+            reported = true;
             weft_comm_report_lost(&e->c, weft_error_text());
         }
         atomic_fetch_add(&e->head->alarm.n_asleep, 1);

@@ -329,8 +329,8 @@ static void note_chunk(void)
     weft_progress_mark();
 }
 
-/* All that both have of a tensor, laid out alike in the host's memory, as replicas have it: the
- * bytes as they are.  Stretches are longer than the caches, so that they are not filled with it. */
+/* A tensor of which both sides have all, with one layout in host memory, as replicas do: a copy
+ * of its bytes.  Stretches are longer than the caches, so that they are not filled with it. */
 static bool copy_bytes(const weft_mover *t, int i)
 {
     const weft_move         *m    = &t->list.move[i];

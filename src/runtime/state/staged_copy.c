@@ -76,7 +76,7 @@ static void copy_slice(void *arg, int64_t task, int thread)
     memcpy(c->to + at, c->from + at, (size_t)(left < SLICE ? left : SLICE));
 }
 
-/* Nobody trains meanwhile, so several threads copy. */
+/* No rank trains meanwhile, so several threads copy. */
 static weft_status copy_up(staging *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
