@@ -53,9 +53,17 @@ static void a_host_is_lost_with_its_agent(void **state)
 static void bad_text_is_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "a",         "a:",    "a:fly",       "a:kill:nth=0", "a:delay=x", "a:kill:rank=",
-        "a:delay=0", ":kill", "a:kill:foo=1"};
+    static const char *const bad[] = {"a",
+                                      "a:",
+                                      "a:fly",
+                                      "a:kill:nth=0",
+                                      "a:delay=x",
+                                      "a:kill:rank=",
+                                      "a:delay=0",
+                                      ":kill",
+                                      "a:kill:foo=1",
+                                      "a:kill:nth=+",
+                                      "a:kill:while="};
     for (size_t k = 0; k < WEFT_COUNT(bad); k++)
         assert_int_equal(run_child(bad[k], NULL, 1), 99);
 }
@@ -79,6 +87,41 @@ static void entries_act_once_and_in_order(void **state)
     snprintf(file, sizeof file, "%s.0", once);
     assert_int_equal(unlink(file), 0);
     rmdir(folder);
+}
+
+/* N+: from the N-th time on, in every process, whatever acted once. */
+static void some_go_on_from_the_nth_time(void **state)
+{
+    (void)state;
+    double begin = weft_clock_s();
+    assert_int_equal(run_child("a:kill:nth=3+", NULL, 2), 0);
+    assert_int_equal(run_child("a:kill:nth=3+", "/nowhere/hit", 3), -SIGKILL);
+    assert_int_equal(run_child("a:delay=20:nth=2+", NULL, 4), 0);
+    assert_true(weft_clock_s() - begin >= 0.06);
+}
+
+/* while=FILE: without the file nothing happens, and a delay ends when the file goes. */
+static void a_file_holds(void **state)
+{
+    (void)state;
+    char file[] = "/tmp/weft-held-XXXXXX", text[80];
+    int  fd     = mkstemp(file);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(text, sizeof text, "a:exit:while=%s", file);
+    assert_int_equal(run_child(text, NULL, 1), 3);
+    snprintf(text, sizeof text, "a:delay=100000:while=%s", file);
+    pid_t other = fork();
+    if (!other) {
+        usleep(50000);
+        _exit(unlink(file) != 0);
+    }
+    double begin = weft_clock_s();
+    assert_int_equal(run_child(text, NULL, 1), 0);
+    assert_true(weft_clock_s() - begin < 90);
+    waitpid(other, NULL, 0);
+    snprintf(text, sizeof text, "a:exit:while=%s", file);
+    assert_int_equal(run_child(text, NULL, 1), 0);
 }
 
 static void numbers_flip_at_their_own_places(void **state)
@@ -116,6 +159,8 @@ int main(void)
         cmocka_unit_test(a_host_is_lost_with_its_agent),
         cmocka_unit_test(bad_text_is_refused),
         cmocka_unit_test(entries_act_once_and_in_order),
+        cmocka_unit_test(some_go_on_from_the_nth_time),
+        cmocka_unit_test(a_file_holds),
         cmocka_unit_test(numbers_flip_at_their_own_places),
         cmocka_unit_test(a_delay_is_waited_for),
     };

@@ -180,15 +180,31 @@ GPT2 = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", activation_fun
 
 
 PACE_MS = 0 if LONG else 8  # 0: steps take as long as they take
+HELD_MS = 400
 
 
-def paced(env=None):
-    """An environment in which each step of a job takes that long at least, without work: what disturbs it comes in time."""
+def paced(env=None, held=None, steps=1):
+    """An environment in which each step of a job takes PACE_MS at least, without work: what disturbs it comes in time.
+    While the file `held` is there, the last quarter of `steps` takes HELD_MS each: the job does not end before that."""
     env = dict(env or {})
     if not PACE_MS:
         return env
-    others = env.get("WEFT_FAILPOINT", os.environ.get("WEFT_FAILPOINT"))
-    return dict(env, WEFT_FAILPOINT=",".join([others] * bool(others) + ["step.begin:delay=%d:nth=every" % PACE_MS]))
+    points = [env.get("WEFT_FAILPOINT", os.environ.get("WEFT_FAILPOINT")), "step.begin:delay=%d:nth=every" % PACE_MS]
+    if held:
+        points.append("step.begin:delay=%d:nth=%d+:while=%s" % (HELD_MS, steps * 3 // 4 + 1, held))
+    return dict(env, WEFT_FAILPOINT=",".join(filter(None, points)))
+
+
+def hold(output):
+    """The file that holds a job of that folder (paced)."""
+    held = output + ".held"
+    with open(held, "w"):
+        return held
+
+
+def let_go(output):
+    if os.path.exists(output + ".held"):
+        os.remove(output + ".held")
 
 
 def small_model(s, name="model", **change):

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 
-from eco import NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, paced, same
+from eco import NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, hold, let_go, paced, same
 from eco_views import bits, children, incidents, rank_of, rows, words
 
 LONG = os.environ.get("WEFT_HOSTS_LONG", "0") not in ("", "0")
@@ -47,7 +47,8 @@ class Agent:
         self.p = subprocess.Popen([*job.command(number), WEFT, "run", "--nproc-per-node", str(n), "--nnodes", nnodes, *who, "--rdzv",
                                    job.rdzv, *job.proof, "--json", "--timeout", "30", *options,
                                    *words(dict(job.keys, output=job.output))], stdout=subprocess.PIPE, stderr=self.log,
-                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **paced(job.env)))
+                                  env=dict(os.environ, WEFT_CHECK_COPIES="1",
+                                           **paced(job.env, hold(job.output), job.keys["steps"])))
 
     def ranks(self):
         return {rank_of(pid): pid for pid in children(self.p.pid)}
@@ -123,6 +124,8 @@ class Job:
         return False
 
     def end(self):
+        """Nothing more is done to it."""
+        let_go(self.output)
         codes = [a.end() for a in self.agents]
         self.text = "\n".join("---- agent %d: %r\n%s" % (k, a.p.returncode, a.text[-2500:])
                               for k, a in enumerate(self.agents))

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from eco import LONG, NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, paced, same
+from eco import LONG, NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, hold, let_go, paced, same
 
 SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "1" if SANITIZED else "2"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
@@ -93,7 +93,8 @@ class Job:
         self.seen = [0, 0]  # bytes and lines of metrics.jsonl
         self.p = subprocess.Popen([WEFT, "run", "--nproc-per-node", str(n), "--json", *options,
                                    *words(dict(keys, output=output))], stdout=subprocess.PIPE, stderr=self.log,
-                                  env=dict(os.environ, WEFT_CHECK_COPIES="1", **paced(env)))
+                                  env=dict(os.environ, WEFT_CHECK_COPIES="1",
+                                           **paced(env, hold(output), keys.get("steps", 1))))
 
     def steps(self):
         try:
@@ -124,6 +125,8 @@ class Job:
         return False
 
     def end(self):
+        """Nothing more is done to it."""
+        let_go(self.output)
         try:
             out, _ = self.p.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:

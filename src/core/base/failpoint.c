@@ -14,6 +14,8 @@
 enum {
     MAX_ENTRY  = 8,
     MAX_NAME   = 48,
+    MAX_PATH   = 160,
+    LOOK_MS    = 5, /* between two looks whether a file is still there */
     EVERY_TIME = 0,
     ANY_RANK   = -2,
     NO_RANK    = -1,
@@ -22,16 +24,18 @@ enum {
 
 typedef struct entry {
     char       name[MAX_NAME];
-    int        signal;   /* 0: none */
-    bool       exits;    /* without a word */
-    bool       grows;    /* it takes memory until it is killed */
-    bool       of_host;  /* its parent is killed, too */
-    bool       flips;    /* a number is another one */
-    int        delay_ms; /* 0: none */
-    int        rank;     /* or ANY_RANK, NO_RANK */
-    int        nth;      /* or EVERY_TIME */
-    int        place;    /* among those that act once */
-    atomic_int n;        /* times that this process was there */
+    int        signal;         /* 0: none */
+    bool       exits;          /* without a word */
+    bool       grows;          /* it takes memory until it is killed */
+    bool       of_host;        /* its parent is killed, too */
+    bool       flips;          /* a number is another one */
+    int        delay_ms;       /* 0: none */
+    int        rank;           /* or ANY_RANK, NO_RANK */
+    int        nth;            /* or EVERY_TIME */
+    bool       goes_on;        /* each later time, too */
+    char       file[MAX_PATH]; /* it acts while that is there; "": always */
+    int        place;          /* among those that act once */
+    atomic_int n;              /* times that this process was there */
 } entry;
 
 atomic_int weft_failpoint_state = WEFT_FAILPOINT_UNREAD;
@@ -73,7 +77,24 @@ static bool parse_action(const char *word, entry *e)
     return e->exits || e->grows || e->flips || e->signal;
 }
 
-static bool parse_limit(const char *word, entry *e)
+static bool copy_word(const char *word, char *out, size_t size)
+{
+    size_t n = strlen(word);
+    if (n == 0 || n >= size) return false;
+    memcpy(out, word, n + 1);
+    return true;
+}
+
+/* N, or N+: the N-th time and each later one. */
+static bool parse_nth(char *word, entry *e)
+{
+    size_t n   = strlen(word);
+    e->goes_on = n > 0 && word[n - 1] == '+';
+    if (e->goes_on) word[n - 1] = 0;
+    return parse_number(word, 1, &e->nth);
+}
+
+static bool parse_limit(char *word, entry *e)
 {
     if (!strcmp(word, "rank=none")) {
         e->rank = NO_RANK;
@@ -84,7 +105,8 @@ static bool parse_limit(const char *word, entry *e)
         e->nth = EVERY_TIME;
         return true;
     }
-    return !strncmp(word, "nth=", 4) && parse_number(word + 4, 1, &e->nth);
+    if (!strncmp(word, "while=", 6)) return copy_word(word + 6, e->file, sizeof e->file);
+    return !strncmp(word, "nth=", 4) && parse_nth(word + 4, e);
 }
 
 static bool parse_entry(char *text, entry *e)
@@ -98,6 +120,11 @@ static bool parse_entry(char *text, entry *e)
     while ((word = strtok_r(NULL, ":", &save)))
         if (!parse_limit(word, e)) return false;
     return true;
+}
+
+static bool acts_once(const entry *e)
+{
+    return e->nth != EVERY_TIME && !e->goes_on;
 }
 
 /* Under lock. */
@@ -121,7 +148,7 @@ static weft_status read_text(const char *text, const char *prefix)
             return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_FAILPOINT: %s: not understood", name);
         }
         list[n_entry].place = n_once;
-        n_once += list[n_entry].nth != EVERY_TIME;
+        n_once += acts_once(&list[n_entry]);
         n_entry++;
     }
     return WEFT_OK;
@@ -171,7 +198,7 @@ static bool is_own_rank(const entry *e)
 static bool is_due(const entry *e)
 {
     char path[600];
-    if (!once[0] || e->place == 0 || e->nth == EVERY_TIME) return true;
+    if (!once[0] || e->place == 0 || !acts_once(e)) return true;
     name_file(e->place - 1, path, sizeof path);
     return access(path, F_OK) == 0;
 }
@@ -193,6 +220,17 @@ static void sleep_ms(int ms)
     while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
 }
 
+static bool is_there(const entry *e)
+{
+    return !e->file[0] || access(e->file, F_OK) == 0;
+}
+
+static void wait_for(const entry *e)
+{
+    int piece = e->file[0] ? LOOK_MS : e->delay_ms;
+    for (int ms = 0; ms < e->delay_ms && is_there(e); ms += piece) sleep_ms(piece);
+}
+
 /* In a control group with less memory than that the kernel kills it. */
 static void take_memory(void)
 {
@@ -207,7 +245,7 @@ static void take_memory(void)
 static void act(const entry *e)
 {
     if (e->grows) take_memory();
-    if (e->delay_ms) sleep_ms(e->delay_ms);
+    if (e->delay_ms) wait_for(e);
     if (e->exits) _exit(EXIT_CODE);
     if (!e->signal) return;
     if (e->of_host) kill(getppid(), SIGKILL);
@@ -221,8 +259,10 @@ static bool is_hit(entry *e, const char *name, bool flips)
 {
     if (e->flips != flips || strcmp(e->name, name) != 0 || !is_own_rank(e) || !is_due(e))
         return false;
-    if (e->nth == EVERY_TIME) return true;
-    return atomic_fetch_add(&e->n, 1) + 1 == e->nth && claim_entry(e);
+    int n = atomic_fetch_add(&e->n, 1) + 1;
+    if (!is_there(e)) return false;
+    if (!acts_once(e)) return n >= e->nth;
+    return n == e->nth && claim_entry(e);
 }
 
 void weft_failpoint_hit(const char *name)
