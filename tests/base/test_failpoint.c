@@ -95,6 +95,7 @@ static void some_go_on_from_the_nth_time(void **state)
     (void)state;
     double begin = weft_clock_s();
     assert_int_equal(run_child("a:kill:nth=3+", NULL, 2), 0);
+    assert_int_equal(run_child("a:kill:nth=1500000000+", NULL, 2), 0);
     assert_int_equal(run_child("a:kill:nth=3+", "/nowhere/hit", 3), -SIGKILL);
     assert_int_equal(run_child("a:delay=20:nth=2+", NULL, 4), 0);
     assert_true(weft_clock_s() - begin >= 0.06);

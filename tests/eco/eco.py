@@ -191,7 +191,7 @@ def paced(env=None, held=None, steps=1):
         return env
     points = [env.get("WEFT_FAILPOINT", os.environ.get("WEFT_FAILPOINT")), "step.begin:delay=%d:nth=every" % PACE_MS]
     if held:
-        points.append("step.begin:delay=%d:nth=%d+:while=%s" % (HELD_MS, steps * 3 // 4 + 1, held))
+        points.append("step.begin:delay=%d:nth=%d+:while=%s" % (HELD_MS, int(steps) * 3 // 4 + 1, held))
     return dict(env, WEFT_FAILPOINT=",".join(filter(None, points)))
 
 

@@ -15,6 +15,7 @@ enum {
     MAX_ENTRY  = 8,
     MAX_NAME   = 48,
     MAX_PATH   = 160,
+    MAX_NUMBER = 2000000000,
     LOOK_MS    = 5, /* between two looks whether a file is still there */
     EVERY_TIME = 0,
     ANY_RANK   = -2,
@@ -51,7 +52,7 @@ static bool parse_number(const char *s, int least, int *out)
 {
     char *end;
     long  x = strtol(s, &end, 10);
-    if (end == s || *end || x < least || x > 1000000) return false;
+    if (end == s || *end || x < least || x > MAX_NUMBER) return false;
     *out = (int)x;
     return true;
 }

@@ -6,10 +6,10 @@
  *     WEFT_FAILPOINT_ONCE=/tmp/hit           the k-th entry acts once in all processes: it makes
  *                                            the file /tmp/hit.k first
  *
- * An entry is name:action[:rank=R][:nth=N|N+|every][:while=FILE].  Actions: kill, stop, segv, bus, abort (that
- * signal to this process), host (SIGKILL to its parent, the agent of its host, and to it),
- * exit (code 3, without a word), oom (it takes up to 4 GB), delay=MS; flip: a number that this
- * process has computed there is another one (weft_failpoint_flips).
+ * An entry is name:action[:rank=R][:nth=N|N+|every][:while=FILE].  Actions: kill, stop, segv,
+ * bus, abort (that signal to this process), host (SIGKILL to its parent, the agent of its host,
+ * and to it), exit (code 3, without a word), oom (it takes up to 4 GB), delay=MS; flip: a number
+ * that this process has computed there is another one (weft_failpoint_flips).
  * rank: only where WEFT_RANK is R; rank=none: only where there is no such variable.
  * nth: at the N-th time of this process (1); N+: then and each later time, every: each time,
  * both whatever WEFT_FAILPOINT_ONCE says.
