@@ -16,6 +16,7 @@ fi
 
 build=$1 jobs=$2 make=${MAKE:-make}
 half=$(((jobs + 1) / 2))
+export WEFT_TEST_SPLIT=1 # what takes long runs in one of the two trees (tests/support/test.h)
 suite=build-suite
 rm -rf $suite && mkdir -p $suite || exit 1
 

@@ -1,19 +1,16 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/status.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/state.h"
 #include "support/ckpt_case.h"
 #include "support/files.h"
+#include "support/test.h"
 
 static void round_trip(void **state)
 {
@@ -445,7 +442,7 @@ int main(void)
         cmocka_unit_test(a_broken_manifest_is_replaced),
         cmocka_unit_test(a_folder_for_a_manifest_is_moved),
         cmocka_unit_test(a_record_names_no_other_folder),
-        cmocka_unit_test(large_and_like),
+        test_plain(large_and_like),
         cmocka_unit_test(refuses),
         cmocka_unit_test(state_round_trip),
     };

@@ -244,13 +244,10 @@ static void train_starts_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_run),
-        cmocka_unit_test(other_devices),
-        cmocka_unit_test(mistakes_are_one_line),
-        cmocka_unit_test(fast_says_whose_prices),
-        cmocka_unit_test(machines_are_named),
-        cmocka_unit_test(runs_what_it_plans),
-        cmocka_unit_test(train_starts_ranks),
+        cmocka_unit_test(plans_run),           test_plain(other_devices),
+        test_sanitized(mistakes_are_one_line), test_plain(fast_says_whose_prices),
+        cmocka_unit_test(machines_are_named),  test_sanitized(runs_what_it_plans),
+        test_sanitized(train_starts_ranks),
     };
     strcpy(dir, "/tmp/weft_plan_XXXXXX");
     if (!mkdtemp(dir)) return 1;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "comm/ranks.h"
+#include "support/test.h"
 
 enum {
     LATE_US = 200000,
@@ -411,12 +412,12 @@ static void long_waits_are_noted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(start_does_not_wait_for_the_late),
+        test_plain(start_does_not_wait_for_the_late),
         cmocka_unit_test(calls_make_progress_in_order),
-        cmocka_unit_test(a_started_call_ends),
+        test_sanitized(a_started_call_ends),
         cmocka_unit_test(bytes_of_any_number),
-        cmocka_unit_test(keys_can_be_used_again),
-        cmocka_unit_test(dropping_waits_for_nobody),
+        test_sanitized(keys_can_be_used_again),
+        test_plain(dropping_waits_for_nobody),
         cmocka_unit_test(long_waits_are_noted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

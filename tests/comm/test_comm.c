@@ -766,22 +766,22 @@ static void who_leaves_in_order_is_not_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collectives),
-        cmocka_unit_test(large_collectives),
-        cmocka_unit_test(several_ranks_on_each_host),
-        cmocka_unit_test(every_type_that_can_be_summed),
+        test_plain(collectives),
+        test_sanitized(large_collectives),
+        test_plain(several_ranks_on_each_host),
+        test_sanitized(every_type_that_can_be_summed),
         cmocka_unit_test(types_that_cannot),
         cmocka_unit_test(bf16_is_rounded_once),
-        cmocka_unit_test(overlapping_groups_and_tags),
-        cmocka_unit_test(different_calls_do_not_pass),
+        test_plain(overlapping_groups_and_tags),
+        test_sanitized(different_calls_do_not_pass),
         cmocka_unit_test(bad_openings),
-        cmocka_unit_test(messages_in_order),
+        test_sanitized(messages_in_order),
         cmocka_unit_test(a_sender_knows_of_room),
         cmocka_unit_test(sizes_must_agree),
-        cmocka_unit_test(the_late_are_named),
+        test_plain(the_late_are_named),
         cmocka_unit_test(giving_up_ends_all),
         cmocka_unit_test(older_epochs_are_dropped),
-        cmocka_unit_test(who_leaves_in_order_is_not_missed),
+        test_plain(who_leaves_in_order_is_not_missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

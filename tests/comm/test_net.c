@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "comm/net_priv.h"
 #include "comm/net_tcp.h"
+#include "support/test.h"
 
 enum {
     N_KILL = WEFT_TEST_SANITIZED ? 4 : 8,
@@ -521,15 +522,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_is_alive),
-        cmocka_unit_test(the_killed_are_named),
-        cmocka_unit_test(the_stopped_are_named),
+        test_plain(the_killed_are_named),
+        test_sanitized(the_stopped_are_named),
         cmocka_unit_test(exits_and_leaves_are_noticed),
-        cmocka_unit_test(the_last_words_arrive),
+        test_plain(the_last_words_arrive),
         cmocka_unit_test(damaged_heads_are_refused),
         cmocka_unit_test(strangers_are_sent_away),
-        cmocka_unit_test(peers_get_in_among_strangers),
+        test_plain(peers_get_in_among_strangers),
         cmocka_unit_test(who_is_turned_away_tries_again),
-        cmocka_unit_test(the_late_get_all),
+        test_sanitized(the_late_get_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -265,7 +265,7 @@ static void another_plan_is_cheap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_share_a_training),
+        test_plain(programs_share_a_training),
         cmocka_unit_test(is_for_one_spec),
         cmocka_unit_test(evaluation_has_no_dropout),
         cmocka_unit_test(copies_are_with_their_parameters),

@@ -20,7 +20,7 @@ static weft_op_table_report run_rows(const char *only, sizes which)
                                .seed         = 11,
                                .small        = which == SMALL,
                                .large        = which == LARGE,
-                               .large_stride = test_gpu_is_real() ? 1 : TEST_FEW(2),
+                               .large_stride = test_gpu_is_real() ? 1 : TEST_FEW(3),
                                .quiet        = !test_gpu_is_real()};
     assert_ok(weft_plugin_open_device("cuda", 0, &d));
     assert_ok(weft_op_table_run(d, &o, &report));

@@ -14,7 +14,7 @@ static void test_rows(void **state)
     weft_op_table_options o = {.only         = "matmul,attention,attention_grad",
                                .seed         = 11,
                                .small        = true,
-                               .small_stride = TEST_STRIDE(4)};
+                               .small_stride = WEFT_TEST_SANITIZED ? 8 : TEST_FEW(2)};
     weft_op_table_report  r;
     static weft_device    d;
     setenv("WEFT_CUDA_LIBS", WEFT_TEST_CUDA_STUB, 1);

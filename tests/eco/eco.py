@@ -21,6 +21,7 @@ REFERENCE = os.path.join(os.path.dirname(ROOT), "shared", "reference")
 FAMILIES = os.path.join(ROOT, "tests", "fixtures", "families")
 SANITIZED = os.environ.get("WEFT_TEST_SANITIZED", "0") not in ("", "0")
 LONG = "WEFT_TEST_LONG" in os.environ  # make long: all cases, of which make test takes some
+SPLIT = "WEFT_TEST_SPLIT" in os.environ and not LONG  # make test: what takes long runs in one of its two trees
 # What is disturbed while it trains: a GPT-2 of bytes whose steps take a few milliseconds and wait (paced); make long: one
 # that computes.
 NARROW = "tiny256" if LONG else os.path.join(ROOT, "tests", "fixtures", "narrow")
@@ -47,6 +48,11 @@ def same(a, b, what):
 
 def near(a, b, tol, what):
     return check(abs(a - b) <= tol * max(1.0, abs(b)), "%s: %.9g is not %.9g" % (what, a, b))
+
+
+def here(cases):
+    """Of these the ones that run in this tree."""
+    return cases[SANITIZED::2] if SPLIT else cases
 
 
 def skip(why):

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 
-from eco import NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, hold, let_go, paced, same
+from eco import NARROW, ROOT, SANITIZED, SPLIT, WEFT, Scratch, check, end, hold, let_go, paced, same
 from eco_views import bits, children, incidents, rank_of, rows, words
 
 LONG = os.environ.get("WEFT_HOSTS_LONG", "0") not in ("", "0")
@@ -588,8 +588,11 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained, scaled, interrupted, bad_input]
+OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
-    CASES = [rank_killed, come_and_go, scaled, bad_input]
+    CASES = OF_SANITIZED
+elif SPLIT:
+    CASES = [c for c in CASES if c not in OF_SANITIZED]
 if LONG or CASE:
     CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, host_leaves, all_told, leader_lost, copies_survive, idle_connections,
               stopped_and_killed]

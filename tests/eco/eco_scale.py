@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from eco import SANITIZED, WEFT, Scratch, check, end, same
+from eco import SANITIZED, WEFT, Scratch, check, end, here, same
 from eco_views import BASE, EVAL, Job, bits, children, incidents, rank_of
 
 SECONDS = float(os.environ.get("WEFT_SCALE_SECONDS", "0"))
@@ -97,7 +97,7 @@ def idle(scratch, reference):
 
 def failed_growth(scratch, reference):
     """A new rank dies in its start: the job goes on as it was, and may grow later."""
-    job = start(scratch, "growth", dict(PLANS["zero1"], **LONGER), **EVAL)
+    job = start(scratch, "growth", PLANS["zero1"], **EVAL)
     job.await_step(2)
     scale(job, 2)
     old = {rank_of(p): p for p in children(job.p.pid)}
@@ -138,7 +138,7 @@ def killed_on_the_way(scratch, reference):
         same(len([i for i in found if i["decided"] == "resize"]), len(sizes), name + ": resizes")
 
 
-def in_batches(scratch):
+def in_batches(scratch, _):
     """As if old and new states did not fit together: tensors are moved by batches, and what was moved gives its memory back.
     A rank is killed in the middle, and the next view, in batches too, goes on from what is there: no committed step is run
     again, and at no moment there is much more memory than all of the state takes once."""
@@ -178,9 +178,10 @@ def crashed_alone(scratch, reference):
     check("nothing is left of step" in text and "back to step" in text, "alone: log " + text[-1500:])
 
 
-def prepared(scratch, reference):
+def prepared(scratch):
     """New ranks prepare while the others train: the pause does not wait for them."""
     keys = dict(EVAL, **LONGER)
+    reference = run_plain(scratch, "longer", **keys)
     job = Job("1:%d" % MAX, dict(BASE, **dict(PLANS["zero1"], recover="on", **keys)), scratch.path("prepared"),
               env=dict(WEFT_FAILPOINT="prepare.done:delay=400:rank=3"))
     job.await_step(1)
@@ -195,7 +196,7 @@ def prepared(scratch, reference):
               "prepared: asked after step %d, %.3f s: %r" % (step, seconds, found[0]))
 
 
-def planned(scratch):
+def planned(scratch, _):
     """A job that leaves plan, micro_batch and lanes to us; at last its only rank is killed."""
     keys = {k: v for k, v in BASE.items() if k not in ("plan", "micro_batch", "lanes")}
     plain = Job(MAX, keys, scratch.path("ref-planned"))
@@ -211,7 +212,7 @@ def planned(scratch):
     same_as("planned", job, (result, bits(plain.output)))
 
 
-def refused(scratch):
+def refused(scratch, _):
     """One line each, and the job goes on."""
     job = start(scratch, "refused", PLANS["dp"], steps=100000)
     job.await_step(1)
@@ -282,16 +283,11 @@ def run_all(scratch):
     found, k = [], 0
     if not SECONDS:
         found += resized(scratch, reference, "zero1")
-        idle(scratch, reference)
-        longer = run_plain(scratch, "longer", **dict(EVAL, **LONGER))
-        failed_growth(scratch, longer)
-        found += in_batches(scratch)
+        for case in here([in_batches, failed_growth, planned, idle, refused, crashed_alone]):
+            found += case(scratch, reference) or []
         if not SANITIZED:
             killed_on_the_way(scratch, reference)
-            prepared(scratch, longer)
-        crashed_alone(scratch, reference)
-        planned(scratch)
-        refused(scratch)
+            prepared(scratch)
     else:
         print("seed %d" % SEED, flush=True)
         for name in PLANS:  # three ranks are no whole number of replicas of two stages

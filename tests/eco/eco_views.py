@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from eco import LONG, NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, hold, let_go, paced, same
+from eco import LONG, NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, here, hold, let_go, paced, same
 
 SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "1" if SANITIZED else "2"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
@@ -266,7 +266,7 @@ def not_allowed(scratch):
     check({"level": "replace", "cost_s": 0.2, "why": "recover does not allow it"} in found[0]["rejected"], "not allowed: %r" % found)
 
 
-def crashed(scratch, reference):
+def crashed(scratch, reference, _):
     """Memory of a rank that crashed is not trusted: the state of its stage comes from the checkpoint."""
     job = start(scratch, "crash", "pp2", **EVAL, **{"checkpoint.every": 4})
     job.await_step(6)
@@ -275,7 +275,7 @@ def crashed(scratch, reference):
     check(found and all(i["next_step"] in (5, 9, 13, 17, 21) and i["decided"] == "checkpoint" for i in found), "SIGABRT: from a checkpoint: %r" % found)
 
 
-def crashed_in_update(scratch, reference):
+def crashed_in_update(scratch, reference, _):
     """The others had committed the step, the lost rank had not: that all went back is what ranks say, not the step."""
     n, keys = PLANS["pp2"]
     job = Job(n, dict(BASE, **keys, **EVAL, recover="on", **{"checkpoint.every": 100}), scratch.path("crash-update"),
@@ -287,7 +287,7 @@ def crashed_in_update(scratch, reference):
     check("back to step %d" % (found[0]["next_step"] - 1) in job.text if found else False, "abort in an update: " + job.text[-1500:])
 
 
-def crashed_copies(scratch, draw):
+def crashed_copies(scratch, _, draw):
     """With copies a crashed rank's shards come from the other copy: no committed step is run again."""
     reference = run_plain(scratch, "zero1-copies")
     for k in range(2 if LONG else 1):
@@ -329,7 +329,7 @@ def crashed_standby(scratch, pp2, draw):
     check(found and not went_back(found) and "back to" not in job.text, "guard device: from the standby replica: %r" % found)
 
 
-def all_lost(scratch, reference):
+def all_lost(scratch, reference, _):
     """All ranks are killed at once: their memory is there, no checkpoint is read."""
     job = start(scratch, "all", "pp2", **EVAL, **{"checkpoint.every": 100})
     for step in (4, 13):
@@ -339,7 +339,7 @@ def all_lost(scratch, reference):
     check(found and not went_back(found), "all ranks: from memory: %r" % found)
 
 
-def two_at_once(scratch, reference):
+def two_at_once(scratch, reference, _):
     """Two ranks are lost before the agent has decided anything: a view that was overtaken keeps nobody waiting.  The device is what auto
     finds."""
     n, keys = PLANS["dp4"]
@@ -449,12 +449,8 @@ def run_all(scratch):
         if not SANITIZED:
             not_allowed(scratch)
         pp2 = run_plain(scratch, "pp2")
-        crashed(scratch, pp2)
-        crashed_in_update(scratch, pp2)
-        crashed_copies(scratch, draw)
-        crashed_standby(scratch, pp2, draw)
-        all_lost(scratch, pp2)
-        two_at_once(scratch, pp2)  # all plans have the same bits
+        for case in here([crashed_copies, crashed_in_update, crashed_standby, all_lost, crashed, two_at_once]):
+            case(scratch, pp2, draw)  # all plans have the same bits
         if not SANITIZED:  # less of the same: a signal comes in a recovery, ranks outlive no agent in eco_failpoints.py
             agent_killed(scratch)
             signalled(scratch)

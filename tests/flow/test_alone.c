@@ -60,6 +60,7 @@ static void a_step_is_committed_by_all_or_none(void **state)
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(list); i++) {
         test_lost out = {0};
+        if (!TEST_HERE(i)) continue;
         lose_ranks(&list[i], &out);
         print_message("%s, %s: %d trials; ranks held %d, alone %d, ran %d, finished "
                       "later %d\n",
@@ -70,7 +71,7 @@ static void a_step_is_committed_by_all_or_none(void **state)
         all.n_alone += out.n_alone;
         all.n_finished += out.n_finished;
     }
-    assert_true(all.n_trial >= 50);
+    assert_true(all.n_trial >= (TEST_SPLIT ? 20 : 50));
     assert_true(all.n_alone > 0 && all.n_finished > 0);
 }
 

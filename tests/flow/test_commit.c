@@ -307,8 +307,8 @@ static void a_step_that_is_held_back_leaves_no_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_program_has_one),
-        cmocka_unit_test(programs_of_any_plan_have_one),
+        test_plain(every_program_has_one),
+        test_sanitized(programs_of_any_plan_have_one),
         cmocka_unit_test(evaluation_has_none),
         cmocka_unit_test(a_step_that_is_held_back_leaves_no_trace),
     };

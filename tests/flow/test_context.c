@@ -241,17 +241,17 @@ static void passed_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),
-        cmocka_unit_test(llama),
-        cmocka_unit_test(bert),
+        test_plain(gpt2),
+        test_sanitized(llama),
+        test_plain(bert),
         cmocka_unit_test(even_work),
-        cmocka_unit_test(uneven_zigzag),
-        cmocka_unit_test(computed_again),
-        cmocka_unit_test(cuts_within_layers),
+        test_sanitized(uneven_zigzag),
+        test_plain(computed_again),
+        test_sanitized(cuts_within_layers),
         cmocka_unit_test(beside_whole_layers),
-        cmocka_unit_test(windows),
+        test_plain(windows),
         cmocka_unit_test(passed_round),
-        cmocka_unit_test(few_keys),
+        test_sanitized(few_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,8 +247,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_lanes),
-        cmocka_unit_test(eight_lanes),
-        cmocka_unit_test(lanes_of_one_and_two),
+        test_plain(eight_lanes),
+        test_sanitized(lanes_of_one_and_two),
         cmocka_unit_test(more_ranks_than_lanes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,13 +307,13 @@ static void all_to_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixtral),
-        cmocka_unit_test(balanced),
-        cmocka_unit_test(sequences_too),
+        test_sanitized(mixtral),
+        test_plain(balanced),
+        test_plain(sequences_too),
         cmocka_unit_test(own_sequences),
         cmocka_unit_test(shares),
         cmocka_unit_test(all_to_one),
-        cmocka_unit_test(uneven_experts),
+        test_sanitized(uneven_experts),
         cmocka_unit_test(rows_are_sent),
         cmocka_unit_test(programs_are_proved),
     };

@@ -267,7 +267,7 @@ static void emu_is_near_theory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sim_is_near_theory),
+        test_plain(sim_is_near_theory),
         cmocka_unit_test(emu_is_near_theory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

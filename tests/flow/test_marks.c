@@ -160,8 +160,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_in_parts),
-        cmocka_unit_test(ranks_without_anything),
-        cmocka_unit_test(by_lot),
+        test_sanitized(ranks_without_anything),
+        test_plain(by_lot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

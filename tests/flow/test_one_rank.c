@@ -250,7 +250,7 @@ static void emu_takes_as_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_hold),
+        test_plain(programs_hold),
         cmocka_unit_test(wrong_order_is_refused),
         cmocka_unit_test(wrong_places_are_refused),
         cmocka_unit_test(a_model_runs),

@@ -220,10 +220,10 @@ static void sums_leave_the_update(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collectives_overlap_compute),
-        cmocka_unit_test(parameters_are_gathered_later),
-        cmocka_unit_test(scatters_in_pipelines),
-        cmocka_unit_test(sums_in_buckets),
+        test_sanitized(collectives_overlap_compute),
+        test_plain(parameters_are_gathered_later),
+        test_sanitized(scatters_in_pipelines),
+        test_sanitized(sums_in_buckets),
         cmocka_unit_test(sums_leave_the_update),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

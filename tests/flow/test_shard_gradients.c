@@ -220,9 +220,9 @@ static void unequal_ranks_keep_whole_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest test[] = {
-        cmocka_unit_test(trains_like_one_rank),
-        cmocka_unit_test(trains_with_other_updates),
-        cmocka_unit_test(trains_in_bf16),
+        test_plain(trains_like_one_rank),
+        test_sanitized(trains_with_other_updates),
+        test_plain(trains_in_bf16),
         cmocka_unit_test(holds_its_shards_alone),
         cmocka_unit_test(unequal_ranks_keep_whole_sums),
     };

@@ -132,8 +132,8 @@ static void programs_are_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks),         cmocka_unit_test(three_ranks),
-        cmocka_unit_test(parts_of_one_size), cmocka_unit_test(with_tensor_parallel),
+        test_sanitized(two_ranks),           test_plain(three_ranks),
+        test_plain(parts_of_one_size),       cmocka_unit_test(with_tensor_parallel),
         cmocka_unit_test(programs_are_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

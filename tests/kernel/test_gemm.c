@@ -560,13 +560,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_product_ends_early),
         cmocka_unit_test(random_shapes),
-        cmocka_unit_test(long_k),
-        cmocka_unit_test(same_bits),
+        test_sanitized(long_k),
+        test_plain(same_bits),
         cmocka_unit_test(turned_bits),
         cmocka_unit_test(step_bits),
         cmocka_unit_test(many),
-        cmocka_unit_test(large_c),
-        cmocka_unit_test(added_bits),
+        test_sanitized(large_c),
+        test_plain(added_bits),
     };
     return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void every_row_on_the_cpu(void **state)
     char                  name[MAX_SETTING][64];
     weft_op_table_report  report;
     weft_op_table_options o = {.seed         = seed(),
-                               .large_stride = WEFT_TEST_SANITIZED ? 5 : TEST_FEW(2),
+                               .large_stride = WEFT_TEST_SANITIZED ? 5 : TEST_FEW(3),
                                .by_element   = true,
                                .quiet        = true};
     o.n_setting             = make_settings(setting, name);
@@ -94,7 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_kernels_for_communication),
         cmocka_unit_test(every_row_on_the_cpu),
-        cmocka_unit_test(every_row_on_the_guard),
+        test_plain(every_row_on_the_guard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,7 +171,7 @@ int main(void)
         cmocka_unit_test(parts_have_whole_rows),
         cmocka_unit_test(recomputation_keeps_parts),
         cmocka_unit_test(parts_take_less_memory),
-        cmocka_unit_test(parts_train_like_all_rows),
+        test_plain(parts_train_like_all_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

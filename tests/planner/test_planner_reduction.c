@@ -121,7 +121,7 @@ static void devices_decide(void **state)
         {"2 x (2 x cpu)", false, 0, fixed, fixed},
     };
     (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(t); i += TEST_STRIDE(10))
+    for (size_t i = 0; i < WEFT_COUNT(t); i += WEFT_TEST_SANITIZED ? 10 : TEST_FEW(2))
         check_devices(t[i].line, t[i].cordon, t[i].world, t[i].asked, t[i].want);
 }
 

@@ -188,11 +188,11 @@ static void four_bits_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds_are_below_answers),
-        cmocka_unit_test(engines_that_ran_do_not_say_otherwise),
+        test_plain(bounds_are_below_answers),
+        test_sanitized(engines_that_ran_do_not_say_otherwise),
         cmocka_unit_test(unmeasured_engines_say_so_first),
         cmocka_unit_test(memory_has_a_reserve),
-        cmocka_unit_test(four_bits_are_refused),
+        test_sanitized(four_bits_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,11 +285,11 @@ static void chromium_is_content(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pages),
-                                       cmocka_unit_test(text_is_escaped),
-                                       cmocka_unit_test(many_devices),
+    const struct CMUnitTest tests[] = {test_plain(pages),
+                                       test_plain(text_is_escaped),
+                                       test_sanitized(many_devices),
                                        cmocka_unit_test(few_ranks_move),
-                                       cmocka_unit_test(the_command_keeps_ranks),
+                                       test_sanitized(the_command_keeps_ranks),
                                        cmocka_unit_test(chromium_is_content)};
     strcpy(dir, "/tmp/weft-report-XXXXXX");
     if (!mkdtemp(dir)) return 1;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "search/bench.h"
+#include "support/test.h"
 
 /* ---- brute force, with nothing of the search's own ---- */
 
@@ -476,8 +477,8 @@ int main(void)
         cmocka_unit_test(random_cases_equal_brute_force),
         cmocka_unit_test(bounds_lose_nothing),
         cmocka_unit_test(never_worse_than_rules),
-        cmocka_unit_test(never_worse_than_people),
-        cmocka_unit_test(mixed_machines_gain),
+        test_plain(never_worse_than_people),
+        test_sanitized(mixed_machines_gain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,8 +250,8 @@ static void numbers_that_stay_stop_the_job(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_that_are_wrong_once_do_no_harm),
-        cmocka_unit_test(numbers_that_stay_stop_the_job),
+        test_sanitized(numbers_that_are_wrong_once_do_no_harm),
+        test_plain(numbers_that_stay_stop_the_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,7 +349,7 @@ static void nothing_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest test[] = {
-        cmocka_unit_test(memory_is_bounded),
+        test_plain(memory_is_bounded),
         cmocka_unit_test(nothing_is_lost),
     };
     return cmocka_run_group_tests(test, NULL, NULL);

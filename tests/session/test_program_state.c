@@ -317,9 +317,9 @@ static void to_tensor_parallel_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest test[] = {
-        cmocka_unit_test(from_zero1_to_zero3),
-        cmocka_unit_test(to_stages_and_back),
-        cmocka_unit_test(to_tensor_parallel_and_back),
+        test_sanitized(from_zero1_to_zero3),
+        test_plain(to_stages_and_back),
+        test_plain(to_tensor_parallel_and_back),
     };
     return cmocka_run_group_tests(test, NULL, NULL);
 }

@@ -116,9 +116,9 @@ static void others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),
-        cmocka_unit_test(mixtral),
-        cmocka_unit_test(others),
+        test_plain(gpt2),
+        test_sanitized(mixtral),
+        test_plain(others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

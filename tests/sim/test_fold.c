@@ -218,9 +218,9 @@ static void many_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folded_is_whole),
+        test_plain(folded_is_whole),
         cmocka_unit_test(ends_stand_for_all),
-        cmocka_unit_test(many_ranks),
+        test_sanitized(many_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -292,6 +292,7 @@ static void every_cut_is_serial(void **state)
         weft_mesh      m;
         weft_mesh_axis axis[2] = {{"a", 2, 0}, {"b", 2, 0}};
         bool           big     = false;
+        if (!TEST_HERE((int)weft_test_cases[c].op)) continue;
         assert_ok(weft_arena_create(&arena));
         make_whole(&w, &weft_test_cases[c]);
         for (int i = 0; i < w.u.n_in; i++)
@@ -309,7 +310,7 @@ static void every_cut_is_serial(void **state)
     }
     print_message("%d cuts of %d cases, %d refused\n", n_tried, weft_n_test_case,
                   n_refused);
-    assert_true(n_tried > 1500);
+    assert_true(n_tried > (TEST_SPLIT ? 300 : 1500));
 }
 
 /* Operators without a cut here: of scalars, or whose every factor is whole or rows as the data
@@ -319,7 +320,7 @@ static void no_operator_is_left_out(void **state)
     (void)state;
     for (int op = 0; op < WEFT_N_OP; op++) {
         const weft_op_row *r = weft_op_get((weft_op)op);
-        if (!n_op_tried[op] && strcmp(r->rule, "=none") != 0)
+        if (TEST_HERE(op) && !n_op_tried[op] && strcmp(r->rule, "=none") != 0)
             fail_msg("%s: no cut of it was tried", r->name);
     }
 }

@@ -3,6 +3,7 @@
 #include "comm/kill.h"
 #include "state/cases.h"
 #include "state/gather.h"
+#include "support/test.h"
 
 enum {
     TAG = 99
@@ -261,9 +262,9 @@ int main(void)
     const struct CMUnitTest test[] = {
         cmocka_unit_test(any_parts),
         cmocka_unit_test(one_rank),
-        cmocka_unit_test(a_slow_leader_is_waited_for),
-        cmocka_unit_test(a_killed_rank_is_named),
-        cmocka_unit_test(a_stopped_rank_times_out),
+        test_plain(a_slow_leader_is_waited_for),
+        test_plain(a_killed_rank_is_named),
+        test_sanitized(a_stopped_rank_times_out),
         cmocka_unit_test(parts_are_checked),
     };
     return cmocka_run_group_tests(test, NULL, NULL);

@@ -15,6 +15,7 @@
 #include "state/convert.h"
 #include "state/snapshot.h"
 #include "support/files.h"
+#include "support/test.h"
 
 enum {
     N_FILE = 2,
@@ -581,10 +582,14 @@ static void a_device_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_parts),       cmocka_unit_test(many_blocks),
-        cmocka_unit_test(in_place),        cmocka_unit_test(a_missing_rank_is_found),
-        cmocka_unit_test(each_call_fails), cmocka_unit_test(given_up),
-        cmocka_unit_test(a_copy_lets_go),  cmocka_unit_test(kept_without_files),
+        cmocka_unit_test(any_parts),
+        test_plain(many_blocks),
+        test_plain(in_place),
+        cmocka_unit_test(a_missing_rank_is_found),
+        cmocka_unit_test(each_call_fails),
+        cmocka_unit_test(given_up),
+        cmocka_unit_test(a_copy_lets_go),
+        cmocka_unit_test(kept_without_files),
         cmocka_unit_test(a_device_fails),
     };
     return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);

@@ -20,6 +20,25 @@
 #define TEST_LONG   (getenv("WEFT_TEST_LONG") != NULL)
 #define TEST_FEW(n) (TEST_LONG ? 1 : (n))
 
+/* WEFT_TEST_SPLIT (make test, which builds both trees): what takes long runs in one of them, the
+ * plain or the sanitized one.  TEST_HERE(k): of a table or of draws the k-th runs here.
+ * test_plain(f), test_sanitized(f): of a list of tests this one runs there. */
+#define TEST_SPLIT        (getenv("WEFT_TEST_SPLIT") != NULL && !TEST_LONG)
+#define TEST_HERE(k)      (!TEST_SPLIT || (k) % 2 == WEFT_TEST_SANITIZED)
+#define test_plain(f)     TEST_OF_TREE(f, 0)
+#define test_sanitized(f) TEST_OF_TREE(f, 1)
+#define TEST_OF_TREE(f, tree)                                                            \
+    {                                                                                    \
+        .name      = #f,                                                                 \
+        .test_func = TEST_SPLIT && WEFT_TEST_SANITIZED != (tree) ? test_elsewhere : (f)  \
+    }
+
+static inline void test_elsewhere(void **state)
+{
+    (void)state;
+    print_message("in the other tree\n");
+}
+
 /* The call succeeds; if not, its message is shown. */
 #define assert_ok(call)                                                                  \
     do {                                                                                 \
