@@ -85,6 +85,8 @@ POINTS = {
     "prepare.search": ("joining", "resize", (2,), 1),
     "prepare.compiled": ("joining", "resize", (2,), 1),
     "prepare.done": ("joining", "resize", (2,), 1),
+    "memory_ahead.compiled": ("joining", "resize", ANY, 1),
+    "memory_ahead.made": ("joining", "resize", ANY, 1),
     "resize.leave": ("resize", "resize", (0, 1, 2), 1),
     "resize.left": ("resize", "resize", (0, 1, 2), 1),
     "resize.plan": ("resize", "resize", FIRST, 1),

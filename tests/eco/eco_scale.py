@@ -196,6 +196,18 @@ def prepared(scratch):
               "prepared: asked after step %d, %.3f s: %r" % (step, seconds, found[0]))
 
 
+def made_ahead(scratch, reference):
+    """Ranks that stay make their memory while they train: sums of more lanes, a state of another layout."""
+    for name, sizes in (("dp", (2, 1)), ("zero1", (2,))):
+        job = start(scratch, "made-" + name, PLANS[name], **EVAL)
+        job.await_step(2)
+        for n in sizes:
+            code, text = scale(job, n)
+            check(code == 0, "made ahead: scale %d: %d %s" % (n, code, text))
+        found = same_as("made-" + name, job, reference)
+        same([i.get("made_bytes", 0) for i in found], [0] * len(sizes), "made ahead, %s: bytes of pages in pauses" % name)
+
+
 def planned(scratch, _):
     """A job that leaves plan, micro_batch and lanes to us; at last its only rank is killed."""
     keys = {k: v for k, v in BASE.items() if k not in ("plan", "micro_batch", "lanes")}
@@ -283,7 +295,7 @@ def run_all(scratch):
     found, k = [], 0
     if not SECONDS:
         found += resized(scratch, reference, "zero1")
-        for case in here([in_batches, failed_growth, planned, idle, refused, crashed_alone]):
+        for case in here([in_batches, failed_growth, planned, idle, refused, crashed_alone, made_ahead]):
             found += case(scratch, reference) or []
         if not SANITIZED:
             killed_on_the_way(scratch, reference)

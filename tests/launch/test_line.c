@@ -115,6 +115,38 @@ static void a_rank_hears_what_to_prepare(void **state)
     assert_int_equal(count_descriptors(), before);
 }
 
+/* A rank that stays is asked in a view, each time anew; what a new view makes old is forgotten. */
+static void a_rank_that_stays_is_asked(void **state)
+{
+    (void)state;
+    weft_line        *l;
+    weft_line_view    v;
+    weft_line_next    next;
+    weft_line_message m      = {.kind = WEFT_LINE_PREPARE, .local = 2};
+    int               before = count_descriptors();
+    int               agent = open_line(&l), fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    send_view(agent, 1);
+    assert_int_equal(weft_line_await(l, 0, &v), WEFT_OK);
+    assert_false(weft_line_take_next(l, &next));
+    for (m.world = 2; m.world < 20; m.world++) {
+        assert_int_equal(weft_line_put(agent, &m, m.world % 3 ? fd : -1), WEFT_OK);
+        while (!weft_line_take_next(l, &next)) usleep(100);
+        assert_int_equal(next.world, m.world);
+        assert_int_equal(next.brief_fd >= 0, m.world % 3 != 0);
+        if (next.brief_fd >= 0) close(next.brief_fd);
+        assert_false(weft_line_take_next(l, &next)); /* once */
+    }
+    assert_int_equal(weft_line_put(agent, &m, fd), WEFT_OK);
+    send_view(agent, 2);
+    assert_int_equal(weft_line_await(l, 1, &v), WEFT_OK);
+    assert_false(weft_line_take_next(l, &next));
+    assert_int_equal(weft_line_put(agent, &m, fd), WEFT_OK); /* nobody takes it */
+    weft_line_close(l);
+    close(agent);
+    close(fd);
+    assert_int_equal(count_descriptors(), before);
+}
+
 static void the_end_ends_every_wait(void **state)
 {
     (void)state;
@@ -167,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_view_counts),
         cmocka_unit_test(a_rank_hears_what_to_prepare),
+        cmocka_unit_test(a_rank_that_stays_is_asked),
         cmocka_unit_test(the_end_ends_every_wait),
         cmocka_unit_test(what_is_no_message_closes_the_line),
     };

@@ -321,6 +321,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
     case WEFT_LINE_PREPARED:
         e.kind = WEFT_MEMBER_IS_PREPARED;
         weft_member_tell(a->member, &e);
+        weft_launch__note_prepared(l, r);
         break;
     case WEFT_LINE_SCALE:
         if (current) weft_launch__scale_for_ranks(l, m->world);
@@ -762,13 +763,14 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
     weft_member_limits  limits = weft_member_default_limits();
     weft_launch__agent *a      = calloc(1, sizeof *a);
     if (!a) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    l->agent  = a;
-    a->brief  = -1;
-    a->n_oom  = weft_oom_count("");
-    a->failed = calloc((size_t)l->n, sizeof *a->failed);
-    a->begun  = calloc((size_t)l->n, sizeof *a->begun);
-    a->word   = calloc((size_t)l->n, sizeof *a->word);
-    if (!a->failed || !a->begun || !a->word)
+    l->agent      = a;
+    a->brief      = -1;
+    a->n_oom      = weft_oom_count("");
+    a->failed     = calloc((size_t)l->n, sizeof *a->failed);
+    a->begun      = calloc((size_t)l->n, sizeof *a->begun);
+    a->word       = calloc((size_t)l->n, sizeof *a->word);
+    a->stay_ready = calloc((size_t)l->n, sizeof *a->stay_ready);
+    if (!a->failed || !a->begun || !a->word || !a->stay_ready)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(weft_launch_levels_init(&a->levels, l->o->levels, l->n, weft_clock_s()));
     limits.outside = l->hosts != NULL;
@@ -788,6 +790,7 @@ void weft_launch__agent_close(weft_launch__run *l)
     free(a->failed);
     free(a->begun);
     free(a->word);
+    free(a->stay_ready);
     free(a);
     l->agent = NULL;
 }

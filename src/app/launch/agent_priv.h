@@ -29,7 +29,9 @@ struct weft_launch__agent {
     bool     leaves_itself; /* for scale_to: ranks leave without new ranks preparing */
     uint32_t scale_epoch;   /* in which that was asked for */
     double   asked_s;       /* when that was */
-    double   prepare_s; /* new ranks prepare for it, until then at most; 0: they do not */
+    double   prepare_s;     /* ranks prepare for it, until then at most; 0: they do not */
+    uint32_t stay_epoch;    /* in which those that stay were asked to; 0: they were not */
+    bool    *stay_ready;    /* of each slot: it has prepared, in that view */
     int  brief; /* a file: what new ranks need to know, to prepare; -1: there is none */
     bool reported_end; /* by a rank, in incidents.jsonl */
     /* scale_to is without a slot that is cordoned, why, and which; NULL: it is not */
@@ -80,6 +82,8 @@ void weft_launch__kill_slot(weft_launch__run *l, int r);
 void weft_launch__release_slots(weft_launch__run *l);
 /* A process that was just started beyond the view: it hears what to prepare for. */
 void weft_launch__send_prepare(weft_launch__run *l, int r);
+/* A rank of the view has made what it needs for the next one. */
+void weft_launch__note_prepared(weft_launch__run *l, int r);
 /* A process beyond the view has ended: was it one that prepares?  Then the growth has failed. */
 void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
                              const char *what);

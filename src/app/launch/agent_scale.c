@@ -1,6 +1,6 @@
 /* The agent: another number of ranks, as `weft scale` or a cordoned slot asks for it.
- * New ranks prepare while the others train; then the view is decided, and all ranks stop after the
- * step under way. */
+ * New ranks and those that stay prepare while all train; then the view is decided, and all ranks
+ * stop after the step under way. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -113,19 +113,51 @@ void weft_launch__agent_grow(weft_launch__run *l, int n)
     weft_member_prepare(l->agent->member, n);
 }
 
-/* While the others train, for as long as a start may take. */
+/* Ranks that stay, in the newest view: each makes the memory that it will need. */
+static void ask_to_prepare(weft_launch__run *l, int n_stay)
+{
+    weft_launch__agent *a = l->agent;
+    weft_line_message   m = {
+          .kind = WEFT_LINE_PREPARE, .world = a->scale_to, .local = a->scale_to};
+    a->stay_epoch = weft_member_epoch(a->member);
+    for (int k = 0; k < n_stay; k++) {
+        int slot            = weft_launch__slot_at(l, k);
+        m.mine              = k;
+        a->stay_ready[slot] = l->c[slot].line < 0 ||
+                              weft_line_put(l->c[slot].line, &m, a->brief) != WEFT_OK;
+    }
+}
+
+static bool have_prepared(weft_launch__run *l)
+{
+    weft_launch__agent *a      = l->agent;
+    int                 was    = weft_launch__agent_count(l);
+    int                 n_stay = a->scale_to < was ? a->scale_to : was;
+    if (a->stay_epoch != weft_member_epoch(a->member)) ask_to_prepare(l, n_stay);
+    for (int k = 0; k < n_stay; k++)
+        if (!a->stay_ready[weft_launch__slot_at(l, k)]) return false;
+    return weft_member_is_prepared(a->member, a->scale_to);
+}
+
+void weft_launch__note_prepared(weft_launch__run *l, int r)
+{
+    weft_launch__agent *a = l->agent;
+    if (a->stay_epoch == weft_member_epoch(a->member)) a->stay_ready[r] = true;
+}
+
+/* While all train, for as long as a start may take.  Without a slot that is cordoned nothing is
+ * waited for. */
 static bool is_preparing(weft_launch__run *l)
 {
     weft_launch__agent *a   = l->agent;
     double              now = weft_clock_s();
-    if (l->hosts || a->leaves_itself || a->scale_to <= weft_launch__agent_count(l))
-        return false;
+    if (l->hosts || a->leaves_itself || a->cordon) return false;
     if (a->prepare_s <= 0) {
         a->prepare_s = now + weft_launch__prepare_limit_s(l);
-        weft_launch__agent_grow(l, a->scale_to);
-        return true;
+        if (a->scale_to > weft_launch__agent_count(l))
+            weft_launch__agent_grow(l, a->scale_to);
     }
-    return now < a->prepare_s && !weft_member_is_prepared(a->member, a->scale_to);
+    return now < a->prepare_s && !have_prepared(l);
 }
 
 void weft_launch__send_prepare(weft_launch__run *l, int r)
@@ -144,6 +176,7 @@ void weft_launch__drop_preparing(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     a->prepare_s          = 0;
+    a->stay_epoch         = 0;
     for (int r = 0; r < l->n; r++)
         if (weft_member_is_preparing(a->member, r)) weft_launch__kill_slot(l, r);
 }
@@ -242,6 +275,7 @@ void weft_launch__begin_scale(weft_launch__run *l)
     if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
     if (l->hosts || is_preparing(l)) return;
     a->prepare_s  = 0;
+    a->stay_epoch = 0;
     a->scale_from = weft_launch__agent_count(l);
     note_scale(l);
     if (a->cordon) weft_member_cordon(a->member, a->cordoned);

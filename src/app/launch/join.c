@@ -274,21 +274,36 @@ static int read_hosts(const char *text, int *count)
     return n;
 }
 
+static weft_membership_expected expect_view(weft_launch_member   *m,
+                                            const weft_line_next *v)
+{
+    return (weft_membership_expected){.rank        = v->first + v->mine,
+                                      .world       = v->world,
+                                      .local_rank  = v->mine,
+                                      .local_world = v->local,
+                                      .slot        = m->e.slot,
+                                      .n_host      = read_hosts(v->hosts, m->host_ranks),
+                                      .host_ranks  = m->host_ranks,
+                                      .brief_fd    = v->brief_fd,
+                                      .kept_fd     = m->e.shm_fd};
+}
+
 static bool is_expected(void *arg, weft_membership_expected *out)
 {
     weft_launch_member *m = arg;
     weft_line_next      v;
     if (m->e.shm_fd < 0 || !weft_line_is_to_prepare(m->line, &v)) return false;
     share_progress(m);
-    *out = (weft_membership_expected){.rank        = v.first + v.mine,
-                                      .world       = v.world,
-                                      .local_rank  = v.mine,
-                                      .local_world = v.local,
-                                      .slot        = m->e.slot,
-                                      .n_host      = read_hosts(v.hosts, m->host_ranks),
-                                      .host_ranks  = m->host_ranks,
-                                      .brief_fd    = v.brief_fd,
-                                      .kept_fd     = m->e.shm_fd};
+    *out = expect_view(m, &v);
+    return true;
+}
+
+static bool is_resized(void *arg, weft_membership_expected *out)
+{
+    weft_launch_member *m = arg;
+    weft_line_next      v;
+    if (m->e.shm_fd < 0 || !weft_line_take_next(m->line, &v)) return false;
+    *out = expect_view(m, &v);
     return true;
 }
 
@@ -400,6 +415,7 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
         weft_status st = weft_line_open(e->line_fd, e->agent_stopped_ms / 1e3, &m->line);
         m->source      = (weft_membership_source){.await    = await_view,
                                                   .expected = is_expected,
+                                                  .resizes  = is_resized,
                                                   .changed  = has_newer,
                                                   .drains   = has_drain,
                                                   .tell     = tell_agent,

@@ -34,6 +34,7 @@ struct weft_line {
     bool           ended; /* by the agent */
     char           why[1024];
     weft_line_next next;    /* to prepare for; world 0: none */
+    bool           asked;   /* in a view, for that, and nobody has taken it */
     int            used_fd; /* what await gave last; -1: nothing */
 };
 
@@ -122,16 +123,17 @@ static void keep_view(weft_line *l, const weft_line_message *m, int fd)
         return;
     }
     if (l->view.shm_fd >= 0 && l->view.shm_fd != l->used_fd) close(l->view.shm_fd);
-    l->view = (weft_line_view){.epoch      = m->epoch,
-                               .world      = m->world,
-                               .first      = m->first,
-                               .local      = m->local,
-                               .mine       = m->mine,
-                               .most       = m->most,
-                               .most_local = m->most_local,
-                               .saves      = m->saves,
-                               .restarts   = m->restarts,
-                               .shm_fd     = fd};
+    l->asked = false; /* to prepare for it */
+    l->view  = (weft_line_view){.epoch      = m->epoch,
+                                .world      = m->world,
+                                .first      = m->first,
+                                .local      = m->local,
+                                .mine       = m->mine,
+                                .most       = m->most,
+                                .most_local = m->most_local,
+                                .saves      = m->saves,
+                                .restarts   = m->restarts,
+                                .shm_fd     = fd};
     memcpy(l->view.key, m->key, sizeof l->view.key);
     memcpy(l->view.rdzv, m->text, strnlen(m->text, sizeof l->view.rdzv - 1));
 }
@@ -147,20 +149,29 @@ static void end_line(weft_line *l, const char *why)
     l->ended = true;
 }
 
+static void forget_next(weft_line *l)
+{
+    if (l->next.brief_fd >= 0) close(l->next.brief_fd);
+    l->next = (weft_line_next){.brief_fd = -1};
+}
+
 static void keep_next(weft_line *l, const weft_line_message *m, int fd)
 {
     bool possible = m->local > 0 && m->first >= 0 && m->first <= m->world - m->local &&
                     m->mine >= 0 && m->mine < m->local;
-    if (l->next.world || !possible) { /* a process prepares once */
+    bool once = !l->view.epoch; /* what a new process prepares for stays */
+    if ((l->next.world && once) || !possible) {
         if (fd >= 0) close(fd);
         return;
     }
+    forget_next(l);
     l->next = (weft_line_next){.world    = m->world,
                                .first    = m->first,
                                .local    = m->local,
                                .mine     = m->mine,
                                .brief_fd = fd};
     memcpy(l->next.hosts, m->text, sizeof l->next.hosts);
+    l->asked = !once;
 }
 
 /* false: there will be no further message. */
@@ -267,7 +278,7 @@ void weft_line_close(weft_line *l)
     if (l->quit[0] >= 0) close(l->quit[0]);
     if (l->view.shm_fd >= 0 && l->view.shm_fd != l->used_fd) close(l->view.shm_fd);
     if (l->used_fd >= 0) close(l->used_fd);
-    if (l->next.brief_fd >= 0) close(l->next.brief_fd);
+    forget_next(l);
     close(l->fd);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->moved);
@@ -298,6 +309,19 @@ bool weft_line_is_to_prepare(weft_line *l, weft_line_next *out)
     if (prepares) *out = l->next;
     pthread_mutex_unlock(&l->lock);
     return prepares;
+}
+
+bool weft_line_take_next(weft_line *l, weft_line_next *out)
+{
+    pthread_mutex_lock(&l->lock);
+    bool asked = !l->ended && l->asked;
+    if (asked) {
+        *out             = l->next;
+        l->asked         = false;
+        l->next.brief_fd = -1;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return asked;
 }
 
 bool weft_line_has_newer(weft_line *l, uint32_t epoch)

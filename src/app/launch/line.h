@@ -33,7 +33,7 @@ typedef enum weft_line_kind {
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
     WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
-    WEFT_LINE_PREPARED,  /* rank: it has done what it can before it is in a view */
+    WEFT_LINE_PREPARED,  /* rank: it has done what it can before it is in that view */
     WEFT_LINE_SCALE,     /* rank: world: so many ranks after this step */
     WEFT_LINE_REPLAN,    /* rank: text: a better plan for the same ranks is there */
     WEFT_LINE_STEPS,     /* rank: text: predicted steps of other numbers of ranks */
@@ -92,11 +92,11 @@ typedef struct weft_line_view {
     int      shm_fd; /* the line's, until the next call of await */
 } weft_line_view;
 
-/* What a rank prepares for, before it is in a view. */
+/* What a rank prepares for, before it is in that view. */
 typedef struct weft_line_next {
     int  world, first, local, mine;
     char hosts[1024]; /* ranks of each host; "": there is one */
-    int  brief_fd;    /* the line's; -1: there is none */
+    int  brief_fd;    /* -1: there is none */
 } weft_line_next;
 
 /* stopped_s: an agent (the parent process) that is stopped alone for so long counts as gone, after
@@ -105,8 +105,12 @@ weft_status weft_line_open(int fd, double stopped_s, weft_line **out);
 void        weft_line_close(weft_line *l); /* accepts NULL */
 /* Waits for a view later than `after`.  WEFT_ERR_PEER: the job ends. */
 weft_status weft_line_await(weft_line *l, uint32_t after, weft_line_view *out);
-/* Waits for the first view, or for the word that one is to be prepared for: true, with that. */
+/* Waits for the first view, or for the word that one is to be prepared for: true, with that; its
+ * descriptor is the line's. */
 bool weft_line_is_to_prepare(weft_line *l, weft_line_next *out);
+/* The same in a view, without waiting, and true once for each word; its descriptor is the
+ * caller's. */
+bool weft_line_take_next(weft_line *l, weft_line_next *out);
 /* Is there a later one, or is that to be left? */
 bool weft_line_has_newer(weft_line *l, uint32_t epoch);
 /* Is that epoch left because a host goes, with its memory? */

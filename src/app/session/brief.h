@@ -1,6 +1,7 @@
 /* What a rank that prepares for a membership needs to know of the job as it runs: what was decided,
- * the plan, and plans that were made ahead for more ranks.  A rank that trains prints it for its
- * agent, which gives it to new ranks of its own host and of hosts that join.
+ * the plan, and plans that were made ahead for other numbers of ranks.  A rank that trains prints
+ * it for its agent, which gives it to ranks of its own host that are new or stay, and to those of
+ * hosts that join.
  *
  *     weft_brief_print(&(weft_brief){..}, &t);
  *     WEFT_TRY(weft_brief_parse(t.s, t.n, &b));      b.plan and b.ahead point into the bytes

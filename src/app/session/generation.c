@@ -458,6 +458,7 @@ weft_status weft_generation_keep_state(weft_session *s)
 
 void weft_generation_close(weft_session *s, weft_generation *g)
 {
+    weft_session__close_memory_ahead(g);
     weft_session__drop_save(s);
     weft_session__close_snapshots(s);
     weft_state_destroy(g->copy);

@@ -47,6 +47,11 @@ static int64_t round_slab(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
+int64_t weft_kept_record_bytes(const weft_kept_need *need)
+{
+    return lay_out(need).bytes;
+}
+
 int64_t weft_kept_room(const weft_kept_need *need)
 {
     const weft_program *p     = need->program;

@@ -53,7 +53,9 @@ typedef struct weft_kept_need {
 } weft_kept_need;
 /* Of the pool that its journal is for, where that is of p; 0: it is of another program. */
 int weft_kept_threads(const weft_kept *k, const weft_program *p);
-/* What a rank with that program takes of its slab: states, work, record. */
+/* Bytes of the record that says it, and of what a rank with that program takes of its slab: states,
+ * work, record. */
+int64_t weft_kept_record_bytes(const weft_kept_need *need);
 int64_t weft_kept_room(const weft_kept_need *need);
 /* The one that is there, before anything is allocated in the rank's slab, where it is of that plan
  * and rank and as large as that needs; false: it is not. */

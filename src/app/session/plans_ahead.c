@@ -270,7 +270,7 @@ bool weft_session__is_better_wanted(const weft_session *s)
     return s->ahead.asked;
 }
 
-void weft_session__add_growth(const weft_session *s, size_t most, weft_text *out)
+void weft_session__add_answers(const weft_session *s, size_t most, weft_text *out)
 {
     weft_ahead_answer a;
     size_t            n, at = 0, begin = 0;
@@ -278,7 +278,7 @@ void weft_session__add_growth(const weft_session *s, size_t most, weft_text *out
     if (!s->now->ahead) return; /* they follow the plan of the view before */
     char *text = read_answers(s, &n);
     while (text && weft_ahead_next(text, n, &at, &n_rank, &a)) {
-        if (n_rank > s->now->n_rank && at - begin <= most - out->n)
+        if (n_rank != s->now->n_rank && at - begin <= most - out->n)
             weft_text_put(out, text + begin, at - begin);
         begin = at;
     }

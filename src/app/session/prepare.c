@@ -25,7 +25,7 @@ void weft_session__offer_brief(const weft_session *s)
     weft_brief b = {.micro_batch = s->job.micro_batch, .lanes = s->job.lanes};
     weft_text  t = {0}, ahead = {0};
     if (!source || !source->brief) return;
-    weft_session__add_growth(s, MAX_AHEAD, &ahead);
+    weft_session__add_answers(s, MAX_AHEAD, &ahead);
     if (weft_text_status(&ahead) == WEFT_OK) b.ahead = ahead.s, b.ahead_bytes = ahead.n;
     b.plan       = s->now->need.plan;
     b.plan_bytes = (size_t)s->now->need.plan_bytes;

@@ -537,6 +537,14 @@ static weft_status compare_layout(const weft_compiled *made, weft_comm *comm,
     return WEFT_OK;
 }
 
+weft_status weft_program_state_is_laid_out(const weft_compiled *made, weft_comm *comm,
+                                           weft_device *device, bool *same)
+{
+    weft_memory m;
+    return compare_layout(made, comm, device, &weft_program_state_slot(comm)->state, true,
+                          &m, same);
+}
+
 /* *out: the one that is, and m its memory; NULL: none is. */
 static weft_status find_kept(const weft_compiled *made, weft_comm *comm,
                              weft_device *device, bool unfinished, weft_memory *m,

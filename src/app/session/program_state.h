@@ -55,6 +55,9 @@ void weft_program_state_reserve(weft_comm *comm, int64_t step, bool unfinished);
 weft_status weft_program_state_count_missing(const weft_compiled *made, weft_comm *comm,
                                              weft_device *device, bool unfinished,
                                              int64_t *bytes);
+/* Is the slot's state, of any step, laid out for the program? */
+weft_status weft_program_state_is_laid_out(const weft_compiled *made, weft_comm *comm,
+                                           weft_device *device, bool *same);
 /* A state that the slot has, if one is laid out for the program (its step is then at least 0 where
  * all of it is there); else a new one, which the slot records.  What the slot had stays until
  * settle: all ranks have theirs.

@@ -37,7 +37,7 @@ static void replan_of_fini(replan_of *x)
 }
 
 /* A job that names its plan keeps its shape, and nothing is priced for it. */
-static weft_status open_planner(weft_session *s, replan_of *x)
+static weft_status open_planner(const weft_session *s, replan_of *x)
 {
     bool            open = weft_job_is_open(&s->job);
     weft_replan_job job  = {.training = &s->training, .on_cpus = true};
@@ -103,6 +103,25 @@ weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_
                       s->now->n_rank, 1e3 * (weft_clock_s() - begun_s));
     *out = a.plan;
     return WEFT_OK;
+}
+
+weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was,
+                                     int n_host, const int *count, weft_plan **out)
+{
+    weft_replan_answer  a  = {0};
+    weft_replan_request q  = {.was = was, .n_host = n_host, .host_ranks = count};
+    size_t              n  = (size_t)n_host;
+    replan_of           x  = {.n_host = n_host, .count = malloc(sizeof *count * n)};
+    weft_status         st = WEFT_OK;
+    if (!x.count) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    memcpy(x.count, count, sizeof *count * n);
+    for (int i = 0; i < n_host; i++) q.n_rank += count[i];
+    WEFT_GO(open_planner(s, &x));
+    WEFT_GO(weft_replanner_decide(x.planner, &q, &a));
+    *out = a.plan;
+out:
+    replan_of_fini(&x);
+    return st;
 }
 
 void weft_session__forget_replans(weft_session *s)

@@ -149,13 +149,14 @@ typedef struct weft_generation {
     weft_state             *copy;
     weft_session__snapshots snapshots;
     /* do all ranks see the output folder?  0: not asked yet, 1: yes, -1: no */
-    int                  sees_output;
-    weft_weights         weights;
-    weft_session__reads  reads;    /* whether the sum of samples tells anything */
-    double               busy_s;   /* of the runner, at the commit point before */
-    bool                 ahead;    /* plans after this one were asked for */
-    double               opened_s; /* that it took from the connection on */
-    int                  n_step;   /* that it has run, and the longest of them */
+    int                 sees_output;
+    weft_weights        weights;
+    weft_session__reads reads;  /* whether the sum of samples tells anything */
+    double              busy_s; /* of the runner, at the commit point before */
+    bool                ahead;  /* plans after this one were asked for */
+    struct weft_session__memory_ahead *memory_ahead; /* for the next one; NULL: none */
+    double                             opened_s; /* that it took from the connection on */
+    int                  n_step; /* that it has run, and the longest of them */
     double               longest_s;
     weft_generation_eval eval;
 } weft_generation;
@@ -349,6 +350,10 @@ void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
  * plans were made ahead. */
 weft_status weft_session__prepare(weft_session *s);
 void        weft_session__offer_brief(const weft_session *s);
+/* memory_ahead.c: after each step: a rank that stays where their number changes makes the memory
+ * that it will need then, in a thread; the agent hears when it is there. */
+void weft_session__step_memory_ahead(weft_session *s);
+void weft_session__close_memory_ahead(weft_generation *g);
 /* catch_up.c.  When ranks are connected: does this generation go on, and from where? */
 weft_status weft_session__catch_up(weft_session *s);
 /* Of one that goes on: the plan, in the place of a decision; the state; the rest, when the program
@@ -602,6 +607,9 @@ void        weft_session__choice_fini(weft_session__choice *x); /* a zeroed one 
  * are now, of which it may use fewer.  in_pause: others wait for it, so it takes 100 ms at most. */
 weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_pause,
                                  weft_plan **out);
+/* The same for other ranks of each host, in any thread that the session outlives. */
+weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was,
+                                     int n_host, const int *count, weft_plan **out);
 void        weft_session__forget_replans(weft_session *s);
 /* choose.c: ranks of each host, hosts in the order of their ranks; returns how many hosts. */
 int weft_session__count_by_host(const weft_session *s, int *count);
@@ -614,8 +622,9 @@ void weft_session__step_ahead(weft_session *s);
 void weft_session__stop_ahead(weft_session *s);
 /* The plan after `was` for the ranks that there are now, as text; false: none was made. */
 bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan);
-/* Answers for more ranks than there are, as they are (ahead.h); *out has at most so many bytes. */
-void weft_session__add_growth(const weft_session *s, size_t most, weft_text *out);
+/* Answers for more or fewer ranks than there are, as they are (ahead.h); *out has at most so many
+ * bytes. */
+void weft_session__add_answers(const weft_session *s, size_t most, weft_text *out);
 /* A predicted step with so many ranks of each host, as a part of one now; 0: none was made. */
 double weft_session__predict_ratio(const weft_session *s, int n_host, const int *count);
 /* The next view of the same ranks takes it. */

@@ -127,6 +127,7 @@ static weft_status finish_step(weft_session *s)
     weft_session__name_slow(s);
     weft_session__rebalance(s);
     weft_session__step_ahead(s);
+    weft_session__step_memory_ahead(s);
     weft_failpoint("row.noted");
     weft_session__write_status(s, false);
     WEFT_TRY(weft_session__step_snapshots(s));
@@ -185,6 +186,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
     s->ending      = WEFT_ENDING_DONE;
     weft_status st = run_steps(s, ending);
     snprintf(text, sizeof text, "%s", weft_error_text());
+    weft_session__close_memory_ahead(s->now); /* it reads the state's table */
     weft_status settled = weft_runner_settle(s->now->runner);
     if (settled != WEFT_OK &&
         weft_runner_progress(s->now->runner).outcome == WEFT_EXEC_TORN)

@@ -47,7 +47,7 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
     WEFT_MEMBERSHIP_SCALE, /* `step` ranks from the next step on: all ranks leave now */
     WEFT_MEMBERSHIP_BACK,  /* no rank held all of the state: it went back, before READY */
-    WEFT_MEMBERSHIP_PREPARED, /* it has done what it can before it is in a membership */
+    WEFT_MEMBERSHIP_PREPARED, /* it has done what it can before it is in the next membership */
     /* this rank has computed other bits than when it ran a step again; text: which, and how */
     WEFT_MEMBERSHIP_CORDON,
     /* a rank stays slow: text as weft_launch_slow_parse() reads it (launch/level.h) */
@@ -66,7 +66,7 @@ typedef struct weft_membership_incident {
     const char *text;
 } weft_membership_incident;
 
-/* The membership that a new rank is to be in, while others train. */
+/* The membership that a rank is to be in, while others, or it, train. */
 typedef struct weft_membership_expected {
     int rank, world, local_rank, local_world;
     int slot;    /* as in weft_membership */
@@ -98,6 +98,10 @@ typedef struct weft_membership_source {
     /* Before the first await: is this rank to prepare for one?  False where there is a membership
      * already.  NULL: never. */
     bool (*expected)(void *arg, weft_membership_expected *out);
+    /* Asked between steps: is this rank to prepare for another number of ranks, in which it stays?
+     * True once for each time that the agent asks for it; then brief_fd is the caller's.  NULL:
+     * never. */
+    bool (*resizes)(void *arg, weft_membership_expected *out);
     /* Asked between steps: is there a newer one?  NULL: never. */
     bool (*changed)(void *arg);
     /* Then: does a host leave, and its memory with it?  NULL: never. */

@@ -177,7 +177,7 @@ static void shm_destroy(weft_comm *c)
         free(k);
     }
     pthread_mutex_destroy(&e->opening);
-    free(e->used);
+    free(e->used.range);
     free(e);
 }
 

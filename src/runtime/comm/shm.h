@@ -100,6 +100,19 @@ weft_status         weft_comm_shm_map_slot(int fd, int slot, weft_comm_shm_slot 
  * where nothing is yet. */
 weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes);
 
+/* Bytes of a slab from an offset on. */
+typedef struct weft_comm_shm_range {
+    int64_t at, bytes;
+} weft_comm_shm_range;
+/* Where the rank that has this rank's slab in the next epoch will have what it allocates, want[k]
+ * bytes one after another, if it adopts the n_keep ranges first; at -1: there is no room. */
+weft_status weft_comm_shm_foresee(const weft_comm *c, const weft_comm_shm_range *keep,
+                                  int n_keep, const int64_t *want, int n_want,
+                                  weft_comm_shm_range *out);
+/* Pages where such a range has none, made in any thread while this epoch goes on: what is allocated
+ * there later does not wait for them.  What is in the range stays as it is. */
+weft_status weft_comm_shm_make_ahead(weft_comm *c, weft_comm_shm_range range);
+
 /* Joins and waits for the others to do so.  fd is copied.  WEFT_ERR_ARG: fd is no such memory. */
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out);
 /* The same with slabs in `kept`, memory of as many ranks that all of them give and that outlives

@@ -252,32 +252,48 @@ static int64_t own_at(const shm_end *e)
     return (int64_t)(e->head->slab_at + e->head->slab_bytes * (uint64_t)e->slot);
 }
 
-/* First fit: the place before used[*i]. */
-static int64_t find_room(const shm_end *e, int64_t bytes, int64_t align, int *i)
+/* Whole pages. */
+static int64_t round_pages(int64_t bytes)
 {
-    int64_t at = 0;
-    for (*i = 0; *i < e->n_used; (*i)++) {
-        at = (at + align - 1) / align * align;
-        if (at + bytes <= e->used[*i].at) return at;
-        at = e->used[*i].at + e->used[*i].bytes;
-    }
-    at = (at + align - 1) / align * align;
-    return at + bytes <= (int64_t)e->head->slab_bytes ? at : -1;
+    return bytes <= 0 ? SHM_PAGE : (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
 }
 
-static weft_status add_used(shm_end *e, int i, int64_t at, int64_t bytes)
+/* First fit in a slab of `room` bytes, of which `used` are taken: the place before
+ * used->range[*i]. */
+static int64_t find_room(const shm_ranges *used, int64_t room, int64_t bytes, int *i)
 {
-    if (e->n_used == e->cap_used) {
-        int        cap = e->cap_used ? 2 * e->cap_used : 16;
-        shm_range *u   = realloc(e->used, sizeof *u * (size_t)cap);
-        if (!u) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-        e->used     = u;
-        e->cap_used = cap;
+    int64_t align = bytes >= SHM_HUGE ? SHM_HUGE : SHM_PAGE, at = 0;
+    for (*i = 0; *i < used->n; (*i)++) {
+        at = (at + align - 1) / align * align;
+        if (at + bytes <= used->range[*i].at) return at;
+        at = used->range[*i].at + used->range[*i].bytes;
     }
-    memmove(e->used + i + 1, e->used + i, sizeof *e->used * (size_t)(e->n_used - i));
-    e->used[i] = (shm_range){at, bytes};
-    e->n_used++;
+    at = (at + align - 1) / align * align;
+    return at + bytes <= room ? at : -1;
+}
+
+static weft_status add_range(shm_ranges *r, int i, int64_t at, int64_t bytes)
+{
+    if (r->n == r->cap) {
+        int                  cap  = r->cap ? 2 * r->cap : 16;
+        weft_comm_shm_range *more = realloc(r->range, sizeof *more * (size_t)cap);
+        if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+        r->range = more;
+        r->cap   = cap;
+    }
+    memmove(r->range + i + 1, r->range + i, sizeof *r->range * (size_t)(r->n - i));
+    r->range[i] = (weft_comm_shm_range){at, bytes};
+    r->n++;
     return WEFT_OK;
+}
+
+/* Where a range at an offset comes among the others; false: it is over one of them. */
+static bool find_place(const shm_ranges *r, int64_t at, int64_t bytes, int *i)
+{
+    *i = 0;
+    while (*i < r->n && r->range[*i].at < at) (*i)++;
+    return (*i == 0 || r->range[*i - 1].at + r->range[*i - 1].bytes <= at) &&
+           (*i == r->n || r->range[*i].at >= at + bytes);
 }
 
 /* Pages that were made before and never given to anyone. */
@@ -357,20 +373,16 @@ static weft_status make_pages(shm_end *e, char *p, int64_t bytes, bool zeroed)
 
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out)
 {
-    shm_end *e     = shm_of(c);
-    int64_t  room  = (int64_t)e->head->slab_bytes;
-    int64_t  round = (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
-    int      i     = 0;
-    bool     fits  = e->kept && offset >= 0 && bytes >= 1 && offset % SHM_PAGE == 0 &&
+    shm_end *e    = shm_of(c);
+    int64_t  room = (int64_t)e->head->slab_bytes;
+    int      i    = 0;
+    bool     fits = e->kept && offset >= 0 && bytes >= 1 && offset % SHM_PAGE == 0 &&
                 bytes <= room && offset <= room - bytes;
-    while (fits && i < e->n_used && e->used[i].at < offset) i++;
-    if (i > 0 && e->used[i - 1].at + e->used[i - 1].bytes > offset) fits = false;
-    if (i < e->n_used && e->used[i].at < offset + round) fits = false;
-    if (!fits)
+    if (!fits || !find_place(&e->used, offset, round_pages(bytes), &i))
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d: bytes %lld to %lld are not in its slab",
                          c->rank, (long long)offset, (long long)(offset + bytes));
     pthread_mutex_lock(&e->opening);
-    weft_status st = add_used(e, i, offset, round);
+    weft_status st = add_range(&e->used, i, offset, round_pages(bytes));
     pthread_mutex_unlock(&e->opening);
     *out = e->base + own_at(e) + offset;
     return st;
@@ -379,17 +391,16 @@ weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, voi
 /* A place in the own slab, without pages; *round: its bytes, whole pages. */
 static weft_status take_room(weft_comm *c, int64_t bytes, int64_t *round, char **out)
 {
-    shm_end *e     = shm_of(c);
-    int64_t  align = bytes >= SHM_HUGE ? SHM_HUGE : SHM_PAGE;
-    *round         = bytes <= 0 ? SHM_PAGE : (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    shm_end *e = shm_of(c);
+    *round     = round_pages(bytes);
     int         i;
     weft_status st = WEFT_OK;
     pthread_mutex_lock(&e->opening);
-    int64_t at = find_room(e, *round, align, &i);
+    int64_t at = find_room(&e->used, (int64_t)e->head->slab_bytes, *round, &i);
     if (at < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "rank %d: no room for %lld bytes in its slab",
                           c->rank, (long long)bytes));
-    WEFT_GO(add_used(e, i, at, *round));
+    WEFT_GO(add_range(&e->used, i, at, *round));
     *out = e->base + own_at(e) + at;
 out:
     pthread_mutex_unlock(&e->opening);
@@ -445,6 +456,46 @@ int64_t weft_comm_shm_count_made(const weft_comm *c)
     return shm_of(c)->made_bytes;
 }
 
+/* ---- for the next epoch ---- */
+
+static weft_status add_kept(shm_ranges *r, int64_t room, weft_comm_shm_range x)
+{
+    int i;
+    if (x.bytes < 1 || x.at < 0 || x.bytes > room || x.at > room - x.bytes ||
+        !find_place(r, x.at, round_pages(x.bytes), &i))
+        return WEFT_OK; /* nor will it be adopted */
+    return add_range(r, i, x.at, round_pages(x.bytes));
+}
+
+weft_status weft_comm_shm_foresee(const weft_comm *c, const weft_comm_shm_range *keep,
+                                  int n_keep, const int64_t *want, int n_want,
+                                  weft_comm_shm_range *out)
+{
+    int64_t     room = (int64_t)shm_of(c)->head->slab_bytes;
+    shm_ranges  used = {0};
+    weft_status st   = WEFT_OK;
+    for (int k = 0; k < n_keep; k++) WEFT_GO(add_kept(&used, room, keep[k]));
+    for (int k = 0; k < n_want; k++) {
+        int i;
+        out[k].bytes = round_pages(want[k]);
+        out[k].at    = find_room(&used, room, out[k].bytes, &i);
+        if (out[k].at >= 0) WEFT_GO(add_range(&used, i, out[k].at, out[k].bytes));
+    }
+out:
+    free(used.range);
+    return st;
+}
+
+weft_status weft_comm_shm_make_ahead(weft_comm *c, weft_comm_shm_range x)
+{
+    shm_end *e    = shm_of(c);
+    int64_t  room = (int64_t)e->head->slab_bytes;
+    if (x.at < 0 || x.bytes < 0 || x.bytes > room || x.at > room - x.bytes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "bytes %lld to %lld are not in a slab",
+                         (long long)x.at, (long long)(x.at + x.bytes));
+    return fill_holes(e, own_at(e) + x.at, own_at(e) + x.at + x.bytes);
+}
+
 void weft_comm_shm_give_back(weft_comm *c, void *p, int64_t bytes)
 {
     const shm_end *e  = shm_of(c);
@@ -471,10 +522,10 @@ void weft_comm_shm_give_back_free(weft_comm *c)
     if (e->kept && atomic_load(&e->kept->clean_from) < atomic_load(&e->kept->clean_to))
         return; /* made for what comes */
     pthread_mutex_lock(&e->opening);
-    for (int i = 0; i <= e->n_used; i++) {
-        int64_t end = i < e->n_used ? e->used[i].at : room;
+    for (int i = 0; i <= e->used.n; i++) {
+        int64_t end = i < e->used.n ? e->used.range[i].at : room;
         weft_comm_shm_give_back(c, slab + at, end - at);
-        if (i < e->n_used) at = end + e->used[i].bytes;
+        if (i < e->used.n) at = end + e->used.range[i].bytes;
     }
     pthread_mutex_unlock(&e->opening);
 }
@@ -484,10 +535,10 @@ int64_t weft_comm_shm_count_free(weft_comm *c)
     shm_end *e = shm_of(c);
     int64_t  n = 0, at = 0, room = (int64_t)e->head->slab_bytes;
     pthread_mutex_lock(&e->opening);
-    for (int i = 0; i <= e->n_used; i++) {
-        int64_t end = i < e->n_used ? e->used[i].at : room;
+    for (int i = 0; i <= e->used.n; i++) {
+        int64_t end = i < e->used.n ? e->used.range[i].at : room;
         n += count_pages(e->slab_fd, own_at(e) + at, own_at(e) + end);
-        if (i < e->n_used) at = end + e->used[i].bytes;
+        if (i < e->used.n) at = end + e->used.range[i].bytes;
     }
     pthread_mutex_unlock(&e->opening);
     return n;
@@ -512,13 +563,14 @@ void weft_comm_shm_free(weft_comm *c, void *p)
     if (!p) return;
     int64_t at = (char *)p - e->base - own_at(e);
     pthread_mutex_lock(&e->opening);
-    for (int i = 0; i < e->n_used; i++) {
-        if (e->used[i].at != at) continue;
+    for (int i = 0; i < e->used.n; i++) {
+        if (e->used.range[i].at != at) continue;
         if (!e->kept)
             fallocate(e->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                      (off_t)(own_at(e) + at), e->used[i].bytes);
-        e->n_used--;
-        memmove(e->used + i, e->used + i + 1, sizeof *e->used * (size_t)(e->n_used - i));
+                      (off_t)(own_at(e) + at), e->used.range[i].bytes);
+        e->used.n--;
+        memmove(e->used.range + i, e->used.range + i + 1,
+                sizeof *e->used.range * (size_t)(e->used.n - i));
         break;
     }
     pthread_mutex_unlock(&e->opening);

@@ -78,9 +78,11 @@ typedef struct shm_block {
     uint64_t next, bytes;
 } shm_block;
 
-typedef struct shm_range {
-    int64_t at, bytes;
-} shm_range;
+/* Sorted, none over another. */
+typedef struct shm_ranges {
+    weft_comm_shm_range *range;
+    int                  n, cap;
+} shm_ranges;
 
 /* A rank's end. */
 typedef struct shm_end {
@@ -100,8 +102,7 @@ typedef struct shm_end {
     pthread_t       watcher;
     bool            watching;
     shm_word        stop;
-    shm_range      *used; /* of the own slab, sorted */
-    int             n_used, cap_used;
+    shm_ranges      used;       /* of the own slab */
     _Atomic int64_t made_bytes; /* of pages in it */
     _Atomic bool    stopped;    /* weft_comm_drop */
     void           *opened;     /* channels and groups, freed at the end */
