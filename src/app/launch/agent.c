@@ -763,14 +763,14 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
     weft_member_limits  limits = weft_member_default_limits();
     weft_launch__agent *a      = calloc(1, sizeof *a);
     if (!a) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    l->agent      = a;
-    a->brief      = -1;
-    a->n_oom      = weft_oom_count("");
-    a->failed     = calloc((size_t)l->n, sizeof *a->failed);
-    a->begun      = calloc((size_t)l->n, sizeof *a->begun);
-    a->word       = calloc((size_t)l->n, sizeof *a->word);
-    a->stay_ready = calloc((size_t)l->n, sizeof *a->stay_ready);
-    if (!a->failed || !a->begun || !a->word || !a->stay_ready)
+    l->agent  = a;
+    a->brief  = -1;
+    a->n_oom  = weft_oom_count("");
+    a->failed = calloc((size_t)l->n, sizeof *a->failed);
+    a->begun  = calloc((size_t)l->n, sizeof *a->begun);
+    a->word   = calloc((size_t)l->n, sizeof *a->word);
+    a->asked  = calloc((size_t)l->n, sizeof *a->asked);
+    if (!a->failed || !a->begun || !a->word || !a->asked)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(weft_launch_levels_init(&a->levels, l->o->levels, l->n, weft_clock_s()));
     limits.outside = l->hosts != NULL;
@@ -790,7 +790,7 @@ void weft_launch__agent_close(weft_launch__run *l)
     free(a->failed);
     free(a->begun);
     free(a->word);
-    free(a->stay_ready);
+    free(a->asked);
     free(a);
     l->agent = NULL;
 }

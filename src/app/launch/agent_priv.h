@@ -11,6 +11,12 @@ enum {
     WEFT_AGENT_MAX_INCIDENT = 64 /* that wait for their outcome */
 };
 
+/* A process is to prepare for another number of ranks. */
+typedef struct weft_launch__asked {
+    uint32_t epoch; /* since this view; 0: it is not */
+    bool     ready; /* one that stays: it has */
+} weft_launch__asked;
+
 struct weft_launch__agent {
     weft_member   *member;
     weft_comm_shm *epoch;     /* the memory of the newest view */
@@ -30,8 +36,7 @@ struct weft_launch__agent {
     uint32_t scale_epoch;   /* in which that was asked for */
     double   asked_s;       /* when that was */
     double   prepare_s;     /* ranks prepare for it, until then at most; 0: they do not */
-    uint32_t stay_epoch;    /* in which those that stay were asked to; 0: they were not */
-    bool    *stay_ready;    /* of each slot: it has prepared, in that view */
+    weft_launch__asked *asked; /* of each slot: for that */
     int  brief; /* a file: what new ranks need to know, to prepare; -1: there is none */
     bool reported_end; /* by a rank, in incidents.jsonl */
     /* scale_to is without a slot that is cordoned, why, and which; NULL: it is not */

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -113,36 +114,46 @@ void weft_launch__agent_grow(weft_launch__run *l, int n)
     weft_member_prepare(l->agent->member, n);
 }
 
-/* Ranks that stay, in the newest view: each makes the memory that it will need. */
-static void ask_to_prepare(weft_launch__run *l, int n_stay)
+/* A rank that stays, in the newest view, is to make the memory that it will need. */
+static void ask_to_prepare(weft_launch__run *l, int slot, int position)
 {
     weft_launch__agent *a = l->agent;
-    weft_line_message   m = {
-          .kind = WEFT_LINE_PREPARE, .world = a->scale_to, .local = a->scale_to};
-    a->stay_epoch = weft_member_epoch(a->member);
-    for (int k = 0; k < n_stay; k++) {
-        int slot            = weft_launch__slot_at(l, k);
-        m.mine              = k;
-        a->stay_ready[slot] = l->c[slot].line < 0 ||
-                              weft_line_put(l->c[slot].line, &m, a->brief) != WEFT_OK;
-    }
+    weft_line_message   m = {.kind  = WEFT_LINE_PREPARE,
+                             .world = a->scale_to,
+                             .local = a->scale_to,
+                             .mine  = position};
+    a->asked[slot]        = (weft_launch__asked){.epoch = weft_member_epoch(a->member)};
+    if (l->c[slot].line < 0 || weft_line_put(l->c[slot].line, &m, a->brief) != WEFT_OK)
+        a->asked[slot].ready = true; /* not waited for */
 }
 
 static bool have_prepared(weft_launch__run *l)
 {
-    weft_launch__agent *a      = l->agent;
-    int                 was    = weft_launch__agent_count(l);
-    int                 n_stay = a->scale_to < was ? a->scale_to : was;
-    if (a->stay_epoch != weft_member_epoch(a->member)) ask_to_prepare(l, n_stay);
-    for (int k = 0; k < n_stay; k++)
-        if (!a->stay_ready[weft_launch__slot_at(l, k)]) return false;
-    return weft_member_is_prepared(a->member, a->scale_to);
+    weft_launch__agent *a   = l->agent;
+    int                 was = weft_launch__agent_count(l);
+    bool                all = weft_member_is_prepared(a->member, a->scale_to);
+    for (int k = 0; k < was && k < a->scale_to; k++) {
+        int slot = weft_launch__slot_at(l, k);
+        if (a->asked[slot].epoch != weft_member_epoch(a->member))
+            ask_to_prepare(l, slot, k);
+        all = all && a->asked[slot].ready;
+    }
+    return all;
 }
 
 void weft_launch__note_prepared(weft_launch__run *l, int r)
 {
+    const weft_launch__agent *a = l->agent;
+    if (a->asked[r].epoch == weft_member_epoch(a->member)) a->asked[r].ready = true;
+}
+
+/* No process is asked any more, but for new ranks that are preparing already. */
+static void forget_asked(weft_launch__run *l)
+{
     weft_launch__agent *a = l->agent;
-    if (a->stay_epoch == weft_member_epoch(a->member)) a->stay_ready[r] = true;
+    for (int r = 0; r < l->n; r++)
+        if (!weft_member_is_preparing(a->member, r))
+            a->asked[r] = (weft_launch__asked){0};
 }
 
 /* While all train, for as long as a start may take.  Without a slot that is cordoned nothing is
@@ -153,6 +164,7 @@ static bool is_preparing(weft_launch__run *l)
     double              now = weft_clock_s();
     if (l->hosts || a->leaves_itself || a->cordon) return false;
     if (a->prepare_s <= 0) {
+        forget_asked(l);
         a->prepare_s = now + weft_launch__prepare_limit_s(l);
         if (a->scale_to > weft_launch__agent_count(l))
             weft_launch__agent_grow(l, a->scale_to);
@@ -167,6 +179,8 @@ void weft_launch__send_prepare(weft_launch__run *l, int r)
                            .local = l->agent->scale_to,
                            .mine  = weft_launch__position(l, r)};
     if (l->hosts) weft_launch__hosts_fill_prepare(l, &m);
+    l->agent->asked[r] =
+        (weft_launch__asked){.epoch = weft_member_epoch(l->agent->member)};
     weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r)); /* nothing is in its slab */
     weft_comm_shm_clear_slab(l->shm, r);
     (void)weft_line_put(l->c[r].line, &m, l->agent->brief);
@@ -176,9 +190,16 @@ void weft_launch__drop_preparing(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     a->prepare_s          = 0;
-    a->stay_epoch         = 0;
     for (int r = 0; r < l->n; r++)
         if (weft_member_is_preparing(a->member, r)) weft_launch__kill_slot(l, r);
+}
+
+/* It prepared in a view that is no longer the newest, and ended as it is not in the new one. */
+static bool is_overtaken(const weft_launch__run *l, int r, int how)
+{
+    const weft_launch__agent *a = l->agent;
+    return WIFEXITED(how) && WEXITSTATUS(how) == 0 && a->asked[r].epoch &&
+           a->asked[r].epoch != weft_member_epoch(a->member);
 }
 
 void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
@@ -195,6 +216,10 @@ void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
     }
     if (a->prepare_s <= 0 || a->scale_from || weft_launch__position(l, r) >= a->scale_to)
         return;
+    if (is_overtaken(l, r, how)) {
+        a->prepare_s = 0; /* it begins anew */
+        return;
+    }
     weft_incident i = weft_launch__make_incident(
         a, r, weft_launch__find_exit_cause(a, &l->c[r], how), what, "waitpid");
     i.pid  = pid;
@@ -275,7 +300,6 @@ void weft_launch__begin_scale(weft_launch__run *l)
     if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
     if (l->hosts || is_preparing(l)) return;
     a->prepare_s  = 0;
-    a->stay_epoch = 0;
     a->scale_from = weft_launch__agent_count(l);
     note_scale(l);
     if (a->cordon) weft_member_cordon(a->member, a->cordoned);
