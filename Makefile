@@ -87,6 +87,8 @@ build-asan: configured-asan
 asan: build-asan
 	@$(CTEST) --test-dir build-asan
 
+# die_after_fork: launchers and tests start processes from several threads.
+tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/tests/tsan.supp:die_after_fork=0
 tsan:
 	@test -f build-tsan/build.ninja || $(CMAKE) -S . -B build-tsan -DWEFT_SANITIZE=thread >/dev/null
 	@$(NINJA) -C build-tsan

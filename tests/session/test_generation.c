@@ -174,6 +174,7 @@ static void run_ranks(const rank_case *c, rank_fn run, int n, int every, int wor
     bool           whole = true;
     for (int i = 0; i < n; i++) {
         assert_ok(weft_comm_shm_create(world, &shm[i]));
+        weft_comm_shm_set_epoch(shm[i], (uint32_t)i);
         fd[i]   = weft_comm_shm_fd(shm[i]);
         step[i] = (i + 1) * (int64_t)every;
     }

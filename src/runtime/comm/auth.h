@@ -3,8 +3,8 @@
  *     weft_comm_auth_start(&a, WEFT_COMM_INITIATOR, &key, false, &claim);
  *     loop: send weft_comm_auth_output(), receive at most weft_comm_auth_wants() bytes,
  *     weft_comm_auth_feed() until weft_comm_auth_state() is WEFT_COMM_AUTH_DONE or _FAILED
- *     weft_comm_auth_seal(), weft_comm_auth_verify()      a MAC for each later record, where one
- *     is wanted weft_comm_auth_fini(&a);                             wipes all keys
+ *     weft_comm_auth_seal(), weft_comm_auth_verify()    a MAC for each later record, if wanted
+ *     weft_comm_auth_fini(&a);                          wipes all keys
  *
  * Bytes in, bytes out; no sockets.  A TLS 1.3 handshake with an external PSK fits the same
  * interface.

@@ -103,9 +103,10 @@ void weft_comm_notes_put(weft_comm_notes *n, uint32_t key, bool waits)
     }
 }
 
+/* What has this epoch already is not written: the end's watcher may be reading it. */
 void weft_comm_set_epoch(weft_comm *c, uint32_t epoch)
 {
-    c->epoch = epoch;
+    if (c->epoch != epoch) c->epoch = epoch;
 }
 
 void weft_comm_destroy(weft_comm *c)

@@ -1,9 +1,8 @@
 /* One call of a collective between hosts, as messages each way.
  *
  *     weft_comm__net_begin(&k, c, g, kind, t);
- *     weft_comm__net_exchange(&k, step, to, p, bytes, from, net_into(out, bytes));     one
- *     message each way weft_comm__net_run_legs(&k, leg, n);
- *     or several at once
+ *     weft_comm__net_exchange(&k, step, to, p, bytes, from, net_into(out, bytes));    one each way
+ *     weft_comm__net_run_legs(&k, leg, n);                                            or several
  *     return weft_comm__net_end(&k, st); */
 #ifndef WEFT_COMM_NET_LEGS_H
 #define WEFT_COMM_NET_LEGS_H

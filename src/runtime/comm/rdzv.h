@@ -1,9 +1,9 @@
 /* The rendezvous over TCP: every rank brings some bytes and gets everybody's, and a key that only
  * the ranks of this run have.
  *
- *     weft_comm_rdzv_options o = {.at = "10.0.0.1:29400", .rank = r, .world = n, .timeout_s = 60,
- *     .token = &token}; weft_comm_rdzv_run(&o, mine, bytes, &table);       rank 0 listens, the
- *     others connect to it
+ *     weft_comm_rdzv_options o = {
+ *         .at = "10.0.0.1:29400", .rank = r, .world = n, .timeout_s = 60, .token = &token};
+ *     weft_comm_rdzv_run(&o, mine, bytes, &table);    rank 0 listens, the others connect to it
  *
  * (1) Rank 0 listens at the address it was given and at no other.
  * (2) Both sides prove that they have the token (auth.h) before rank 0 looks at rank, world or

@@ -1,9 +1,8 @@
 /* Processes of one host as ranks, over shared memory.
  *
- *     weft_comm_shm_create(4, &w);                             the launcher; ranks inherit
- *     weft_comm_shm_fd(w) weft_comm_shm_join(fd, rank, 60, &c);                    each rank;
- *     returns when all are there weft_comm_shm_alloc(c, bytes, &p);                       memory
- *     that peers can reach
+ *     weft_comm_shm_create(4, &w);             the launcher; ranks inherit weft_comm_shm_fd(w)
+ *     weft_comm_shm_join(fd, rank, 60, &c);    each rank; returns when all are there
+ *     weft_comm_shm_alloc(c, bytes, &p);       memory that peers can reach
  *
  * All memory is one sparse memfd: control words, rings, and a slab for each rank, mapped whole by
  * everyone; it is gone when the last process is.  Collectives over memory from
