@@ -158,6 +158,8 @@ class Campaign:
         job = self.start(plan, *(("--on-stop", "replace") if stop else ()))
         faults, slots, crashed = [], list(range(self.ranks)) * 2, False
         for _ in range(self.draw.randint(1, 3)):
+            if not slots:  # one that is lost a third time is left out
+                break
             self.await_moment(job)
             kind = self.draw.choice(("kill", "kill", "kill", "stop") + CRASHES)
             if kind in CRASHES and crashed:  # two crashes in one step are the end
@@ -166,7 +168,7 @@ class Campaign:
             rank = slots.pop(self.draw.randrange(len(slots)))
             if job.kill(rank, KINDS[kind]):
                 faults.append(kind)
-            if self.draw.random() < 0.2:  # one more at once
+            if self.draw.random() < 0.2 and slots:  # one more at once
                 rank = slots.pop(self.draw.randrange(len(slots)))
                 if job.kill(rank):
                     faults.append("kill")
