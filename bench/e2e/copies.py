@@ -3,13 +3,13 @@
 on two, over slowed links.
 
     bench/e2e/copies.py [--weft build/weft] [--hosts 4] [--mbit 100] [--rounds 7] [--steps 9] [--zero 1,2,3] [--standby pp=2] [--out FILE]
-                        [KEY=VALUE ...]
+                        [--seq 16] [KEY=VALUE ...]
 
 The hosts are network namespaces (root) on one bridge, each link shaped in both directions by a token bucket (tc tbf).  Rounds are
 interleaved, the order within a round alternates; a run's figure is the median of its steps without the first three, the table
 has the median of all rounds, and of their ratios.  Weights of all runs must be equal.  A standby replica has a price: the step that
-weft sim predicts with it less the one without, on two such hosts.  `of price` is the measured step with the replica over the measured one
-without and that price.
+weft sim predicts with it less the one without, on two such hosts as weft cluster calibrate measured them.  `of price` is the measured step
+with the replica over the measured one without and that price.
 """
 import argparse
 import json
@@ -81,15 +81,24 @@ def run(weft, hosts, words, folder):
     return step, (sent(hosts) - before) / len(rows), last['weights_xxh64']
 
 
-def price(weft, tmp, words, mbit):
-    """Milliseconds that a standby replica adds to a step, as simulated."""
+def calibrate(weft, tmp):
+    """The cluster of two hosts, measured by one process on each."""
+    global port
+    port += 1
     path = os.path.join(tmp, 'cluster.yaml')
-    with open(path, 'w') as f:
-        f.write('name: two\nversion: 1\nlink:\n  - {name: wire, scope: net, alpha_s: 2e-4, Bps: %g}\n'
-                'node:\n  - {name: box, count: 2, device: cpu, n_device: 1, net: wire, n_port: 1}\n' % (mbit * 1e6 / 8))
-    step = []
+    cmd = [weft, 'cluster', 'calibrate', '--threads', '1', '--nnodes', '2', '--rdzv', '%s.1:%d' % (NET, port), '--only', 'cpus']
+    ps = [subprocess.Popen(['ip', 'netns', 'exec', name(i), *cmd, '--node-rank', str(i), '-o', path if not i else os.devnull],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(2)]
+    if any([p.wait() for p in ps]):
+        sys.exit('weft cluster calibrate failed')
+    return path
+
+
+def price(args, tmp, words):
+    """Milliseconds that a standby replica adds to a step, as simulated."""
+    path, step = calibrate(args.weft, tmp), []
     for copies in (1, 2):
-        out = subprocess.run([weft, 'sim', os.path.join(tmp, 'model'), *words, 'copies=%d' % copies, '--batch', '4', '--seq', '16',
+        out = subprocess.run([args.weft, 'sim', os.path.join(tmp, 'model'), *words, 'copies=%d' % copies, '--batch', '4', '--seq', str(args.seq),
                               '--micro-batch', '1', '--lanes', '4', '--cluster', path, '--steps', '4', '--json'], capture_output=True)
         if out.returncode:
             sys.exit('weft sim: ' + out.stderr.decode())
@@ -101,7 +110,7 @@ def standby(args, tmp, job, lines):
     """Two hosts with a rank each."""
     global RANKS
     words, RANKS = args.standby.split(), 2
-    more = price(args.weft, tmp, words, args.mbit)
+    more = price(args, tmp, words)
     found, hashes = {1: [], 2: []}, set()
     for k in range(args.rounds):
         for copies in ((1, 2), (2, 1))[k % 2]:
@@ -127,13 +136,15 @@ def main():
     p.add_argument('--mbit', type=int, default=100)
     p.add_argument('--rounds', type=int, default=7)
     p.add_argument('--steps', type=int, default=9)
+    p.add_argument('--seq', type=int, default=16)
     p.add_argument('--zero', default='1,2,3')
     p.add_argument('--standby', default='pp=2')
     p.add_argument('--out')
     p.add_argument('words', nargs='*', help='further keys of the job')
     args = p.parse_args()
-    job = ['data=' + os.path.join(ROOT, 'include'), 'seq=16', 'batch=4', 'micro_batch=1', 'lanes=4', 'steps=%d' % args.steps, 'threads=1', 'init=random']
-    lines = ['# bench/e2e/copies.py --hosts %d --mbit %d --rounds %d %s' % (args.hosts, args.mbit, args.rounds, ' '.join(args.words)),
+    job = ['data=' + os.path.join(ROOT, 'include'), 'seq=%d' % args.seq, 'batch=4', 'micro_batch=1', 'lanes=4', 'steps=%d' % args.steps, 'threads=1', 'init=random']
+    lines = ['# bench/e2e/copies.py --hosts %d --mbit %d --rounds %d --seq %d %s' % (
+        args.hosts, args.mbit, args.rounds, args.seq, ' '.join(args.words)),
              'zero  step_ms copies=1  copies=2  ratio (least, most)        MB sent copies=1  copies=2']
     with tempfile.TemporaryDirectory() as tmp:
         os.environ['WEFT_TOKEN_FILE'] = os.path.join(tmp, 'token')
