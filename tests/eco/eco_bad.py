@@ -254,7 +254,7 @@ weights("negative shape", FILE, header(lambda h: h.replace('"shape":[', '"shape"
 weights("huge shape", FILE, header(lambda h: h.replace('"shape":[', '"shape":[99999999999,', 1)))
 weights("unknown dtype", FILE, header(lambda h: h.replace('"F32"', '"F33"', 1)))
 weights("wrong shape", FILE + ["shape", "c_fc.weight"], entries(transposed))
-weights("a tensor missing", FILE + ["missing"], entries(lambda e: e[1:]))
+weights("a tensor missing", FILE + ["missing", "init: random"], entries(lambda e: e[1:]))
 weights("integers for weights", FILE + ["i32"], entries(lambda e: [(n, "I32", x, b) for n, _, x, b in e]))
 
 
@@ -272,7 +272,7 @@ def weights_shard_missing(s):
     return small_job(s, model=d)
 
 
-@row("pytorch_model.bin", "safetensors")
+@row("pytorch_model.bin", "safetensors", "init: random")
 def weights_of_another_format(s):
     s.write("pickled/pytorch_model.bin", "PK")
     return small_job(s, model=small_model(s, "pickled"))
@@ -442,7 +442,10 @@ with Scratch("bad") as s:
     if train(good):
         for name, make, said in ROWS:
             shutil.rmtree(s.path("out"), ignore_errors=True)
-            refused(weft("train", *words(make(s))), name, said)
+            r = weft("train", *words(make(s)))
+            refused(r, name, said)
+            if "init: random" in r.err:
+                check(train(dict(make(s), init="random")), name + ": what its line proposes")
         drops = small_job(s, model=small_model(s, "drops", attn_pdrop=0.1), data=s.path("nowhere.bin"))
         refused(weft("train", *words(drops)), "a configuration with dropout", ["nowhere.bin"])
         refused(last_is_damaged(s), "every checkpoint damaged", ["checkpoint"])
