@@ -239,6 +239,11 @@ double weft_cost_value(const weft_cost_constants *c, weft_cost_family f, int k, 
     return isnan(v) ? c->kind[f][0].value[term] : v;
 }
 
+void weft_cost_put(weft_cost_constants *c, weft_cost_family f, int k, int term, double v)
+{
+    c->kind[f][k].value[term] = v;
+}
+
 /* Does name contain the pattern ('|' parts alternatives), whatever the case? */
 static bool contains(const char *name, const char *pattern)
 {

@@ -59,6 +59,9 @@ const char *weft_cost_kind_source(const weft_cost_constants *c, weft_cost_family
 bool   weft_cost_kind_fitted(const weft_cost_constants *c, weft_cost_family f, int i);
 double weft_cost_value(const weft_cost_constants *c, weft_cost_family f, int kind,
                        int term, bool *own);
+/* For bench/predict/fit.py: unchecked; NAN: as the default. */
+void weft_cost_put(weft_cost_constants *c, weft_cost_family f, int kind, int term,
+                   double v);
 /* The kind that a name means, in any case: the first whose pattern it contains; 0: none. */
 int weft_cost_kind_of(const weft_cost_constants *c, weft_cost_family f, const char *name);
 /* WEFT_ERR_ARG: no engine is called so; the text says which there are. */
