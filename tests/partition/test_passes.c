@@ -16,6 +16,12 @@ static weft_status overlap_reductions(const weft_program *in, weft_program **out
                                         out);
 }
 
+static weft_status offload_optimizer(const weft_program *in, weft_program **out)
+{
+    weft_offload_options o = {.chunk_bytes = 64, .gradient_bytes = 1 << 20};
+    return weft_pass_offload_optimizer(in, &o, out);
+}
+
 static weft_program *load(const char *name, const char *end)
 {
     static char   text[16384];
@@ -80,6 +86,14 @@ static void step_gathers_overlap(void **state)
     check("overlap_step_gathers", weft_pass_overlap_step_gathers);
 }
 
+/* w0 is updated by halves of its rows; what only updates use is in the host's memory, and the next
+ * step's products wait for the copies of their own parameter alone. */
+static void updates_move(void **state)
+{
+    (void)state;
+    check("offload_optimizer", offload_optimizer);
+}
+
 /* Programs of all ranks of a file; each sends to its guard and holds its ward's state. */
 static void check_standby(const char *from, const char *to)
 {
@@ -137,7 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_overlap),   cmocka_unit_test(collectives_overlap),
         cmocka_unit_test(step_gathers_overlap), cmocka_unit_test(stages_stand_by),
-        cmocka_unit_test(shards_stand_by),
+        cmocka_unit_test(shards_stand_by),      cmocka_unit_test(updates_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
