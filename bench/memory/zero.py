@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bytes of a rank under ZeRO: planned, measured, and by FSDP's own arithmetic.
 
-    bench/memory/zero.py --weft build/weft [--model gpt2] [--ranks 2,4,8] [--measure] [--out bench/results/zero.csv]
+    bench/memory/zero.py --weft build/weft [--model gpt2] [--ranks 2,4,8] [--measure [--share 0.5]] [--out bench/results/zero.csv]
 
 One line for each number of data-parallel ranks, ZeRO stage, 1 and 4 micro-batches a rank (of one sequence of --seq
 tokens, fp32, AdamW), with reduction: fixed; stages 2 and 3 with 4 micro-batches also with invariant, where every rank
@@ -11,7 +11,7 @@ holds whole sums of gradients.  One lane for each rank.
   run       planned by the run itself (mem_peak_bytes of rank 0, which also writes files), with kernels' scratch
   measured  --measure: the largest sum of proportional set sizes over all ranks, shared by the number of ranks, while `weft run`
             trains 2 steps (with program text, libraries and heap).  Left out where
-            all ranks would take more than half of the memory that is free.
+            all ranks would take more than --share of the memory that is free.
   fsdp      what FSDP holds by its own account: parameters, gradients and both moments of Adam at 4 bytes each, those that
             the stage shards divided by the ranks; gradients, and with stage 3 parameters, of the largest unit (a block, or
             the tied embedding) whole besides; no activations and nothing that the update needs besides, which the others have
@@ -47,7 +47,7 @@ def run(cmd):
 def planned(args, dp, zero, micro, reduction):
     out = run([args.weft, 'sim', args.model, 'dp=%d' % dp, 'zero=%d' % zero, '--batch', str(dp * micro), '--micro-batch', '1',
                '--seq', str(args.seq), '--lanes', str(dp), '--reduction', reduction, '--dtype', 'fp32', '--json',
-               '--cluster', '1 x (%d x h100-80g)' % dp])
+               '--cluster', '1 x (%d x epyc-9654)' % dp])
     return max(json.loads(out)['mem_bytes'])
 
 
@@ -116,6 +116,7 @@ def main():
     p.add_argument('--seq', type=int, default=64)
     p.add_argument('--ranks', default='2,4,8')
     p.add_argument('--measure', action='store_true')
+    p.add_argument('--share', type=float, default=0.5, help='of free memory that all ranks may take')
     p.add_argument('--data', default='src', help='text to train on')
     p.add_argument('--out')
     args = p.parse_args()
@@ -128,7 +129,7 @@ def main():
                     plan = planned(args, dp, zero, micro, reduction)
                     row = {'model': args.model, 'seq': args.seq, 'dp': dp, 'micro_batches': micro, 'zero': zero, 'reduction': reduction,
                            'planned': plan, 'fsdp': round(fsdp(args, dp, zero)), 'run': '', 'measured': ''}
-                    if args.measure and dp * plan < available() / 2:
+                    if args.measure and dp * plan < args.share * available():
                         row['measured'], row['run'] = (round(x) for x in measured(args, folder, args.model, dp, zero, micro, reduction))
                     rows.append(row)
                     write(args.out, rows)
