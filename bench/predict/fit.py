@@ -347,8 +347,9 @@ def write(path, fits, more):
             if p.free and (p.kind == "default" or p.stated or abs(v / base - 1) > 0.01):
                 seen[p.family, p.kind, p.name] = v
     with open(path, "w") as out:
-        out.write("/* Written by bench/predict/fit.py from the measured steps of shared/validation/calibrate (SOURCES.md\n"
-                  " * there names who measured them): a default and deviations from it, with priors.  Do not edit. */\n")
+        out.write("/* Written by bench/predict/fit.py from the measured steps of shared/validation/calibrate\n"
+                  " * (SOURCES.md there names who measured them): a default and deviations from it, with priors.  Do\n"
+                  " * not edit. */\n")
         for (family, kind, term), v in sorted(seen.items(), key=lambda k: (FAMILY.index(k[0][0]), k[0][1] != "default", k[0][1])):
             out.write('SET(%s, "%s", %s, %.4g)\n' % (family.upper(), kind, term, v))
 
