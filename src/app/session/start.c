@@ -18,10 +18,11 @@ weft_status weft_session__open_source(weft_session *s)
         char path[4352];
         snprintf(path, sizeof path, "%s/%s", dir, other[i]);
         if (weft_io_exists(path))
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "%s is no safetensors file: save the model with "
-                             "safe_serialization, or set init: random to draw new weights",
-                             path);
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "%s is no safetensors file: save the model with "
+                "safe_serialization, or set init: random to draw new weights",
+                path);
     }
     return WEFT_OK;
 }

@@ -152,8 +152,8 @@ static weft_status reader_end(const reader *r, const char *where)
             if (!r->seen[i][k])
                 return WEFT_FAIL(
                     WEFT_ERR_ARG,
-                    "%s: tensor %s is missing (init: random ignores these weights)", where,
-                    nth(r->w, i)->tensor[k].name);
+                    "%s: tensor %s is missing (init: random ignores these weights)",
+                    where, nth(r->w, i)->tensor[k].name);
     return WEFT_OK;
 }
 
