@@ -72,8 +72,8 @@ typedef struct weft_view {
     int64_t    origin[WEFT_MAX_DIM];
 } weft_view;
 
-weft_view weft_view_make(void *p, weft_dtype t,
-                         const weft_shape *s); /* contiguous, origin 0 */
+/* Contiguous, with origin 0. */
+weft_view weft_view_make(void *p, weft_dtype t, const weft_shape *s);
 bool      weft_view_contiguous(const weft_view *v);
 
 #ifdef __cplusplus

@@ -32,8 +32,8 @@ enum {
     WEFT_CUDA_BACK_KEYS     = 128, /* of a block of keys */
     WEFT_CUDA_BACK_TILE_64  = 128, /* queries, for heads of 64 */
     WEFT_CUDA_BACK_TILE_128 = 64,
-    WEFT_CUDA_BACK_PIECE =
-        4096, /* elements of a sum that are added to at once: 64 x 64 */
+    /* elements of a sum that are added to at once: 64 x 64 */
+    WEFT_CUDA_BACK_PIECE   = 4096,
     WEFT_CUDA_BACK_THREADS = 384,
     WEFT_CUDA_BACK_BYTES   = 227 << 10 /* shared memory: all of a multiprocessor's */
 };
@@ -44,11 +44,11 @@ typedef struct weft_cuda_attention_back_args {
     weft_cuda_tensor_map q, k, v, dy, dq, dk, dv;
     float               *rows;   /* (b, h, tiles, 2, tile): lse in powers of 2, dy.o */
     float               *dq_sum; /* (b, h, tiles, 2) pieces */
-    float    *dkv_sum;  /* (b, g, blocks, 2, dk and dv) pieces; more than one query
-                                     head has a key head */
-    uint32_t *ticket;   /* the next */
-    uint32_t *dq_turn;  /* (b, h, tiles, 2): terms that a sum has */
-    uint32_t *dkv_turn; /* (b, g, blocks, 2) */
+    /* (b, g, blocks, 2, dk and dv) pieces; more than one query head has a key head */
+    float    *dkv_sum;
+    uint32_t *ticket;             /* the next */
+    uint32_t *dq_turn;            /* (b, h, tiles, 2): terms that a sum has */
+    uint32_t *dkv_turn;           /* (b, g, blocks, 2) */
     int32_t   heads, h, g, ratio; /* of all samples; of one; its key heads; h / g */
     int32_t   s, t, n_tile, n_block;
     int32_t   ahead, causal;  /* query i sees keys up to i + ahead */

@@ -5,8 +5,8 @@
 
 enum {
     WEFT_CUDA_ND_OP = 5,
-    WEFT_CUDA_VECTOR =
-        8, /* elements of a thread where rows can be read 16 bytes at a time */
+    /* elements of a thread where rows can be read 16 bytes at a time */
+    WEFT_CUDA_VECTOR   = 8,
     WEFT_CUDA_MAX_STEP = 28
 };
 

@@ -14,8 +14,8 @@ typedef struct weft_cuda_loss_args {
     float         *loss, *lse; /* NULL: not kept */
     /* elements from a row to the next, in logits and dlogits; of loss_rows and loss_grad_rows */
     int64_t row;
-    int64_t v, step,
-        dstep; /* columns, and the distances of those of logits and dlogits */
+    /* columns, and the distances of those of logits and dlogits */
+    int64_t v, step, dstep;
     int64_t ignore, first;
     /* rows of 16-byte units: so many of those that registers do not hold are kept in shared
      * memory */

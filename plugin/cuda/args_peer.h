@@ -24,8 +24,8 @@ typedef struct weft_cuda_peer_part {
  * all. */
 typedef struct weft_cuda_peer_work {
     int64_t first_block;
-    int64_t in,
-        out;       /* where the run begins in each in and out: bytes; of sums: elements */
+    /* where the run begins in each in and out: bytes; of sums: elements */
+    int64_t in, out;
     int64_t count; /* the same */
     int32_t part;
     int32_t from; /* of bytes: the position whose they are */

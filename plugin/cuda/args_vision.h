@@ -11,8 +11,8 @@ typedef struct weft_cuda_window {
 
 enum {
     WEFT_CUDA_CONV_TILE = 64,
-    WEFT_CUDA_CONV_SPOTS =
-        4096 /* windows that a block of the weights' gradient adds up */
+    /* windows that a block of the weights' gradient adds up */
+    WEFT_CUDA_CONV_SPOTS = 4096
 };
 
 /* x (n,c,h,w), w (o,c,kh,kw), y (n,o,oh,ow); the one that is the result is written */

@@ -7,8 +7,8 @@
 #include "gpu.h"
 
 enum {
-    RELAXED =
-        2, /* CU_STREAM_CAPTURE_MODE_RELAXED: other threads may allocate meanwhile */
+    /* CU_STREAM_CAPTURE_MODE_RELAXED: other threads may allocate meanwhile */
+    RELAXED      = 2,
     NO_TIMING    = 2, /* CU_EVENT_DISABLE_TIMING */
     NON_BLOCKING = 1  /* CU_STREAM_NON_BLOCKING */
 };

@@ -14,8 +14,8 @@
 #include "base/status.h"
 
 typedef uint64_t weft_cuda_ptr;
-typedef void
-    *weft_cuda_handle; /* a context, stream, event, library, kernel, function or graph */
+/* a context, stream, event, library, kernel, function or graph */
+typedef void *weft_cuda_handle;
 
 typedef struct weft_cuda_ipc { /* memory that another process may open */
     char bytes[64];

@@ -129,8 +129,8 @@ weft_status weft_cuda_capture_end(weft_device *d, weft_captured *out);
 weft_status weft_cuda_replay(weft_stream *s, const weft_captured *g);
 void        weft_cuda_captured_free(weft_captured *g);
 weft_status weft_cuda_branch_open(weft_cuda_gpu *g, weft_cuda_branch *b);
-void        weft_cuda_branch_close(weft_cuda_gpu    *g,
-                                   weft_cuda_branch *b); /* all zero: nothing */
+/* Nothing happens where b is all zero. */
+void weft_cuda_branch_close(weft_cuda_gpu *g, weft_cuda_branch *b);
 /* What b gets from now on comes after what `from` has so far; event: any that is not in use. */
 weft_status weft_cuda_branch_fork(weft_cuda_gpu *g, weft_cuda_branch *b,
                                   weft_cuda_handle from, weft_cuda_handle event);

@@ -115,8 +115,8 @@ enum {
     WEFT_BLAS_PREFER_WORKSPACE    = 1,
     WEFT_BLAS_PREFER_REDUCTIONS   = 3,
     WEFT_BLAS_PREFER_ALIGN_A      = 5, /* B, C, D follow */
-    WEFT_BLAS_REDUCTION_IN_ORDER_F32 =
-        2 /* through the workspace, in f32; none is always allowed */
+    /* through the workspace, in f32; none is always allowed */
+    WEFT_BLAS_REDUCTION_IN_ORDER_F32 = 2
 };
 
 /* cublasLtMatmulAlgoConfigAttributes_t: 32 bits but for clusters, which have 16;

@@ -41,8 +41,8 @@ enum {
 typedef struct peer_flags {
     uint32_t begin[PEER_RANKS][PEER_RANKS], end[PEER_RANKS][PEER_RANKS];
     uint32_t full[PEER_CREDITS], empty[PEER_CREDITS]; /* of a channel */
-    uint32_t count
-        [PEER_RANKS]; /* of each member: its last signal, 2 * number of the call + 1 or 2 */
+    /* of each member: its last signal, 2 * number of the call + 1 or 2 */
+    uint32_t count[PEER_RANKS];
     uint32_t bad[PEER_RANKS]; /* of each member: a table of rows did not fit */
 } peer_flags;
 

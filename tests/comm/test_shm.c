@@ -234,8 +234,8 @@ static weft_status all_kinds(rank_state *r, weft_comm_group *g, float *in, float
 
 static weft_status work_for_each_other(rank_state *r)
 {
-    static const int64_t part[] = {1, 100, 1024, 5000,
-                                   17000}; /* alone, shared, too large */
+    /* alone, shared, too large */
+    static const int64_t part[] = {1, 100, 1024, 5000, 17000};
     weft_comm_group     *g;
     void                *in, *out;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));

@@ -247,10 +247,10 @@ static void a_slow_stranger_has_two_seconds(void **state)
     weft_comm_token    token = token_of(1);
     weft_control      *b     = open_host("beta", &token, true);
     weft_control_event e;
-    static const char  start[] =
-        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"; /* of a hello of TLS */
-    double now_s = 1000;
-    int    n = 0, fd = connect_raw(b);
+    /* of a hello of TLS */
+    static const char start[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    double            now_s   = 1000;
+    int               n = 0, fd = connect_raw(b);
     (void)state;
     for (; n < 100; n++, now_s += 0.05) {
         (void)send(fd, n < (int)sizeof start ? start + n : "", 1, MSG_NOSIGNAL);

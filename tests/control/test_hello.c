@@ -68,8 +68,8 @@ static void what_is_no_hello(void **state)
                      WEFT_ERR_ARG);
     text[n + WEFT_CONTROL_NAME - 1] = '\n';
     assert_int_equal(weft_control_hello_parse(text, n + WEFT_CONTROL_NAME, &h), WEFT_OK);
-    static const char later[] =
-        "weft control\nwire 1\ncolour blue\n"; /* a newer build's key */
+    /* a newer build's key */
+    static const char later[] = "weft control\nwire 1\ncolour blue\n";
     assert_int_equal(weft_control_hello_parse(later, sizeof later - 1, &h), WEFT_OK);
 }
 

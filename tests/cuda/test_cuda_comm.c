@@ -127,8 +127,8 @@ static const test_case cases[] = {
     {WEFT_SHIFT, WEFT_DTYPE_BF16, 0, false, false, false, 2},
 };
 
-static const int64_t counts[MAX_PART] = {40000, 17, 0, 1003,
-                                         6}; /* of sums: of one share */
+/* of sums: of one share */
+static const int64_t counts[MAX_PART] = {40000, 17, 0, 1003, 6};
 static const int64_t units[MAX_PART]  = {256, 7, 1, 1000, 1};
 
 static void fill_in(test_rank *t, const test_case *c, int round)

@@ -108,8 +108,8 @@ static void uneven_experts(void **state)
 typedef struct traffic {
     int     sent, returned; /* nodes */
     int64_t rows;           /* elements at home of what they move */
-    int64_t tables,
-        largest; /* elements that come by gathers and sums of activations; of one such */
+    /* elements that come by gathers and sums of activations; of one such */
+    int64_t tables, largest;
 } traffic;
 
 static traffic traffic_of(const test_job *j, const char *words)

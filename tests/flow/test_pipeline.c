@@ -268,8 +268,8 @@ static void wrong_lists_are_refused(void **state)
     }
     const weft_program *const *all = (const weft_program *const *)p;
     assert_ok(weft_program_verify_all(all, 2));
-    weft_firing *f = weft_program_stream(p[0], WEFT_STREAM_COMPUTE)->firing,
-                old[12]; /* 4 x (read F), 4 x B */
+    /* 4 x (read F), 4 x B */
+    weft_firing *f = weft_program_stream(p[0], WEFT_STREAM_COMPUTE)->firing, old[12];
     memcpy(old, f, sizeof old);
     assert_string_equal(p[0]->actor[f[8].actor].name, "backward");
     for (int m = 0; m < 4; m++) {

@@ -250,9 +250,9 @@ static void read_list(const weft_node *map, const char *key, double *out)
 }
 
 typedef struct goal {
-    double loss[REFERENCE], norm[REFERENCE],
-        fp32[REFERENCE]; /* fp32: norms in single precision */
-    char job[1024];
+    /* fp32: norms in single precision */
+    double loss[REFERENCE], norm[REFERENCE], fp32[REFERENCE];
+    char   job[1024];
 } goal;
 
 static void read_goal(const char *model, const char *file, goal *g)

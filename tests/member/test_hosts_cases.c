@@ -115,8 +115,8 @@ static void a_second_agent_confirms(void **state)
     (void)state;
     case_net *net = start_net(3, 1, NULL);
     cut_off(net, 2);
-    double s =
-        wait_for(net, 0, 2); /* 0.8 of 2 s: the second agent has not heard of it either */
+    /* 0.8 of 2 s: the second agent has not heard of it either */
+    double s = wait_for(net, 0, 2);
     assert_true(s > 1.5 && s < 2);
     end_net(net);
     net            = start_net(3, 1, NULL);

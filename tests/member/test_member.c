@@ -235,9 +235,9 @@ enum {
 /* A rank as the agent sees it: it learns of views and of lost peers late, and what it says arrives
  * late.  One that is stuck is noticed by others that wait for it, so not all are. */
 typedef struct sim_rank {
-    bool     alive, ready, left, stuck, doomed; /* doomed: it was sent SIGKILL */
-    uint32_t sent,
-        epoch; /* the newest view that is on its way to it, and the one it is in */
+    bool alive, ready, left, stuck, doomed; /* doomed: it was sent SIGKILL */
+    /* the newest view that is on its way to it, and the one it is in */
+    uint32_t          sent, epoch;
     int               n_message;
     weft_member_event message[MAX_MESSAGE];
 } sim_rank;

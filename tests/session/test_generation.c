@@ -152,9 +152,9 @@ static result run_session(const char *name, int steps, const char *keys,
 
 /* What a rank does with its memberships. */
 typedef struct rank_case {
-    const char *name, *keys,
-        *then; /* then: keys of the second generation's plan, or NULL */
-    int steps;
+    /* then: keys of the second generation's plan, or NULL */
+    const char *name, *keys, *then;
+    int         steps;
 } rank_case;
 typedef result (*rank_fn)(const rank_case *c, test_member *m);
 

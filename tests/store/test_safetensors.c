@@ -365,8 +365,8 @@ static void truncations_and_flips(void **state)
     (void)state;
 
     for (size_t k = 0; k < n; k++) {
-        char *q =
-            malloc(k + 1); /* its own block, so that a sanitizer sees a read past it */
+        /* its own block, so that a sanitizer sees a read past it */
+        char *q = malloc(k + 1);
 
         memcpy(q, p, k);
         assert_int_equal(weft_store_parse("x", q, k, &f), WEFT_ERR_ARG);

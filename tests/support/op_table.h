@@ -29,8 +29,8 @@
 typedef struct weft_op_table_setting {
     const char *name;    /* "2 threads, avx2" */
     int         threads; /* of the pool that kernels get; 0: no pool */
-    bool (*enter)(
-        int arg); /* called before; false: leave the setting out.  NULL: nothing */
+    /* called before; false: leave the setting out.  NULL: nothing */
+    bool (*enter)(int arg);
     int arg;
 } weft_op_table_setting;
 

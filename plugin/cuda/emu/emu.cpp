@@ -120,8 +120,8 @@ void switch_stack(fiber &from, fiber &to)
 void prepare(fiber &f)
 {
     uintptr_t top = ((uintptr_t)f.memory.get() + STACK_BYTES) & ~(uintptr_t)15;
-    void **at =
-        (void **)top - 8; /* six registers, where to go on, and a return address */
+    /* six registers, where to go on, and a return address */
+    void **at = (void **)top - 8;
     memset(at, 0, 8 * sizeof *at);
     at[6] = (void *)run_threads;
     f.sp = at;

@@ -211,10 +211,10 @@ template <int E> struct attention_back {
     /* A piece of 64 x 64 of a sum, and which of its n terms this one is. */
     struct piece {
         float    *sum;
-        uint32_t *wait,
-            *pass; /* the counter, where its turn is waited for, and where it ends */
-        uint32_t turn;
-        int      i, n;
+        /* the counter, where its turn is waited for, and where it ends */
+        uint32_t *wait, *pass;
+        uint32_t  turn;
+        int       i, n;
     };
 
     CU_FN_MEMBER void send(int group, int &phase, const piece &p,
@@ -482,9 +482,8 @@ template <int E> struct attention_back {
         float     s[N_SCORE], dp[N_SCORE], dk[N_KEY], dv[N_KEY];
         back_ring k = {0, 0}, stage = {0, 0};
         float     dq[N_PIECE];
-        int       sent = 0,
-            loaded =
-                0; /* phases; a tile sends one piece, a ticket an even number besides */
+        /* phases; a tile sends one piece, a ticket an even number besides */
+        int sent = 0, loaded = 0;
 
         cu_barrier_wait(bar(K_FULL, 0), 0);
         back_ticket w    = read_ticket(0);

@@ -9,8 +9,8 @@
 enum {
     TILE  = WEFT_CUDA_GROUPED_TILE,
     DEPTH = 32, /* of a step along k */
-    ROW =
-        40, /* elements of a row in shared memory: no two of a warp's words in one bank */
+    /* elements of a row in shared memory: no two of a warp's words in one bank */
+    ROW     = 40,
     THREADS = 256,
     READS   = TILE * DEPTH / 8 / THREADS /* vectors of a thread and step */
 };

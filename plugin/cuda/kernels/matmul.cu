@@ -79,8 +79,8 @@ template <class Operands> CU_FN void put_tile(const Operands &o, float total[EAC
 
 struct spec_operands {
     const weft_cuda_matmul_args &m;
-    const int64_t               *row_a, *row_y, *column_b,
-        *column_y; /* offsets of a tile; -1: outside */
+    /* offsets of a tile; -1: outside */
+    const int64_t *row_a, *row_y, *column_b, *column_y;
 
     CU_FN_MEMBER bool  a_by_k() const { return m.summed.step[0][m.summed.n - 1] == 1; }
     CU_FN_MEMBER bool  b_by_k() const { return m.summed.step[1][m.summed.n - 1] == 1; }

@@ -48,8 +48,8 @@ typedef struct weft_cuda_product {
  * rest, since cublasLt is several times slower where a contiguous dimension is no multiple of 8. */
 typedef struct weft_cuda_product_part {
     int64_t m0, n0, k0, m, n, k;
-    bool    first,
-        last; /* along k: the first adds C, the others D; the last has the epilogue */
+    /* along k: the first adds C, the others D; the last has the epilogue */
+    bool first, last;
 } weft_cuda_product_part;
 
 /* Of a matrix with these strides: its columns are contiguous, not its rows. */

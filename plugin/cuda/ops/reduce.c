@@ -6,12 +6,12 @@
 
 enum {
     COLUMNS = 32, /* vectors of columns of a block */
-    BLOCK_PARTS =
-        2, /* parts of a block of columns: with MAX_PART of them 132 blocks a block of columns */
-    PART_ROWS  = 8, /* rows of a part, at least */
-    MAX_PART   = 264,
-    WIDE       = 32, /* blocks of columns: what has more needs fewer parts */
-    WIDE_PARTS = MAX_PART * 16,
+    /* parts of a block of columns: with MAX_PART of them 132 blocks a block of columns */
+    BLOCK_PARTS = 2,
+    PART_ROWS   = 8, /* rows of a part, at least */
+    MAX_PART    = 264,
+    WIDE        = 32, /* blocks of columns: what has more needs fewer parts */
+    WIDE_PARTS  = MAX_PART * 16,
     /* with one block of columns; fewer with more, MAX_PART at least */
     NARROW_PARTS = 1584,
     BLOCKS       = 1056,

@@ -21,8 +21,8 @@ static weft_cuda_rotary_kind find_kind(const char *name)
 
 enum {
     BLOCK = 128,
-    MOST_ROWS =
-        32, /* heads and samples that a thread turns with the sines it has found */
+    /* heads and samples that a thread turns with the sines it has found */
+    MOST_ROWS  = 32,
     LEAST_ROWS = 4,
     THREADS    = 1 << 16 /* so many at least, where there are */
 };

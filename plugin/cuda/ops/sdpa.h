@@ -36,8 +36,8 @@ enum { /* tensors that have memory; also their names in a plan */
 
 /* Strides in elements, in the order (batch, head, position, element). */
 typedef struct weft_cuda_sdpa_shape {
-    int64_t b, h, g, s, t,
-        e; /* batch, heads of q, heads of k and v, queries, keys, head size */
+    /* batch, heads of q, heads of k and v, queries, keys, head size */
+    int64_t b, h, g, s, t, e;
     int64_t stride[SDPA_DV + 1][4]; /* of SDPA_Q .. SDPA_DV */
     int64_t causal;                 /* 1: key <= query + shift */
     int64_t shift;

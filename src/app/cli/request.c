@@ -100,8 +100,8 @@ weft_status weft_cli_find_output(const char *word, char *dir, size_t n)
 static volatile sig_atomic_t caught, n_interrupt, term_s;
 
 enum {
-    ONE_SIGNAL_S =
-        2 /* SIGTERMs within this are one: of a batch system and of the launcher */
+    /* SIGTERMs within this are one: of a batch system and of the launcher */
+    ONE_SIGNAL_S = 2
 };
 
 /* The process ends when the handler returns. */

@@ -10,8 +10,8 @@
 enum {
     WEFT_CONTROL__ADDRESS = 64,
     WEFT_CONTROL__TEXT    = 640,
-    WEFT_CONTROL__LIMIT_S =
-        2, /* from connecting to the hello; and for the last bytes sent */
+    /* from connecting to the hello; and for the last bytes sent */
+    WEFT_CONTROL__LIMIT_S = 2,
     /* Kinds of frames: ours, then those of the caller. */
     WEFT_CONTROL__HELLO   = 1,
     WEFT_CONTROL__REFUSAL = 2,

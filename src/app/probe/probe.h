@@ -47,8 +47,8 @@ typedef struct weft_probe_numbers {
     double           launch_s;                 /* starting a task on all threads */
     double           alpha_s, Bps;             /* 0: not measured */
     int              n_oversubscription;
-    double           oversubscription
-        [WEFT_PROBE_RANKS]; /* of a node (cluster.h); n_oversubscription 0: not measured */
+    /* of a node (cluster.h); n_oversubscription 0: not measured */
+    double oversubscription[WEFT_PROBE_RANKS];
 } weft_probe_numbers;
 
 weft_status weft_probe_device(weft_pool *pool, int n_thread, weft_probe_numbers *out);

@@ -14,8 +14,8 @@
 #include "session/metrics.h"
 
 enum {
-    WEFT_KEPT_MAX_LOAD =
-        256, /* layers with experts whose loads a new rank 0 writes again */
+    /* layers with experts whose loads a new rank 0 writes again */
+    WEFT_KEPT_MAX_LOAD = 256,
     WEFT_KEPT_MAX_SLAB = 16
 };
 

@@ -17,8 +17,8 @@
 #include "state/table.h"
 
 enum {
-    PIECE =
-        32 << 20, /* bytes of pages between two looks whether the membership is over */
+    /* bytes of pages between two looks whether the membership is over */
+    PIECE    = 32 << 20,
     MOST_OF  = 8, /* all but this part of the free memory may be taken */
     MAX_KEEP = 4,
     MAX_WANT = 3 + 2 * WEFT_KEPT_MAX_SLAB /* state, record, slabs of two programs */

@@ -13,8 +13,8 @@
 #include "session/session_priv.h"
 
 enum {
-    MAX_AHEAD =
-        256 << 10 /* bytes of plans in a brief, which is one frame between agents */
+    /* bytes of plans in a brief, which is one frame between agents */
+    MAX_AHEAD = 256 << 10
 };
 
 /* ---- briefs ---- */

@@ -30,8 +30,8 @@ struct weft_runner {
     /* of step % 2: samples that were read, the sum of their hashes; those of the next step may be
      * read before the running one is over */
     _Atomic uint64_t n_read[2], read[2];
-    int32_t         *sample
-        [2]; /* a micro-batch's ids and labels, for ranks that bind only some of them */
+    /* a micro-batch's ids and labels, for ranks that bind only some of them */
+    int32_t *sample[2];
 };
 
 /* ---- inputs ---- */

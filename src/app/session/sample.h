@@ -14,8 +14,9 @@ typedef struct weft_sample_options {
     uint64_t    seed;
     int         threads;
     const char *device; /* as the job's key; NULL: cpu */
-    int64_t     window; /* tokens the model sees at once; 0: as many as it was
-                           trained on where the folder tells, else its context, at most 256 */
+    /* tokens the model sees at once; 0: as many as it was trained on where the folder names them,
+     * else its context, at most 256 */
+    int64_t window;
 } weft_sample_options;
 
 /* model: a folder with config.json and weights, or an output folder of weft train (its final/,

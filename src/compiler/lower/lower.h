@@ -33,10 +33,11 @@ typedef struct weft_segment {
     const char *name;
     int         n_instr;
     weft_instr *instr; /* forward, backward, update in this order */
-    int        *node;  /* of each instruction: the graph's node it was written for; -1: of
-                         * none, the copies of next states at the end */
-    int         phase_end[3]; /* index behind the last instruction of each phase */
-    int         n_storage;
+    /* of each instruction: the graph's node it was written for; -1: of none, the copies of next
+     * states at the end */
+    int          *node;
+    int           phase_end[3]; /* index behind the last instruction of each phase */
+    int           n_storage;
     weft_storage *storage;
     int           n_binding;
     weft_binding *binding; /* buffer = storage */

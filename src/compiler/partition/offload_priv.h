@@ -5,8 +5,8 @@
 #include "partition/partition_priv.h"
 
 enum {
-    WEFT_OFFLOAD_RING =
-        3, /* chunks under way: one is copied out, one updated, one copied in */
+    /* chunks under way: one is copied out, one updated, one copied in */
+    WEFT_OFFLOAD_RING        = 3,
     WEFT_OFFLOAD_MOST_COPIED = 16 /* operands and results of an update and its casts */
 };
 

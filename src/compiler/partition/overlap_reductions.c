@@ -40,8 +40,8 @@ typedef struct cut {
     int actor, end; /* instructions below end belong to the piece */
     int piece;      /* the actor that runs them */
     int bucket;     /* what it finishes */
-    int merge,
-        part; /* the merge actor behind it, and its share for the bucket; -1 none */
+    /* the merge actor after it, and its share for the bucket; -1 none */
+    int merge, part;
 } cut;
 
 typedef struct overlap {

@@ -176,8 +176,8 @@ typedef struct weft_conflict {
     int      axis;
     weft_vid kept, lost; /* whose wish */
     int      kept_dim, lost_dim;
-    int64_t  kept_bytes,
-        lost_bytes; /* what fulfilling either costs a rank; -1: a mark decided */
+    /* what fulfilling either costs a rank; -1: a mark decided */
+    int64_t     kept_bytes, lost_bytes;
     const char *text;
 } weft_conflict;
 
@@ -268,8 +268,8 @@ typedef enum weft_step_kind {
 /* A message of SEND.  partial: a summand, combined at its receiver with the others of its round, by
  * ascending `part` in a binary tree; else a finished piece. */
 typedef struct weft_transfer {
-    int32_t from,
-        to; /* ranks; equal: it is there already (a partial of the receiver's own) */
+    /* ranks; equal: it is there already (a partial of the receiver's own) */
+    int32_t     from, to;
     int32_t     round; /* 0: partials to the piece's owner, 1: pieces to who wants them */
     int32_t     part;  /* partial: which summand */
     weft_region region;

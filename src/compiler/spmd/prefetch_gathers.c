@@ -62,8 +62,8 @@ static void put_bucket(gather_pass *pass, int b, weft_phase phase)
  * node that computes: the bucket after it. */
 static void make_order(gather_pass *pass)
 {
-    int started = -1,
-        next    = -1; /* buckets up to started are in the list; next: to start */
+    /* buckets up to started are in the list; next: to start */
+    int started = -1, next = -1;
     for (int i = 0; i < pass->g->n_node; i++) {
         const weft_graph_node *n = &pass->g->node[i];
         if (pass->bucket[i] >= 0) {

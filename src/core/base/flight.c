@@ -8,8 +8,8 @@
 #include <time.h>
 
 static weft_flight_ring *_Atomic shared;
-static pthread_mutex_t           groups =
-    PTHREAD_MUTEX_INITIALIZER; /* of the ring's table of groups */
+/* Of the ring's table of groups. */
+static pthread_mutex_t groups = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t now_ns(void)
 {

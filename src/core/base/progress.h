@@ -41,8 +41,8 @@ uint64_t weft_progress_count(void); /* marks so far */
 /* Moves the word and the beat: this process waits, and knows that what it waits for makes
  * progress. */
 void weft_progress_alive(void);
-void weft_progress_beat(
-    void); /* the beat alone: this process waits, and is not stuck itself */
+/* The beat alone: this process waits, and is not stuck itself. */
+void weft_progress_beat(void);
 /* Around one task.  Nothing happens where no record is shared; end then gives 0, else the seconds
  * that it took. */
 void   weft_progress_begin(int stream, const char *name, double longest_s);

@@ -74,8 +74,8 @@ weft_status weft_graph_users(const weft_graph *g, weft_arena *a, int **first,
 /* Structural hashes: node_hash[i] from operator, attributes, types and the hashes of operands
  * within the given depth, so that equal layers give equal runs.  See graph/hash.c. */
 typedef struct weft_graph_layers {
-    int start, length,
-        count; /* nodes [start, start + length) repeat count times in a row */
+    /* nodes [start, start + length) repeat count times in a row */
+    int start, length, count;
 } weft_graph_layers;
 /* The longest repetition among forward nodes; count = 1 when nothing repeats. */
 weft_status weft_graph_find_layers(const weft_graph *g, weft_graph_layers *out);

@@ -357,8 +357,8 @@ static void take_factors(reader *r, int i, int d, const int64_t *cut, int n_cut,
 /* A walk over the cut points of both shapes at once. */
 typedef struct cuts {
     int64_t end[2][WEFT_MAX_DIM], cut[2 * WEFT_MAX_DIM], last;
-    int     n[2], at[2],
-        first[2];        /* dimensions, how many are passed, where the group began */
+    /* dimensions, how many are passed, where the group began */
+    int  n[2], at[2], first[2];
     int  n_cut, settled; /* factors; those of groups that are done */
     bool good;           /* every cut of the group divides the next */
 } cuts;

@@ -56,19 +56,19 @@ typedef struct weft_op_use {
 
 enum {
     WEFT_OP_VIEW = 1 << 0, /* the result is the operand's memory seen otherwise */
-    WEFT_OP_LINEAR =
-        1 << 1, /* passes an unreduced sum on unchanged (add: all operands must be) */
+    /* passes an unreduced sum on unchanged (add: all operands must be) */
+    WEFT_OP_LINEAR = 1 << 1,
     WEFT_OP_ELEM   = 1 << 2, /* element by element: result 0 may overwrite operand 0 */
     WEFT_OP_UPDATE = 1 << 3, /* result j overwrites the state it is the next value of */
     WEFT_OP_RANDOM = 1 << 4, /* draws counter-based random numbers */
     WEFT_OP_NODIFF = 1 << 5, /* no gradient flows through it */
-    /* what every kernel of the operator promises to lowering: */
-    WEFT_OP_STRIDED =
-        1 << 6, /* operands and results may be strided views (stride 0: spread) */
-    WEFT_OP_ADDS  = 1 << 7, /* results marked in `add` are added to instead of stored */
-    WEFT_OP_POSTS = 1 << 8, /* takes fused steps behind it (weft_post) */
-    WEFT_OP_COMM =
-        1 << 9, /* between ranks: lowering makes a collective of it, no kernel */
+    /* What every kernel of the operator promises to lowering, in the rest of this list:
+     * operands and results may be strided views (stride 0: spread) */
+    WEFT_OP_STRIDED = 1 << 6,
+    WEFT_OP_ADDS    = 1 << 7, /* results marked in `add` are added to instead of stored */
+    WEFT_OP_POSTS   = 1 << 8, /* takes fused steps behind it (weft_post) */
+    /* between ranks: lowering makes a collective of it, no kernel */
+    WEFT_OP_COMM = 1 << 9,
 };
 
 /* Steps that kernels of some devices take with an operator, besides the element-wise ones of

@@ -101,9 +101,8 @@ static weft_status add_edge(const weft_program *p, weft_arena *a, int32_t id,
         if (e->per_step) {
             last  = x->to[x->n_to - 1];
             giver = x->from[x->n_from - 1];
-            begin =
-                x->from
-                    [0]; /* from its first firing on it fills what the message hands over */
+            /* from its first firing on it fills what the message hands over */
+            begin = x->from[0];
         } else {
             from = find_micro(x, micro_of(p, e->to, first));
             if (from < 0)

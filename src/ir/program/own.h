@@ -8,8 +8,8 @@
 /* What comes before the commit point, by lists and edges of one rank. */
 typedef struct weft_commit_place {
     int stream; /* that has it; -1: the program has none */
-    int before
-        [WEFT_MAX_STREAM]; /* of each stream: the first firings of a step, so many */
+    /* of each stream: the first firings of a step, so many */
+    int before[WEFT_MAX_STREAM];
     int instr; /* of the firing after them in its own stream: the commit point */
 } weft_commit_place;
 /* p is verified; tmp: for tables. */

@@ -118,8 +118,8 @@ typedef struct weft_instr {
     /* compute */
     weft_op          op;
     const weft_attr *attr;
-    int              n_in,
-        n_own_in; /* operands; the first n_own_in are the operator's, the rest posts' */
+    /* operands; the first n_own_in are the operator's, the rest posts' */
+    int n_in, n_own_in;
     int n_out, n_own_out; /* likewise; an own result with buffer -1 is not kept */
     weft_operand *in, *out;
     int           n_post;
@@ -248,8 +248,8 @@ typedef struct weft_program {
     weft_binding     *binding;
 } weft_program;
 
-weft_status weft_program_create(const char    *name,
-                                weft_program **out); /* empty, for builders */
+/* Empty, for builders. */
+weft_status weft_program_create(const char *name, weft_program **out);
 void        weft_program_destroy(weft_program *p);
 /* A stream at the end of the table, without firings; *out its number. */
 weft_status weft_program_add_stream(weft_program *p, weft_stream_spec s, int32_t *out);
@@ -274,8 +274,8 @@ weft_status weft_program_parse_set(const char *file, const char *text, size_t n,
                                    weft_program ***out, int *n_out);
 void        weft_program_destroy_set(weft_program **p, int n);
 
-const weft_binding *weft_program_find(const weft_program *p,
-                                      const char         *name); /* or NULL */
+/* NULL: the program has no binding of that name. */
+const weft_binding *weft_program_find(const weft_program *p, const char *name);
 int64_t             weft_program_bytes(const weft_program *p, weft_slab_kind k);
 const char         *weft_slab_kind_name(weft_slab_kind k);
 /* Does a slab of the kind outlive programs? */

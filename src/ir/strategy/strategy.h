@@ -84,8 +84,8 @@ typedef struct weft_strategy {
     int  copies;               /* of each shard; with zero */
     int  overlap_param_gather; /* percent of the parameters; with zero 1 and 2 */
     bool sp;
-    int  cp_comm, schedule, recompute,
-        offload;          /* of the enumerations above; recompute.h */
+    /* of the enumerations above; recompute.h */
+    int     cp_comm, schedule, recompute, offload;
     int64_t bucket_bytes; /* -1: chosen at the start */
     int     n_mesh_order; /* 0: the default order */
     uint8_t mesh_order[WEFT_N_STRATEGY_AXIS];

@@ -14,8 +14,8 @@
 typedef struct weft_cost_wire {
     double alpha_s;
     double Bps; /* of one device, reached by large messages */
-    double Bps_4,
-        Bps_2; /* the same in groups of up to 4, of 2: meshes of links are uneven; 0: Bps */
+    /* the same in groups of up to 4, of 2: meshes of links are uneven; 0: Bps */
+    double Bps_4, Bps_2;
     double alpha_4_s, alpha_2_s; /* of such groups; 0: alpha_s */
     double send_s, send_Bps;     /* of a single message; 0: as of a group of 2 */
     double decay; /* between domains: Bps falls as (number of domains) ^ -decay */
@@ -25,8 +25,8 @@ typedef struct weft_cost_fabric {
     int            domain; /* devices in a fast domain */
     weft_cost_wire in, out;
     int            node; /* devices that share ports to other domains; 0: a domain's */
-    double         port_Bps,
-        ports_Bps; /* of one port, of all of them; 0: not known, each has out.Bps */
+    /* of one port, of all of them; 0: not known, each has out.Bps */
+    double port_Bps, ports_Bps;
     /* groups work inside domains and then between them, one after the other, as programs are
      * priced (link.c); else all at once */
     bool levels;

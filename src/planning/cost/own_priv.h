@@ -16,8 +16,8 @@ typedef struct weft_cost__own {
     /* with a layer's largest sum, less a replica's part of all up to there */
     double part_bytes;
     double first_bytes, head_bytes; /* of keep_bytes: of the input side, of the head */
-    double in_bytes,
-        out_bytes; /* messages of a micro-batch: from the stage before, to the next */
+    /* messages of a micro-batch: from the stage before, to the next */
+    double            in_bytes, out_bytes;
     double            in_back_bytes, out_back_bytes; /* and back */
     double            read_bytes, read_keep_bytes;
     double            given_bytes; /* sums of tied parameters that the other end gives */

@@ -6,14 +6,14 @@
 #include "cost/score.h"
 
 enum {
-    WEFT_COST__STAGES =
-        256 /* a pipeline's, chunks counted; of more the last ones are left out */
+    /* a pipeline's, chunks counted; of more the last ones are left out */
+    WEFT_COST__STAGES = 256
 };
 
 /* A stage: a chunk of a rank. */
 typedef struct weft_cost__work {
-    double fwd_s, back_s,
-        weight_s; /* back_s: without weight_s where the pass is run in two parts */
+    /* back_s: without weight_s where the pass is run in two parts */
+    double fwd_s, back_s, weight_s;
     double next_s, from_s; /* a message to the next stage, and back from there */
 } weft_cost__work;
 
@@ -21,9 +21,9 @@ typedef struct weft_cost__pipe {
     int             pp, chunks, n_micro;
     bool            split, all_first;         /* zb-h1; gpipe */
     weft_cost__work stage[WEFT_COST__STAGES]; /* stage i is on rank i % pp */
-    double          before_s[WEFT_COST__STAGES],
-        after_s[WEFT_COST__STAGES]; /* [rank]: of the update */
-    double meet_s;                  /* between the two: what ranks give each other */
+    /* [rank]: of the update */
+    double before_s[WEFT_COST__STAGES], after_s[WEFT_COST__STAGES];
+    double meet_s; /* between the two: what ranks give each other */
     /* before that: sums of what the first and last rank share, both ways */
     double tied_s;
 } weft_cost__pipe;

@@ -140,16 +140,16 @@ typedef struct weft_cost_program_row {
     double weight_bytes; /* of keep_bytes: wanted by what only gives sums */
     double back_bytes;   /* made in the backward pass, wanted by what only gives sums */
     double merge_s;      /* adding the sums of two lanes */
-    double read_bytes,
-        read_keep_bytes;   /* samples; of these: wanted in the backward pass */
+    /* samples; of these: wanted in the backward pass */
+    double read_bytes, read_keep_bytes;
     double back_out_bytes; /* from the next layer, in the backward pass */
     /* at most at once while the layer runs, above what earlier ones keep */
     double peak_bytes;
     double split_bytes;   /* work_bytes where the backward pass is run in two parts */
     double fetched_bytes; /* zero 3: so much more while the layer runs */
     double grad_bytes;    /* the largest of its sums */
-    weft_cost_seam end,
-        begin; /* of the stage that ends with the layer, that begins behind it */
+    /* of the stage that ends with the layer, that begins after it */
+    weft_cost_seam    end, begin;
     weft_cost_sharing share[WEFT_COST_N_SHARES];
 } weft_cost_program_row;
 
@@ -163,9 +163,9 @@ typedef struct weft_cost_row {
     /* the same, of engines that keep them whole in a single stage */
     double gathered_bytes;
     double work_bytes; /* live only while the layer runs backward */
-    double n_param,
-        n_expert_param; /* parameters on this device; the latter have other replicas */
-    double out_bytes;   /* to the next stage */
+    /* parameters on this device; the latter have other replicas */
+    double n_param, n_expert_param;
+    double out_bytes;                       /* to the next stage */
     double wire_bytes[WEFT_COST_N_TRAFFIC]; /* that a device sends, by whom it is for */
     /* of rows that come from programs: the model's; else NULL */
     weft_cost_program_row *of;
@@ -235,13 +235,12 @@ typedef struct weft_cost_deal {
     int n;        /* kinds; 0: replicas are alike */
     int per_lane; /* micro-batches of a lane */
     int terms;    /* that a replica brings to a sum, at most (base/lanes.h) */
-    int open
-        /* sums that a replica of the kind has open, at most; 0: as aligned lanes do */
-        [WEFT_COST_MAX_DEVICE];
+    /* sums that a replica of the kind has open, at most; 0: as aligned lanes do */
+    int open[WEFT_COST_MAX_DEVICE];
     int kind[WEFT_COST_MAX_DEVICE];
     int replicas[WEFT_COST_MAX_DEVICE];
-    int lanes[WEFT_COST_MAX_DEVICE]; /* of all replicas of the kind: as equal as can be,
-                                      * larger first */
+    /* of all replicas of the kind: as equal as can be, larger first */
+    int lanes[WEFT_COST_MAX_DEVICE];
 } weft_cost_deal;
 
 int weft_cost_deal_lanes(const weft_cost_deal *d); /* all of them */

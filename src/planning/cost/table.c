@@ -56,10 +56,8 @@ static double between(const weft_timing *t, int n, double size)
 }
 
 typedef struct line {
-    double a
-        [4]
-        /* normal equations of a plane through the neighbours, the last column their right side */
-        [5];
+    /* normal equations of a plane through the neighbours, the last column their right side */
+    double a[4][5];
     double weight, lo, hi;
 } line;
 

@@ -267,8 +267,8 @@ static void experts(maker *m)
     const weft_config *c = m->c;
     double             h = c->hidden, g = c->gated_mlp ? 2 : 1, f = c->moe_ffn_hidden;
     double             ep = m->v->ep, n = c->experts, mine = fmax(n / ep, 1);
-    double             T = m->tokens / (m->v->tp > 1 ? m->v->tp : 1) *
-               c->experts_topk; /* dealt out evenly */
+    /* dealt out evenly */
+    double T    = m->tokens / (m->v->tp > 1 ? m->v->tp : 1) * c->experts_topk;
     double each = T * fmin(ep, n) / n;
     double room = T * (1 + m->e->expert_room * (ep - 1));
     bool   all  = again(m, WEFT_AGAIN_MOE);

@@ -18,8 +18,8 @@ typedef struct weft_prediction {
     double step_s, step_lo, step_hi; /* the latter: an interval of 90 % */
     double mem_bytes;
     bool   fits;
-    int    micro_batch, chunks,
-        recompute; /* as the row says, or the best where it says nothing */
+    /* as the row says, or the best where it says nothing */
+    int             micro_batch, chunks, recompute;
     weft_cost_score score;
 } weft_prediction;
 

@@ -6,11 +6,11 @@
 #include "planner/rows.h"
 
 enum {
-    MANY            = 32,      /* devices */
-    FEW             = 3,       /* candidates to check on these */
-    THOUSANDS       = 2048,    /* devices on which one is, unless another may be faster */
-    PROCESSOR_BYTES = 64 << 20 /* kernels' scratch, messages, the program itself: below 40
-                                * MiB in every run of the tests */
+    MANY      = 32,   /* devices */
+    FEW       = 3,    /* candidates to check on these */
+    THOUSANDS = 2048, /* devices on which one is, unless another may be faster */
+    /* kernels' scratch, messages, the program itself: below 40 MiB in every run of the tests */
+    PROCESSOR_BYTES = 64 << 20
 };
 
 /* Measured steps over what weft's programs take by its prices with the same plan on the same GPUs,

@@ -90,8 +90,8 @@ typedef struct weft_planner_tried {
     bool               plain;  /* ranks lie as the search counts devices out */
     bool               quick;  /* of few ranks, too, only ends of axes are made */
     int64_t            bucket; /* bytes of sums beside the backward pass; 0: behind it */
-    double             without_s,
-        buckets_s; /* with later: steps without it, and with buckets alone; 0: not simulated */
+    /* with later: steps without it, and with buckets alone; 0: not simulated */
+    double      without_s, buckets_s;
     int         fullest;   /* the rank that lacks most, or has least to spare */
     int64_t     mem_bytes; /* its program's and the engine's; 0: not known */
     int64_t     mem_limit; /* what plans may fill of its device */
@@ -124,8 +124,8 @@ typedef struct weft_planner_answer {
     int                  n_tried, cap_tried;
     weft_planner_tried **tried;   /* the winner, then by simulated time, then the rest */
     int                  n_round; /* searches that it took */
-    const char *not_all; /* why no plan of all devices was simulated; NULL: one was,
-                                   * or nobody asked */
+    /* why no plan of all devices was simulated; NULL: one was, or nobody asked */
+    const char *not_all;
     /* what the search found, where checked those that hold, in the order of tried */
     weft_search_result *search;
     /* the winner's step as it was simulated, programs of unlike ranks with their real ranks; NULL

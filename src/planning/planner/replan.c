@@ -197,8 +197,8 @@ static int fit_copies(const weft_strategy *was, int dp)
 static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int zero)
 {
     weft_strategy y = s->base;
-    bool          axis =
-        dp > 1 || y.dp > 0 || (y.tp < 2 && y.cp < 2 && y.ep < 2); /* lanes need one */
+    /* lanes need one */
+    bool axis       = dp > 1 || y.dp > 0 || (y.tp < 2 && y.cp < 2 && y.ep < 2);
     y.dp            = axis ? dp : 0;
     y.pp            = pp;
     y.n_batch_split = 0; /* of another number of replicas */
@@ -268,8 +268,8 @@ static weft_status price_candidate(replan_search *s, candidate *c, bool open_zer
     weft_search_problem      p    = *weft_planner_problem(s->r->workspace);
     const weft_strategy     *y    = &c->strategy;
     const weft_compile_spec *spec = &s->r->job.training->spec;
-    int64_t                  each =
-        spec->batch / s->n_lane / spec->micro_batch; /* micro-batches of a lane */
+    /* micro-batches of a lane */
+    int64_t             each   = spec->batch / s->n_lane / spec->micro_batch;
     int                 dp     = size_of(y->dp);
     weft_search_result *result = NULL;
     p.batch =

@@ -51,8 +51,8 @@ typedef struct weft_planner__shared {
     int               kind;
     /* as row[] of weft_planner__price: shares, fetched bytes */
     weft_cost_program_row *of;
-    double (*more_s)
-        [2]; /* of each row: by how much zero 3's more_s grow with each sequence */
+    /* of each row: by how much zero 3's more_s grow with each sequence */
+    double (*more_s)[2];
     struct weft_planner__shared *next;
 } weft_planner__shared;
 

@@ -230,8 +230,8 @@ out:
 }
 
 enum {
-    LAYERS =
-        64 /* of more, all unlike or none folded, stages of one each are not made to compare */
+    /* of more, all unlike or none folded, stages of one each are not made to compare */
+    LAYERS = 64
 };
 
 weft_status weft_planner__add_seams(pricer *z)

@@ -40,9 +40,8 @@ typedef struct weft_search__space {
     weft_device_kind device[WEFT_COST_MAX_DEVICE];
     weft_cost_fabric fabric[WEFT_COST_MAX_DEVICE];
     double ideal_s[WEFT_COST_MAX_DEVICE]; /* a unit of the batch on one device, at best */
-    double floor_s
-        [MAX_LIST]
-        [WEFT_RECOMPUTE_N]; /* a micro-batch on one device, at best; 0: not asked */
+    /* a micro-batch on one device, at best; 0: not asked */
+    double floor_s[MAX_LIST][WEFT_RECOMPUTE_N];
 } weft_search__space;
 
 /* Lists, tables, bounds; WEFT_ERR_ARG: a constraint that cannot be. */

@@ -90,8 +90,8 @@ weft_status weft_ckpt_begin(const char *dir, int64_t step, const weft_ckpt_file 
 /* Borrows file[] and what it points to.  WEFT_ERR_FULL: the room is not there. */
 weft_status weft_ckpt_reserve(weft_ckpt_draft *d);
 const char *weft_ckpt_draft_path(const weft_ckpt_draft *d, int i);
-weft_status weft_ckpt_set_sum(weft_ckpt_draft *d, int i,
-                              weft_store_sum *sum); /* takes it */
+/* Takes sum. */
+weft_status weft_ckpt_set_sum(weft_ckpt_draft *d, int i, weft_store_sum *sum);
 weft_status weft_ckpt_set_text(weft_ckpt_draft *d, int i, const char *text, size_t n);
 weft_status weft_ckpt_commit(weft_ckpt_draft *d, weft_ckpt_findings *f);
 void        weft_ckpt_draft_close(weft_ckpt_draft *d); /* accepts NULL */
@@ -118,9 +118,9 @@ weft_status weft_ckpt_open(const char *dir, int64_t step, weft_ckpt_findings *f,
                            weft_ckpt **out);
 void        weft_ckpt_close(weft_ckpt *c); /* accepts NULL */
 
-int64_t     weft_ckpt_step(const weft_ckpt *c);
-const char *weft_ckpt_path(
-    const weft_ckpt *c); /* the step's folder: a Hugging Face model */
+int64_t weft_ckpt_step(const weft_ckpt *c);
+/* The step's folder: a Hugging Face model. */
+const char *weft_ckpt_path(const weft_ckpt *c);
 /* A tensor file, or a text file (NUL-terminated; n may be NULL); NULL when it has no such
  * file. */
 const weft_store_file *weft_ckpt_tensors(const weft_ckpt *c, const char *name);

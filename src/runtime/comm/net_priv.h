@@ -22,12 +22,12 @@
 
 enum {
     NET_SHORT = 64 << 10, /* sent unasked in any case; at most a piece */
-    NET_WHOLE =
-        16 << 10,   /* summed whole by more than four ranks; by fewer what is short */
+    /* summed whole by more than four ranks; by fewer what is short */
+    NET_WHOLE  = 16 << 10,
     NET_WINDOW = 8, /* pieces under way at once, of one message */
     NET_BUCKET = 1024,
-    NET_AHEAD =
-        512, /* pieces that may overtake a missing one, over a link that reorders */
+    /* pieces that may overtake a missing one, over a link that reorders */
+    NET_AHEAD = 512,
 };
 
 /* What one peer may make this end hold; a peer that sends more fails.  Each is far above what a
@@ -205,8 +205,8 @@ typedef struct net_link {
     bool    overtakes; /* messages may come in another order than they were sent */
     /* Fills in e->efd, which shows when there is something to do, e->address and e->link_state. */
     weft_status (*open)(struct net_end *e, const char *device);
-    bool (*arm)(
-        struct net_end *e); /* before sleep on efd; false: there is something already */
+    /* before sleep on efd; false: there is something already */
+    bool (*arm)(struct net_end *e);
     unsigned (*progress)(struct net_end *e); /* the number of things done */
     /* e->peer[to].line, or NULL where it cannot be. */
     void (*connect)(struct net_end *e, int to);
@@ -214,8 +214,8 @@ typedef struct net_link {
     /* The message is given up: p and its data are not looked at afterwards. */
     void (*withdraw)(struct net_end *e, int to, net_parcel *p);
     void (*cut)(struct net_end *e, int to);
-    void (*forget)(struct net_end *e,
-                   net_post *post); /* nothing comes into it any more: feeder is NULL */
+    /* nothing comes into it any more: feeder is NULL */
+    void (*forget)(struct net_end *e, net_post *post);
     void (*close)(struct net_end *e);
 } net_link;
 

@@ -17,8 +17,8 @@
 enum {
     RETRY_MS = 50,
     GONE_S   = 3, /* after which rank 0, once proven, is not tried again */
-    LATER_S =
-        10, /* rank 0 waits for the others as long as this rank does, and answers later */
+    /* rank 0 waits for the others as long as this rank does, and answers later */
+    LATER_S = 10,
 };
 
 int weft_comm__rdzv_ms_left(double deadline)

@@ -57,8 +57,8 @@ typedef struct weft_comm_shm_held {
 } weft_comm_shm_held;
 
 enum {
-    WEFT_COMM_SHM_OLDER =
-        15, /* layouts of moves that were broken off one after another */
+    /* layouts of moves that were broken off one after another */
+    WEFT_COMM_SHM_OLDER    = 15,
     WEFT_COMM_SHM_OWN      = 2,
     WEFT_COMM_SHM_SNAPSHOT = 2 * WEFT_COMM_SHM_OWN
 };

@@ -32,8 +32,8 @@ typedef struct job {
     weft_comm_group *g;
     weft_collective  kind;
     weft_dtype       t;
-    int64_t          size, count,
-        share; /* elements of a member, in reduce_scatter and all_to_all: the most */
+    /* elements of a member, in reduce_scatter and all_to_all: the most */
+    int64_t        size, count, share;
     int64_t        unit; /* 0: equal shares; else count is that of the whole, in units */
     const char    *in;
     char          *out;

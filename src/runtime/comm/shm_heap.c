@@ -412,8 +412,8 @@ static weft_status alloc_pages(weft_comm *c, int64_t bytes, bool zeroed, void **
     int64_t round;
     char   *p;
     WEFT_TRY(take_room(c, bytes, &round, &p));
-    weft_status st =
-        make_pages(shm_of(c), p, round, zeroed); /* may take seconds: others go on */
+    /* may take seconds: others go on */
+    weft_status st = make_pages(shm_of(c), p, round, zeroed);
     if (st == WEFT_OK)
         *out = p;
     else

@@ -43,9 +43,9 @@ static weft_status write_tokens(int fd, const char *path, const weft_data__strea
                                 int w, int32_t *buf)
 {
     for (int64_t at = 0; at < s->n_token; at += CHUNK) {
-        int64_t  n = s->n_token - at < CHUNK ? s->n_token - at : CHUNK;
-        uint8_t *b =
-            (uint8_t *)buf; /* narrowed in place: byte k of w * i never passes 4 * i */
+        int64_t n = s->n_token - at < CHUNK ? s->n_token - at : CHUNK;
+        /* narrowed in place: byte k of w * i never passes 4 * i */
+        uint8_t *b = (uint8_t *)buf;
 
         WEFT_TRY(weft_data__stream_read(s, at, n, buf));
         for (int64_t i = 0; i < n; i++) {

@@ -222,8 +222,8 @@ weft_status weft_data_count_labels(const weft_data *d, int64_t first, int64_t n,
                                    int64_t *out)
 {
     int32_t v[CHUNK];
-    int64_t skip =
-        d->o.labels == WEFT_DATA_LABELS_SHIFT ? 1 : 0; /* labels[0] teaches nothing */
+    /* labels[0] teaches nothing */
+    int64_t skip  = d->o.labels == WEFT_DATA_LABELS_SHIFT ? 1 : 0;
     int64_t count = 0;
 
     for (int64_t i = 0; i < n && d->rows; i++) {

@@ -6,8 +6,8 @@
 #include "exec/exec_priv.h"
 
 enum {
-    CHANNEL_TAG =
-        1 << 29 /* a channel's ends meet as a group; its tag is no other group's */
+    /* a channel's ends meet as a group; its tag is no other group's */
+    CHANNEL_TAG = 1 << 29
 };
 
 /* The ranks of an instruction: of its group, or sender and receiver. */

@@ -67,8 +67,8 @@ typedef struct weft_exec_options {
     const weft_memory *slab;
 
     uint64_t seed;
-    int64_t  batch,
-        micro_batch; /* samples a step and a micro-batch: number random draws */
+    /* samples a step and a micro-batch: number random draws */
+    int64_t             batch, micro_batch;
     weft_exec_read_fn   read;
     weft_exec_commit_fn commit; /* NULL: no step is held back */
     void               *user;   /* of both */

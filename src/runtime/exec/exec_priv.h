@@ -133,8 +133,8 @@ struct weft_exec__stream {
      * and how often it was preempted, when that was last asked */
     double begun_cpu_s;
     long   n_preempted;
-    int    first_call,
-        n_call;    /* of a step, for numbers.c: the first, those of this step so far */
+    /* of a step, for numbers.c: the first, those of this step so far */
+    int     first_call, n_call;
     int64_t step;  /* of this executor's, from 0: the next firing is of it, */
     int     at;    /* has this place in the list, */
     int     instr; /* and begins with this instruction: not 0 after a failure in it */

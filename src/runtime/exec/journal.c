@@ -49,11 +49,11 @@ typedef struct journal_head {
 
 /* Of the exec's stream of the same number. */
 typedef struct stream_journal {
-    _Atomic uint64_t
-              *done; /* of each chunk: the tag of the last update that it was made in */
-    undo_slot *undo; /* of each thread */
-    int        n_thread;
-    int        at, instr; /* resumed: instructions of that firing before it are done */
+    /* of each chunk: the tag of the last update that it was made in */
+    _Atomic uint64_t *done;
+    undo_slot        *undo; /* of each thread */
+    int               n_thread;
+    int at, instr; /* resumed: instructions of that firing before it are done */
 } stream_journal;
 
 struct weft_exec__journal {

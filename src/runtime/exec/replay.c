@@ -22,8 +22,8 @@
 
 enum {
     ALIGN = 64,
-    MOST_OUTPUT =
-        16 << 10 /* bytes of an output that goes to pinned memory with the step */
+    /* bytes of an output that goes to pinned memory with the step */
+    MOST_OUTPUT = 16 << 10
 };
 
 /* What a step does, in order. */

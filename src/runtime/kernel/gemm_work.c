@@ -84,8 +84,8 @@ static ahead ahead_of(const piece *o)
     const int64_t lines = o->rs == 1 ? o->n_k : o->n_row;
     const int64_t bytes = (o->rs == 1 ? o->n_row : o->n_k) * size;
     const int64_t pitch = (o->rs == 1 ? o->cs : o->rs) * size;
-    const int64_t slack =
-        ((uintptr_t)o->p | (uintptr_t)pitch) % 64 ? 60 : 0; /* unaligned */
+    /* unaligned */
+    const int64_t slack = ((uintptr_t)o->p | (uintptr_t)pitch) % 64 ? 60 : 0;
     const int64_t pairs = gemm_ceil_div(bytes + slack, GEMM_PAIR);
 
     if ((o->rs != 1 && o->cs != 1) || lines == 0 || pairs == 0) return (ahead){0};

@@ -35,8 +35,8 @@ typedef struct plan {
     int              n_op;
     const weft_view *view[FIRST_POST + MAX_STEP]; /* of each operand */
     char            *base[FIRST_POST + MAX_STEP];
-    weft_kernel__nd  group[N_GROUP], outer,
-        inner; /* outer: batch, rows, columns; inner: summed */
+    /* outer: batch, rows, columns; inner: summed */
+    weft_kernel__nd group[N_GROUP], outer, inner;
 } plan;
 
 /* ---- steps ---- */

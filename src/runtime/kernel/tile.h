@@ -12,8 +12,8 @@ enum {
 
 /* The running softmax of the queries of a tile. */
 typedef struct weft_kernel__softmax {
-    float max[WEFT_TILE],
-        fix[WEFT_TILE]; /* fix: what earlier sums are to be multiplied by */
+    /* fix: what earlier sums are to be multiplied by */
+    float max[WEFT_TILE], fix[WEFT_TILE];
     float sum[WEFT_TILE][WEFT_TILE_LANES];
 } weft_kernel__softmax;
 

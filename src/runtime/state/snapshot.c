@@ -30,8 +30,8 @@
 
 enum {
     MOST_WRITER = 3,
-    LEAST_BLOCK =
-        MOST_WRITER + 1 /* buffers: one is filled while the others are written */
+    /* buffers: one is filled while the others are written */
+    LEAST_BLOCK = MOST_WRITER + 1
 };
 static const double SAFETY = 1.15, SAFETY_S = 0.05; /* of the pace; to copy the rest */
 static const double TICK_S = 0.01;                  /* between two looks at the pace */

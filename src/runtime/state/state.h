@@ -55,8 +55,8 @@ weft_status weft_state_clone(const weft_state *s, weft_state **out);
 /* The same tensors, and nothing of them is here. */
 weft_status weft_state_make_empty(const weft_state *like, weft_state **out);
 void        weft_state_destroy(weft_state *s); /* accepts NULL */
-int64_t     weft_state_bytes(
-        const weft_state *s); /* tables, without the tensors; NULL is 0 */
+/* Of the tables, without the tensors; 0 for NULL. */
+int64_t weft_state_bytes(const weft_state *s);
 
 /* What is held here for another rank, in the same memory: a state of its own, with the same
  * tensors in the same order, which s owns.  Once; the caller adds the tensors. */

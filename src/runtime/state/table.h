@@ -17,9 +17,8 @@
 #include "state/state.h"
 
 int64_t weft_state_table_bytes(const weft_state *s);
-/* n: of weft_state_table_bytes(). */
-void weft_state_table_write(const weft_state *s, int64_t n,
-                            void *out); /* all are there */
+/* n: of weft_state_table_bytes().  All tensors are there. */
+void weft_state_table_write(const weft_state *s, int64_t n, void *out);
 /* A tensor, and what is held of it for another rank, is there or not; after what it says was done,
  * or before.  tensor -1: all of them. */
 void weft_state_table_mark(void *table, int64_t n, int tensor, bool there);

@@ -41,14 +41,14 @@ weft_status weft_store_parse(const char *name, const void *p, size_t n,
                              weft_store_file **out);
 void        weft_store_close(weft_store_file *f); /* accepts NULL */
 
-const char              *weft_store_path(const weft_store_file *f);
-int                      weft_store_count(const weft_store_file *f);
-const weft_store_tensor *weft_store_at(const weft_store_file *f,
-                                       int                    i); /* header's order */
-const weft_store_tensor *weft_store_at_data(const weft_store_file *f,
-                                            int                    i); /* data's order */
-const weft_store_tensor *weft_store_find(const weft_store_file *f,
-                                         const char            *name); /* or NULL */
+const char *weft_store_path(const weft_store_file *f);
+int         weft_store_count(const weft_store_file *f);
+/* In the header's order. */
+const weft_store_tensor *weft_store_at(const weft_store_file *f, int i);
+/* In the data's order. */
+const weft_store_tensor *weft_store_at_data(const weft_store_file *f, int i);
+/* NULL: the file has no tensor of that name. */
+const weft_store_tensor *weft_store_find(const weft_store_file *f, const char *name);
 /* Bytes offset .. offset + n - 1 of a tensor, copied by reading the file: WEFT_ERR_IO, in one
  * line, where it was truncated since it was opened or cannot be read.  Through data that would be
  * SIGBUS. */
@@ -102,8 +102,8 @@ weft_status weft_store_writer_align(weft_store_writer *w, int64_t align);
 const char *weft_store_writer_header(const weft_store_writer *w, size_t *n);
 weft_status weft_store_writer_begin(weft_store_writer *w, const char *path);
 weft_status weft_store_writer_put_all(weft_store_writer *w);
-weft_status weft_store_writer_end(weft_store_writer *w,
-                                  weft_store_sum    *sum); /* sum may be NULL */
+/* sum may be NULL. */
+weft_status weft_store_writer_end(weft_store_writer *w, weft_store_sum *sum);
 void        weft_store_writer_destroy(weft_store_writer *w);
 
 /* All of it under a temporary name, then renamed and the directory synced: old or new. */

@@ -95,8 +95,8 @@ struct capture {
     bool                       valid = true;
     std::vector<operation>     work;
     std::map<stream *, size_t> last; /* operations of each stream so far */
-    std::map<stream *, std::map<stream *, size_t>>
-        seen; /* of whose each stream is ordered after */
+    /* of whose each stream is ordered after */
+    std::map<stream *, std::map<stream *, size_t>> seen;
 };
 
 struct stream {
