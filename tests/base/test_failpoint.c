@@ -1,6 +1,7 @@
 /* base/failpoint.c: a process is killed, waits or ends at a named place, as the text says. */
 #include "base/failpoint.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,27 @@ static void a_file_holds(void **state)
     assert_int_equal(run_child(text, NULL, 1), 0);
 }
 
+/* Times without the file do not count: what acts once acts when the file comes. */
+static void times_count_while_the_file_is_there(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/weft-failpoint-XXXXXX", text[120], file[64];
+    assert_true(mkdtemp(folder) != NULL);
+    snprintf(file, sizeof file, "%s/there", folder);
+    snprintf(text, sizeof text, "a:flip:nth=2:while=%s", file);
+    assert_int_equal(weft_failpoint_arm(text, NULL), WEFT_OK);
+    for (int k = 0; k < 3; k++) assert_false(weft_failpoint_flips("a"));
+    int fd = open(file, O_WRONLY | O_CREAT, 0666);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_false(weft_failpoint_flips("a"));
+    assert_true(weft_failpoint_flips("a"));
+    assert_false(weft_failpoint_flips("a"));
+    assert_int_equal(weft_failpoint_arm(NULL, NULL), WEFT_OK);
+    unlink(file);
+    rmdir(folder);
+}
+
 static void numbers_flip_at_their_own_places(void **state)
 {
     (void)state;
@@ -162,6 +184,7 @@ int main(void)
         cmocka_unit_test(entries_act_once_and_in_order),
         cmocka_unit_test(some_go_on_from_the_nth_time),
         cmocka_unit_test(a_file_holds),
+        cmocka_unit_test(times_count_while_the_file_is_there),
         cmocka_unit_test(numbers_flip_at_their_own_places),
         cmocka_unit_test(a_delay_is_waited_for),
     };

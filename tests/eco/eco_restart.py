@@ -136,6 +136,31 @@ def exhausted(scratch):
     same(sorted({x[7] for x in run.seen()}), ["0", "1"], "exhausted: %r" % run.seen())
 
 
+ORPHANS = """
+echo $$ >> $FOLDER/seen
+if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then (sleep 0.3 &) ; (sleep 0.1 &) ; exit 3; fi
+sleep 1
+for k in $(seq 200); do
+    sleep 0.1
+    grep -l '^State:.Z' /proc/[0-9]*/status > $FOLDER/zombies 2>/dev/null || exit 0
+done
+exit 4
+"""
+
+
+def orphans(scratch):
+    """As the first process of a container the launcher gets what ranks have started and left: nothing stays a zombie."""
+    if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], stderr=subprocess.DEVNULL).returncode:
+        print("orphans: left out: no process namespaces")
+        return
+    folder = scratch.path("orphans")
+    os.makedirs(folder)
+    p = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", WEFT, "run", "--nproc-per-node", "1", "--max-restarts", "1",
+                        "--log-dir", folder, "--", "sh", "-c", ORPHANS], env=dict(os.environ, FOLDER=folder), capture_output=True, text=True,
+                       timeout=LIMIT_S)
+    same(p.returncode, 0, "orphans: 4: zombies are left; " + p.stderr)
+
+
 HANGS = """
 [ $RANK = 0 ] && sh -c 'while [ ! -e $FOLDER/finish ]; do sleep 0.01; done' && exit 0
 while [ ! -e $FOLDER/hang ]; do sleep 0.05; echo works; done
@@ -235,7 +260,7 @@ def hangs(scratch):
 
 def main():
     with Scratch("restart", memory=True) as scratch:
-        for case in (failures, leaves, exhausted, hangs, sizes):
+        for case in (failures, leaves, exhausted, orphans, hangs, sizes):
             case(scratch)
     end()
 

@@ -206,6 +206,40 @@ def made_ahead(scratch, reference):
         same([i.get("made_bytes", 0) for i in found], [0] * len(sizes), "made ahead, %s: bytes of pages in pauses" % name)
 
 
+def pages_of(pid):
+    """512-byte blocks of the memory files of a process."""
+    found = {}
+    for fd in os.listdir("/proc/%d/fd" % pid):
+        try:
+            if "memfd:" in os.readlink("/proc/%d/fd/%s" % (pid, fd)):
+                st = os.stat("/proc/%d/fd/%s" % (pid, fd))
+                found[st.st_ino] = st.st_blocks
+        except OSError:
+            pass
+    return sum(found.values())
+
+
+def given_back(scratch, longer):
+    """Pages that were made for a number of ranks, and that nothing uses after a while, are given back; the job may grow again."""
+    flag = scratch.path("unused")
+    job = Job("1:%d" % MAX, dict(BASE, **dict(PLANS["zero1"], recover="on", **LONGER)), scratch.path("given"),
+              env=dict(WEFT_FAILPOINT="memory_ahead.unused:flip:while=" + flag))
+    job.await_step(2)
+    code, text = scale(job, 2)
+    check(code == 0, "given back: scale 2: %d %s" % (code, text))
+    job.await_step(job.steps() + 2)
+    before = pages_of(job.p.pid)
+    with open(flag, "w"):
+        pass
+    limit = time.monotonic() + 30
+    while pages_of(job.p.pid) >= before and time.monotonic() < limit:
+        time.sleep(0.01)
+    check(pages_of(job.p.pid) < before, "given back: %d blocks, %d before" % (pages_of(job.p.pid), before))
+    code, text = scale(job, 4)
+    check(code == 0, "given back: scale 4: %d %s" % (code, text))
+    same_as("given", job, longer)
+
+
 def planned(scratch, _):
     """A job that leaves plan, micro_batch and lanes to us; at last its only rank is killed."""
     keys = {k: v for k, v in dict(BASE, steps=60).items() if k not in ("plan", "micro_batch", "lanes")}
@@ -298,6 +332,7 @@ def run_all(scratch):
         if not SANITIZED:
             killed_on_the_way(scratch, reference)
             prepared(scratch, longer)
+            given_back(scratch, longer)
     else:
         print("seed %d" % SEED, flush=True)
         for name in PLANS:  # three ranks are no whole number of replicas of two stages

@@ -227,10 +227,11 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
 
 static void note_move(void *arg, const weft_membership_move *move)
 {
-    weft_launch_member *m    = arg;
-    bool                back = m->move.back;
+    weft_launch_member  *m   = arg;
+    weft_membership_move was = m->move;
     m->move                  = *move;
-    m->move.back             = back;
+    m->move.back             = was.back;
+    m->move.made_bytes       = was.made_bytes;
 }
 
 /* Ranks of several hosts meet in each view anew, at the agent of its first host. */

@@ -159,7 +159,7 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
     pass_line(ends->line);
     pass_stopped(l->o);
     pass_recorder(weft_launch__recorder_fd(l));
-    pass_rdzv(r > 0 ? -1 : weft_launch__hosts_rdzv_fd(l)); /* a spare may become slot 0 */
+    pass_rdzv(weft_launch__hosts_rdzv_fd(l)); /* any slot may have rank 0 in some view */
     if (r >= 0)
         set_number("OMP_NUM_THREADS",
                    weft_launch_pin(weft_launch__position(l, r),

@@ -1,9 +1,10 @@
 /* Ends of ranks.  When a process is waited for, the kernel takes it out of /proc, and goes on
  * trying while another process looks at it there: up to 0.6 s on an overloaded machine, in which an
  * agent would be silent to other hosts.  So the launcher looks at the status of a rank that has
- * ended and leaves it, and a thread waits for it. */
+ * ended and leaves it, and a thread waits for it, and for what the rank has started and left. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,17 @@
 
 #include "launch/launch_priv.h"
 
+enum {
+    MAX_GROUP = 256,
+    LOOK_MS   = 1000 /* between two looks at groups whose first process has ended */
+};
+
 struct weft_launch__reaper {
     pthread_t thread;
     int       pids[2]; /* a pipe: processes that have ended; 0: there are no more */
+    /* groups of ended ranks that have processes which are children of this one now */
+    pid_t group[MAX_GROUP];
+    int   n_group;
 };
 
 static void wait_for(pid_t pid)
@@ -22,16 +31,56 @@ static void wait_for(pid_t pid)
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
 }
 
-/* The end of the pipe says nothing: children that run no other program have it open, too. */
+/* Of a group whose first process is gone.  false: none of it is a child of this process, or a new
+ * process has that number. */
+static bool reap_group(pid_t group)
+{
+    for (;;) {
+        siginfo_t s   = {0};
+        int       any = waitid(P_PGID, (id_t)group, &s, WEXITED | WNOHANG | WNOWAIT);
+        if (any && errno == EINTR) continue;
+        if (any || s.si_pid == group) return false;
+        if (!s.si_pid) return true;
+        wait_for(s.si_pid);
+    }
+}
+
+/* What ranks have started comes to a launcher that is the first process of its container. */
+static void reap_groups(weft_launch__reaper *x)
+{
+    for (int k = 0; k < x->n_group; k++)
+        if (!reap_group(x->group[k])) x->group[k--] = x->group[--x->n_group];
+}
+
+static void free_rank(weft_launch__reaper *x, pid_t pid)
+{
+    wait_for(pid);
+    if (x->n_group == MAX_GROUP) x->group[0] = x->group[--x->n_group];
+    x->group[x->n_group++] = pid;
+}
+
+/* The next process that has ended; false: there are no more.  The end of the pipe says nothing:
+ * children that run no other program have it open, too. */
+static bool take_ended(weft_launch__reaper *x)
+{
+    pid_t   pid = 0;
+    ssize_t n;
+    do n = read(x->pids[0], &pid, sizeof pid);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof pid || !pid) return false;
+    free_rank(x, pid);
+    return true;
+}
+
 static void *free_ended(void *arg)
 {
-    const weft_launch__reaper *x   = arg;
-    pid_t                      pid = 0;
-    ssize_t                    n;
-    do {
-        n = read(x->pids[0], &pid, sizeof pid);
-        if (n > 0 && pid) wait_for(pid);
-    } while ((n == (ssize_t)sizeof pid && pid) || (n < 0 && errno == EINTR));
+    weft_launch__reaper *x    = arg;
+    struct pollfd        end  = {.fd = x->pids[0], .events = POLLIN};
+    bool                 more = true;
+    while (more) {
+        if (poll(&end, 1, x->n_group ? LOOK_MS : -1) > 0) more = take_ended(x);
+        reap_groups(x);
+    }
     return NULL;
 }
 

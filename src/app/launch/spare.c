@@ -47,14 +47,6 @@ static void set_in_place(const char *name, int x)
     if (value) snprintf(value, strlen(value) + 1, "%d", x);
 }
 
-/* Where ranks of several hosts meet: of slot 0 alone. */
-static void drop_rdzv(void)
-{
-    const char *fd = getenv("WEFT_RDZV_FD");
-    if (fd) close(atoi(fd));
-    unsetenv("WEFT_RDZV_FD");
-}
-
 bool weft_launch_await_slot(void)
 {
     slot_message m;
@@ -65,7 +57,6 @@ bool weft_launch_await_slot(void)
     close(fd);
     unsetenv("WEFT_SPARE_FD");
     if (n != (ssize_t)sizeof m) return false;
-    if (m.slot) drop_rdzv();
     set_in_place("WEFT_RANK", m.rank);
     set_number("WEFT_LOCAL_RANK", m.position);
     set_number("WEFT_SLOT", m.slot);

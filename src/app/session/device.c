@@ -1,12 +1,16 @@
 #include "session/device.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "job/job.h"
 #include "plugin/plugin.h"
+
+#define FIND_S 60.0 /* for a driver to say which GPUs there are */
 
 /* Ranks of this host before local_rank that are not on the CPU. */
 static int count_before(const weft_session_device *o, int local_rank)
@@ -99,13 +103,27 @@ static bool finds_gpus(const weft_session_device *o)
     return weft_session_open_device(&rank, &d) == WEFT_OK && d != weft_device_default();
 }
 
+/* Of a child, within that time; then it is killed. */
+static bool ends_with_0(pid_t child, double limit_s)
+{
+    int    how   = 1;
+    double until = weft_clock_s() + limit_s;
+    pid_t  p;
+    while (!(p = waitpid(child, &how, WNOHANG)) || (p < 0 && errno == EINTR)) {
+        if (weft_clock_s() > until) {
+            kill(child, SIGKILL); /* in a driver that hangs it ends later, if ever */
+            return false;
+        }
+        usleep(1000);
+    }
+    return p == child && WIFEXITED(how) && !WEXITSTATUS(how);
+}
+
 const char *weft_session_resolve_auto(const weft_session_device *o)
 {
-    int   how   = 1;
     pid_t child = fork();
     if (!child) _exit(finds_gpus(o) ? 0 : 1);
-    while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR) continue;
-    return child > 0 && WIFEXITED(how) && !WEXITSTATUS(how) ? "cuda" : "cpu";
+    return child > 0 && ends_with_0(child, FIND_S) ? "cuda" : "cpu";
 }
 
 void weft_session_warm_device(const weft_session_device *o)

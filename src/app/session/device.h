@@ -20,7 +20,8 @@ typedef struct weft_session_device {
 weft_status weft_session_open_device(const weft_session_device *o, weft_device **out);
 void        weft_session_close_device(weft_device *d); /* accepts NULL */
 /* The list `auto` as all ranks of this host will find it: "cuda", or "cpu".  Looked up in a process
- * that ends: a driver is of no use in processes that are forked after it was opened. */
+ * that ends: a driver is of no use in processes that are forked after it was opened.  One that does
+ * not answer within a minute has none. */
 const char *weft_session_resolve_auto(const weft_session_device *o);
 /* In a process that does not know yet which rank it is: the device is opened for good where all
  * ranks have the same one, so that opening it again takes no time; else libraries are loaded. */

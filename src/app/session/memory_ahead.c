@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
@@ -19,7 +20,8 @@
 enum {
     /* bytes of pages between two looks whether the membership is over */
     PIECE    = 32 << 20,
-    MOST_OF  = 8, /* all but this part of the free memory may be taken */
+    MOST_OF  = 8,   /* all but this part of the free memory may be taken */
+    UNUSED_S = 300, /* pages that nothing uses then are given back */
     MAX_KEEP = 4,
     MAX_WANT = 3 + 2 * WEFT_KEPT_MAX_SLAB /* state, record, slabs of two programs */
 };
@@ -27,9 +29,10 @@ enum {
 struct weft_session__memory_ahead {
     weft_session            *s;
     weft_membership_expected next;
-    int                      host_ranks;
+    int                      host_ranks[WEFT_SESSION__MAX_RANK];
     weft_text                brief;
     pthread_t                thread;
+    bool                     has_thread;
     _Atomic bool             over, stops;
     bool                     reported;
 };
@@ -39,16 +42,16 @@ typedef struct weft_session__memory_ahead memory_ahead;
 /* ---- what there will be ---- */
 
 /* The one that was made ahead, or what a quick search gives. */
-static weft_status find_plan(const memory_ahead *a, weft_plan **out)
+static weft_status find_plan(memory_ahead *a, weft_plan **out)
 {
-    const int        *count  = a->next.n_host ? a->next.host_ranks : &a->host_ranks;
+    const int        *count  = a->host_ranks;
     int               n_host = a->next.n_host ? a->next.n_host : 1;
     weft_ahead_answer x;
     weft_brief        b;
     if (a->brief.n && weft_brief_parse(a->brief.s, a->brief.n, &b) == WEFT_OK &&
         weft_ahead_find(b.ahead, b.ahead_bytes, n_host, count, &x))
         return weft_plan_parse("a plan made ahead", x.plan, x.plan_bytes, out);
-    return weft_session__replan_for(a->s, a->s->now->plan, n_host, count, out);
+    return weft_session__replan_for(a->s, a->s->now->plan, n_host, count, &a->stops, out);
 }
 
 typedef struct next_programs {
@@ -57,15 +60,24 @@ typedef struct next_programs {
     weft_compiled train, eval;
 } next_programs;
 
-static weft_status make_programs(const memory_ahead *a, next_programs *x)
+/* The membership is over: nobody waits for what would be made. */
+static weft_status check_stop(memory_ahead *a)
+{
+    return atomic_load(&a->stops) ? WEFT_FAIL(WEFT_ERR_PEER, "the membership is over")
+                                  : WEFT_OK;
+}
+
+static weft_status make_programs(memory_ahead *a, next_programs *x)
 {
     weft_session *s = a->s;
     WEFT_TRY(find_plan(a, &x->plan));
+    WEFT_TRY(check_stop(a));
     if (weft_plan_world(x->plan) != a->next.world)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d of %d ranks are of use",
                          weft_plan_world(x->plan), a->next.world);
     WEFT_TRY(weft_plan_print(x->plan, &x->text));
     WEFT_TRY(weft_compile_program(&s->training, x->plan, a->next.rank, &x->train));
+    WEFT_TRY(check_stop(a));
     if (!s->now->eval.runner) return WEFT_OK;
     return weft_compile_eval(&s->training.spec, s->training.model, x->plan, a->next.rank,
                              &x->train, &x->eval);
@@ -209,15 +221,44 @@ static bool may_begin(const weft_session *s)
            s->device->host_access;
 }
 
+/* What the agent passes stays until its next message alone: the thread has a copy. */
+static void copy_next(memory_ahead *a, const weft_membership_expected *next)
+{
+    a->next          = *next;
+    a->host_ranks[0] = next->world;
+    for (int k = 0; k < next->n_host && k < WEFT_SESSION__MAX_RANK; k++)
+        a->host_ranks[k] = next->host_ranks[k];
+    a->next.host_ranks = NULL;
+    read_brief(next->brief_fd, &a->brief);
+}
+
 static void begin(weft_session *s, const weft_membership_expected *next)
 {
     memory_ahead *a = calloc(1, sizeof *a);
-    if (a) *a = (memory_ahead){.s = s, .next = *next, .host_ranks = next->world};
-    if (a) read_brief(next->brief_fd, &a->brief);
+    if (a) {
+        a->s = s;
+        copy_next(a, next);
+        a->has_thread = may_begin(s) && !pthread_create(&a->thread, NULL, run, a);
+    } else if (next->brief_fd >= 0) {
+        close(next->brief_fd);
+    }
     s->now->memory_ahead = a;
-    if (a && may_begin(s) && !pthread_create(&a->thread, NULL, run, a)) return;
+    if (a && a->has_thread) return;
     weft_session__close_memory_ahead(s->now);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_PREPARED);
+}
+
+/* Where no membership came that uses them. */
+static void give_back_unused(weft_session *s)
+{
+    const memory_ahead *a   = s->now->memory_ahead;
+    weft_comm          *end = weft_comm_shared_end(s->now->comm);
+    if (!s->pages_ahead_s || (a && !atomic_load(&a->over))) return;
+    if (weft_clock_s() < s->pages_ahead_s + UNUSED_S &&
+        !weft_failpoint_flips("memory_ahead.unused"))
+        return;
+    s->pages_ahead_s = 0;
+    if (end && weft_session__slot(s)) weft_comm_shm_give_back_free(end);
 }
 
 void weft_session__step_memory_ahead(weft_session *s)
@@ -226,9 +267,11 @@ void weft_session__step_memory_ahead(weft_session *s)
     weft_membership_expected      next;
     memory_ahead                 *a = s->now->memory_ahead;
     if (a && !a->reported && atomic_load(&a->over)) {
-        a->reported = true;
+        a->reported      = true;
+        s->pages_ahead_s = weft_clock_s();
         weft_session__tell_agent(s, WEFT_MEMBERSHIP_PREPARED);
     }
+    give_back_unused(s);
     if (!source || !source->resizes || !source->resizes(source->arg, &next)) return;
     weft_session__close_memory_ahead(s->now);
     begin(s, &next);
@@ -240,7 +283,10 @@ void weft_session__close_memory_ahead(weft_generation *g)
     g->memory_ahead = NULL;
     if (!a) return;
     atomic_store(&a->stops, true);
-    if (a->thread) pthread_join(a->thread, NULL);
+    if (a->has_thread) {
+        pthread_join(a->thread, NULL);
+        a->s->pages_ahead_s = weft_clock_s();
+    }
     weft_text_fini(&a->brief);
     free(a);
 }

@@ -105,11 +105,21 @@ weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_
     return WEFT_OK;
 }
 
+static bool is_stopped(void *arg)
+{
+    return atomic_load((const _Atomic bool *)arg);
+}
+
 weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was,
-                                     int n_host, const int *count, weft_plan **out)
+                                     int n_host, const int *count, _Atomic bool *stop,
+                                     weft_plan **out)
 {
     weft_replan_answer  a  = {0};
-    weft_replan_request q  = {.was = was, .n_host = n_host, .host_ranks = count};
+    weft_replan_request q  = {.was        = was,
+                              .n_host     = n_host,
+                              .host_ranks = count,
+                              .is_late    = is_stopped,
+                              .late_arg   = stop};
     size_t              n  = (size_t)n_host;
     replan_of           x  = {.n_host = n_host, .count = malloc(sizeof *count * n)};
     weft_status         st = WEFT_OK;

@@ -57,24 +57,31 @@ static weft_status claim(weft_session *s)
 }
 
 /* The epoch of the newest view whose rank 0 has opened the files of this folder; 0: none has. */
-static int64_t read_epoch(const char *path)
+static weft_status read_epoch(const char *path, int64_t *out)
 {
     char     *text = NULL;
     size_t    n    = 0;
     long long x    = 0;
-    if (!weft_io_exists(path) || weft_io_read_file(path, &text, &n) != WEFT_OK) return 0;
-    if (sscanf(text, "%lld", &x) != 1 || x < 0) x = 0;
+    *out           = 0;
+    if (!weft_io_exists(path)) return WEFT_OK;
+    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    bool good = sscanf(text, "%lld", &x) == 1 && x >= 0;
     free(text);
-    return x;
+    if (!good)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: not the number of a view: remove the file",
+                         path);
+    *out = x;
+    return WEFT_OK;
 }
 
 weft_status weft_session__claim_epoch(weft_session *s, bool begins)
 {
     char    path[4352], text[32];
-    int64_t epoch = s->out.found.epoch;
+    int64_t epoch = s->out.found.epoch, newest = 0;
     snprintf(path, sizeof path, "%s/epoch", s->out.folder);
-    int64_t newest = begins ? 0 : read_epoch(path);
-    if (!weft_session__may_be_stale(s)) return WEFT_OK;
+    if (!weft_session__may_be_stale(s) && !(begins && weft_io_exists(path)))
+        return WEFT_OK;
+    if (!begins) WEFT_TRY(read_epoch(path, &newest));
     if (newest > epoch)
         return WEFT_FAIL(
             WEFT_ERR_ARG,

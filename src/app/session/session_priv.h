@@ -307,13 +307,14 @@ typedef struct weft_session {
     weft_metrics_row      row; /* of the last step; step 0: there is none in this run */
     weft_metrics_row      running;   /* of the step that runs, so far */
     double                running_s; /* when it began */
-    int64_t slow_due;       /* step after which a slow rank gets less work; 0: none */
-    float  *load;           /* of each layer with experts, for the row; NULL: not yet */
-    bool    row_written;    /* by this rank */
-    bool    over;           /* there is no further membership */
-    bool    released;       /* the others go on without this rank */
-    bool    exported;       /* the final weights are written, by this rank */
-    int64_t snapshot_every; /* interval in steps; 0: not chosen */
+    double pages_ahead_s; /* when memory_ahead.c made the last ones; 0: nothing is left */
+    int64_t slow_due;     /* step after which a slow rank gets less work; 0: none */
+    float  *load;         /* of each layer with experts, for the row; NULL: not yet */
+    bool    row_written;  /* by this rank */
+    bool    over;         /* there is no further membership */
+    bool    released;     /* the others go on without this rank */
+    bool    exported;     /* the final weights are written, by this rank */
+    int64_t snapshot_every;    /* interval in steps; 0: not chosen */
     weft_session__trial trial; /* the newest one */
     weft_ending ending;        /* after it: done (where none is left), stop, membership */
     weft_session_result r;     /* with the step it has got to */
@@ -607,9 +608,11 @@ void        weft_session__choice_fini(weft_session__choice *x); /* a zeroed one 
  * are now, of which it may use fewer.  in_pause: others wait for it, so it takes 100 ms at most. */
 weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_pause,
                                  weft_plan **out);
-/* The same for other ranks of each host, in any thread that the session outlives. */
+/* The same for other ranks of each host, in any thread that the session outlives.  Soon after *stop
+ * is set some plan is the answer. */
 weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was,
-                                     int n_host, const int *count, weft_plan **out);
+                                     int n_host, const int *count, _Atomic bool *stop,
+                                     weft_plan **out);
 void        weft_session__forget_replans(weft_session *s);
 /* choose.c: ranks of each host, hosts in the order of their ranks; returns how many hosts. */
 int weft_session__count_by_host(const weft_session *s, int *count);

@@ -258,10 +258,10 @@ static void act(const entry *e)
 /* Is it this entry's turn, at a place for numbers or at another one? */
 static bool is_hit(entry *e, const char *name, bool flips)
 {
-    if (e->flips != flips || strcmp(e->name, name) != 0 || !is_own_rank(e) || !is_due(e))
+    if (e->flips != flips || strcmp(e->name, name) != 0 || !is_own_rank(e) ||
+        !is_due(e) || !is_there(e))
         return false;
     int n = atomic_fetch_add(&e->n, 1) + 1;
-    if (!is_there(e)) return false;
     if (!acts_once(e)) return n >= e->nth;
     return n == e->nth && claim_entry(e);
 }

@@ -13,7 +13,7 @@
  * rank: only where WEFT_RANK is R; rank=none: only where there is no such variable.
  * nth: at the N-th time of this process (1); N+: then and each later time, every: each time,
  * both whatever WEFT_FAILPOINT_ONCE says.
- * while: only while that file is there; a delay ends when it goes.
+ * while: only while that file is there, also for nth; a delay ends when it goes.
  * With WEFT_FAILPOINT_ONCE an entry after the first is looked at once those before it have acted.
  *
  * (1) Where the variable is not set, a failpoint is one load and one compare.

@@ -280,7 +280,6 @@ static weft_status find_neighbours(hosts_pair *p)
                               all[i], p->far->world));
         p->near_rank[all[i]] = i;
     }
-    p->near->name = all;
 out:
     if (g) (void)weft_comm_close_group(p->near, g);
     free(order);
@@ -335,6 +334,7 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
     if (near) first = p->name[0];
     WEFT_GO(find_hosts(far, first, p->host));
     if (near) {
+        near->name     = p->name; /* last: the thread that watches near reads it */
         p->c           = *far;
         p->c.transport = !strcmp(far->transport, "ucx")       ? "shm+ucx"
                          : !strcmp(far->transport, "tcp+tls") ? "shm+tcp+tls"
@@ -349,7 +349,6 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
     }
     *out = far;
 out:
-    if (near) near->name = NULL;
     if (p) free_tables(p);
     free(p);
     return st;

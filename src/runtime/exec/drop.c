@@ -51,8 +51,9 @@ void weft_exec__drop_step(weft_exec *e)
 bool weft_exec__drop_lost(weft_exec *e)
 {
     if (!e->lost || e->arrived >= e->run_step) return false;
-    e->reports_to_peers = weft_exec__stop(e, WEFT_ERR_PEER, e->lost_text);
-    return e->reports_to_peers;
+    if (!weft_exec__stop(e, WEFT_ERR_PEER, e->lost_text)) return false;
+    e->reports_to_peers = true;
+    return true;
 }
 
 static bool is_of_run(const weft_exec__stream *s)

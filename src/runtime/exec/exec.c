@@ -98,10 +98,21 @@ static void wait_for_threads(weft_exec *e, bool all)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* A step that was dropped while no stream of it failed: ranks of other hosts wait for this one. */
+static void report_dropped(weft_exec *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool reports        = e->reports_to_peers;
+    e->reports_to_peers = false;
+    pthread_mutex_unlock(&e->lock);
+    if (reports && e->o.comm) weft_comm_abort(e->o.comm, e->text);
+}
+
 /* After an error: all threads stop, what the step has done is found out once. */
 static weft_status end_failed(weft_exec *e)
 {
     wait_for_threads(e, true);
+    report_dropped(e);
     if (!e->ended) weft_exec__end_failed(e);
     e->ended = true;
     return WEFT_FAIL(e->st, "%s", e->text);

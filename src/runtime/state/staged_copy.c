@@ -100,7 +100,8 @@ static weft_status run_staged(staging *g, bool down)
     WEFT_GO(g->owner->event_open(g->owner, 1, &g->copied));
     if (!down && n > N_BUFFER) {
         int cores = weft_pool_cores();
-        WEFT_GO(weft_pool_create(cores < THREADS ? cores : THREADS, 0, &g->pool));
+        if (weft_pool_create(cores < THREADS ? cores : THREADS, 0, &g->pool) != WEFT_OK)
+            g->pool = NULL; /* one thread copies, too */
     }
     WEFT_GO(down ? copy_down(g, n) : copy_up(g, n));
 out:
