@@ -15,6 +15,49 @@ enum {
     N_KILL = WEFT_TEST_SANITIZED ? 4 : 8,
 };
 
+/* ---- accounts ---- */
+
+/* The last rank gets more than the others: its link says so, when all has arrived. */
+static weft_status count_links(rank_state *r)
+{
+    static char        some[1 << 20];
+    weft_comm_link     link[MAX_RANK];
+    weft_comm_channel *ch[MAX_RANK];
+    weft_comm_group   *g;
+    int                last = r->n - 1, n;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    for (int k = 0; k < last; k++)
+        if (r->rank == last || r->rank == k)
+            WEFT_TRY(
+                weft_comm_open_channel(r->c, r->rank == last ? k : last,
+                                       r->rank == last ? WEFT_COMM_RECV : WEFT_COMM_SEND,
+                                       1, sizeof some, 0, &ch[k]));
+    for (int k = 0; k < last; k++) {
+        if (r->rank == k) WEFT_TRY(weft_comm_send(r->c, ch[k], some, sizeof some));
+        if (r->rank == last) WEFT_TRY(weft_comm_recv(r->c, ch[k], some, sizeof some));
+    }
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_F32, NULL, NULL, 0));
+    n = weft_comm_list_links(r->c, link, MAX_RANK);
+    for (int k = 0; k < n; k++) {
+        bool long_one = r->rank != last && link[k].rank == last;
+        if (link[k].rank < 0 || link[k].rank >= r->n || link[k].rank == r->rank ||
+            link[k].busy_s < 0 || (link[k].bytes >= (int64_t)sizeof some) != long_one)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "to rank %d: %lld bytes", link[k].rank,
+                             (long long)link[k].bytes);
+        if (long_one) r->count++;
+    }
+    return weft_comm_list_links(r->c, link, 0) ? WEFT_FAIL(WEFT_ERR_INTERNAL, "too many")
+                                               : WEFT_OK;
+}
+
+static void links_have_accounts(void **state)
+{
+    (void)state;
+    run_ranks(TCP, 3, 60, count_links);
+    all_ok(TCP, 3);
+    for (int k = 0; k < 3; k++) assert_int_equal(rank[k].count, k < 2);
+}
+
 /* ---- death ---- */
 
 static weft_status work_for_ever(rank_state *r)
@@ -522,6 +565,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_is_alive),
+        cmocka_unit_test(links_have_accounts),
         test_plain(the_killed_are_named),
         test_sanitized(the_stopped_are_named),
         cmocka_unit_test(exits_and_leaves_are_noticed),

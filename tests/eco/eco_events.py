@@ -86,7 +86,7 @@ def main():
         check(len(lines) == 3 and "view 1: 2 ranks, from step 1 on" in lines[0] and "rank 1: killed by signal 9" in lines[1]
               and "(kill); decided: replace" in lines[1] and "view 2: 2 ranks" in lines[2], "events -f: %r" % lines)
         r = weft("events", job.output, "--json")
-        found = [x for x in map(json.loads, r.out.splitlines()) if x.get("cause") != "slow"]
+        found = [x for x in map(json.loads, r.out.splitlines()) if x.get("cause") not in ("slow", "slow_link")]
         same([("cause" in x) for x in found], [False, True, False], "events --json")
         s.write("job.yaml", "model: tiny256\nseq: 8\nbatch: 4\nsteps: 5\ndata: %s\noutput: %s\n" % (os.path.join(ROOT, "include"), job.output))
         same(weft("events", s.path("job.yaml"), "--json").out, r.out, "events of a job file")

@@ -57,12 +57,12 @@ def bits(folder):
 
 
 def incidents(folder, slow=False):
-    """Those that were reported; slow ranks are chance on a machine that is busy."""
+    """Those that were reported; slow ranks and links are chance on a machine that is busy."""
     path = os.path.join(folder, "incidents.jsonl")
     if not os.path.exists(path):
         return []
     with open(path) as f:
-        return [i for i in map(json.loads, f) if slow or i["cause"] != "slow"]
+        return [i for i in map(json.loads, f) if slow or i["cause"] not in ("slow", "slow_link")]
 
 
 def children(pid):

@@ -117,6 +117,41 @@ static void every_rank_has_its_turn(void **state)
     assert_true(x.n_busy == 1 && x.busy_s[0] > 4294);
 }
 
+static void a_slow_link_is_told_in_turn(void **state)
+{
+    weft_vote     v[WORLD];
+    weft_vote_sum x;
+    (void)state;
+    fill_votes(v, WORLD, 17);
+    sum_votes(v, WORLD, &x);
+    assert_int_equal(x.link_from, -1);
+    for (int r = 0; r < WORLD; r++)
+        v[r].link = (weft_slow_link){
+            .to = r ? 0 : WORLD - 1, .rate = 12.34e6, .usual_rate = 117.9e6};
+    for (int64_t step = 0; step < 2 * WORLD; step++) {
+        for (int r = 0; r < WORLD; r++) v[r].step = step;
+        sum_votes(v, WORLD, &x);
+        assert_int_equal(x.link_from, step % WORLD);
+        assert_int_equal(x.link.to, v[x.link_from].link.to);
+        assert_true(fabs(x.link.rate - 12.34e6) <= 1e4);
+        assert_true(fabs(x.link.usual_rate - 117.9e6) <= 1e4);
+    }
+    v[WORLD - 1].link.rate       = 1; /* as little and as much as there is room for */
+    v[WORLD - 1].link.usual_rate = 1e15;
+    sum_votes(v, WORLD, &x);
+    assert_true(x.link.rate > 0 && x.link.rate <= 1e4 && x.link.usual_rate > 1e11);
+    weft_vote last[1];
+    uint64_t  word[WEFT_VOTE_WORDS];
+    fill_votes(last, 1, 0); /* the largest rank that there can be */
+    last[0].rank = WEFT_VOTE_MAX_RANK - 1;
+    last[0].step = last[0].rank;
+    last[0].link = (weft_slow_link){last[0].rank, 1e6, 5e6};
+    weft_vote_pack(&last[0], WEFT_VOTE_MAX_RANK, word);
+    weft_vote_unpack(word, WEFT_VOTE_MAX_RANK, last[0].step, &x);
+    assert_int_equal(x.link_from, WEFT_VOTE_MAX_RANK - 1);
+    assert_int_equal(x.link.to, WEFT_VOTE_MAX_RANK - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +159,7 @@ int main(void)
         cmocka_unit_test(one_bit_of_a_norm_is_seen),
         cmocka_unit_test(samples_are_read_equally_often),
         cmocka_unit_test(every_rank_has_its_turn),
+        cmocka_unit_test(a_slow_link_is_told_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

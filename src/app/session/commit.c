@@ -84,6 +84,7 @@ static void note_outcome(weft_session *s, const weft_vote_sum *v, int own)
                 : v->n_newer ? WEFT_ENDING_MEMBERSHIP
                              : WEFT_ENDING_DONE;
     note_busy(s, v);
+    weft_session__note_link(s, v);
 }
 
 /* mine: what the step has come to here. */
@@ -98,6 +99,7 @@ static weft_status hold_vote(weft_session *s, weft_vote *mine, weft_vote_sum *al
     mine->interrupt                     = own == SIGINT;
     mine->newer = source && source->changed && source->changed(source->arg);
     if (weft_session__leaves_for_replay(s, mine->step + 2)) mine->newer = true;
+    weft_session__look_at_links(s, mine);
     weft_vote_pack(mine, world, word);
     WEFT_TRY(sum_words(s, word, WEFT_VOTE_WORDS));
     weft_vote_unpack(word, world, mine->step, all);

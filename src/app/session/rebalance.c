@@ -86,8 +86,7 @@ static double find_step(const weft_session *s)
     return best;
 }
 
-/* By how much CPU time takes longer than that, as others want the cores, too. */
-static double find_crowding(void)
+double weft_session__find_crowding(void)
 {
     double load = 0, n_core = (double)sysconf(_SC_NPROCESSORS_ONLN);
     if (getloadavg(&load, 1) != 1 || !(n_core >= 1)) return 1;
@@ -164,7 +163,7 @@ static void tell_slow(weft_session *s, int rank, const double *slow)
     char                          text[240];
     if (p.n_rank == x->n) return; /* nothing would be left */
     double extra_s = (double)x->rank[rank].low_s - find_busiest(x, &p);
-    double part    = step_s > 0 ? find_crowding() * extra_s / step_s : 0;
+    double part    = step_s > 0 ? weft_session__find_crowding() * extra_s / step_s : 0;
     /* not more than where a step is nothing but its work */
     double most = extra_s / (double)x->rank[rank].low_s;
     if (part > most) part = most;

@@ -195,6 +195,7 @@ weft_status weft_session__close(weft_session *s)
     weft_session_close_device(s->device);
     weft_text_fini(&s->status.members);
     weft_slow_fini(&s->times.slow);
+    weft_links_fini(&s->links);
     weft_arena_destroy(s->arena);
     if (s->out.claim >= 0) close(s->out.claim);
     return a != WEFT_OK ? a : b;

@@ -18,6 +18,7 @@
 #include "session/kept_move.h"
 #include "session/kept_state.h"
 #include "session/kept.h"
+#include "session/links.h"
 #include "session/metrics.h"
 #include "session/replay.h"
 #include "session/runner.h"
@@ -303,6 +304,7 @@ typedef struct weft_session {
     weft_session__ahead   ahead;
     weft_replay           replay;
     weft_session__times   times;
+    weft_links            links;
     weft_session__status  status;
     weft_metrics_row      row; /* of the last step; step 0: there is none in this run */
     weft_metrics_row      running;   /* of the step that runs, so far */
@@ -632,9 +634,18 @@ void weft_session__add_answers(const weft_session *s, size_t most, weft_text *ou
 double weft_session__predict_ratio(const weft_session *s, int n_host, const int *count);
 /* The next view of the same ranks takes it. */
 bool weft_session__keep_better(weft_session *s, const weft_plan *p);
+/* links.c: with the ranks of a membership; what its host is called. */
+weft_status weft_session__open_links(weft_session *s);
+void        weft_session__name_host(weft_session *s, int rank, const char *name);
+/* Before and after a vote. */
+void weft_session__look_at_links(weft_session *s, weft_vote *mine);
+void weft_session__note_link(weft_session *s, const weft_vote_sum *v);
+
 /* rebalance.c: a rank was named as slow; after each step: one that stays so gets less work. */
 void weft_session__note_slow(weft_session *s);
-void weft_session__rebalance(weft_session *s);
+/* By how much longer CPU time takes, as others want the cores, too: at least 1. */
+double weft_session__find_crowding(void);
+void   weft_session__rebalance(weft_session *s);
 /* Was this view asked for because of a better plan? */
 bool weft_session__is_better_wanted(const weft_session *s);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */

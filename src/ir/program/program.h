@@ -88,7 +88,7 @@ typedef enum weft_instr_kind {
 
 enum {
     WEFT_MAX_OUTCOME  = 8,  /* operands of a commit point */
-    WEFT_COMMIT_BYTES = 160 /* that all ranks sum at it */
+    WEFT_COMMIT_BYTES = 168 /* that all ranks sum at it */
 };
 
 enum {

@@ -63,6 +63,11 @@ void weft_comm_abort(weft_comm *c, const char *why)
     c->op->abort(c, why);
 }
 
+int weft_comm_list_links(weft_comm *c, weft_comm_link *out, int n)
+{
+    return c->op->list_links ? c->op->list_links(c, out, n) : 0;
+}
+
 weft_status weft_comm_check(weft_comm *c)
 {
     return c->op->check ? c->op->check(c) : WEFT_OK;

@@ -93,6 +93,13 @@ typedef struct weft_comm_call {
     weft_comm_rows rows; /* send_rows, return_rows */
 } weft_comm_call;
 
+/* What has gone to a rank so far, by the system's account of the connection. */
+typedef struct weft_comm_link {
+    int     rank;
+    int64_t bytes;  /* that have arrived there */
+    double  busy_s; /* in which some were on their way, and the rank had room for them */
+} weft_comm_link;
+
 typedef struct weft_comm_ops {
     /* instance: how often this end has closed the key before; part of the key */
     weft_status (*open_channel)(weft_comm *c, int peer, weft_comm_side side, int tag,
@@ -121,6 +128,8 @@ typedef struct weft_comm_ops {
     bool (*noted)(weft_comm *c, int rank, uint32_t key);
     /* the same with the verdict of another end, in its words; NULL: abort's */
     void (*pass_on)(weft_comm *c, const char *verdict);
+    /* at most n; NULL: nothing is known of links */
+    int (*list_links)(weft_comm *c, weft_comm_link *out, int n);
     /* all operations of this end are over, now and later: WEFT_ERR_PEER; nobody is told */
     void (*stop)(weft_comm *c);
     void (*destroy)(weft_comm *c); /* after stop: without waiting for anybody */
@@ -155,6 +164,9 @@ static inline int weft_comm_name(const weft_comm *c, int rank)
 {
     return c->name ? c->name[rank] : rank;
 }
+
+/* Links over which this rank sends, at most n of them; 0 where the transport does not know. */
+int weft_comm_list_links(weft_comm *c, weft_comm_link *out, int n);
 
 /* Channels: messages of at most bytes to or from peer under a tag.  credits messages may wait
  * unreceived;

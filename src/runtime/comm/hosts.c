@@ -286,6 +286,12 @@ out:
     return st;
 }
 
+static int list_links(weft_comm *c, weft_comm_link *out, int n)
+{
+    hosts_pair *p = c->impl;
+    return weft_comm_list_links(p->far, out, n);
+}
+
 static const weft_comm_ops ops = {.open_channel  = open_channel,
                                   .open_group    = open_group,
                                   .send          = send_message,
@@ -299,6 +305,7 @@ static const weft_comm_ops ops = {.open_channel  = open_channel,
                                   .check         = check,
                                   .note          = note,
                                   .noted         = noted,
+                                  .list_links    = list_links,
                                   .destroy       = destroy};
 
 /* Which ranks are on one host, by what all say. */

@@ -396,6 +396,16 @@ void weft_comm__net_unlist(net_end *e, net_opened *o)
     if (*at) *at = o->next;
 }
 
+static int list_links(weft_comm *c, weft_comm_link *out, int n)
+{
+    net_end *e = net_of(c);
+    if (!e->link->list) return 0;
+    weft_comm__net_lock(e);
+    n = e->link->list(e, out, n);
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
 /* ---- opening ---- */
 
 static const weft_comm_ops ops = {
@@ -413,6 +423,7 @@ static const weft_comm_ops ops = {
     .note          = tell_note,
     .noted         = was_noted,
     .pass_on       = net_pass_on,
+    .list_links    = list_links,
     .destroy       = net_destroy,
 };
 

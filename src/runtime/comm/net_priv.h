@@ -216,6 +216,8 @@ typedef struct net_link {
     void (*cut)(struct net_end *e, int to);
     /* nothing comes into it any more: feeder is NULL */
     void (*forget)(struct net_end *e, net_post *post);
+    /* weft_comm_list_links; NULL: nothing is known */
+    int (*list)(struct net_end *e, weft_comm_link *out, int n);
     void (*close)(struct net_end *e);
 } net_link;
 

@@ -741,6 +741,16 @@ static void drain(net_end *e)
     }
 }
 
+static int list_lines(net_end *e, weft_comm_link *out, int n)
+{
+    int k = 0;
+    for (tcp_line *l = state_of(e)->line; l && k < n; l = l->next) {
+        out[k].rank = l->to;
+        if (!l->connecting && !l->failed && weft_comm__tcp_account(l->fd, &out[k])) k++;
+    }
+    return k;
+}
+
 static void close_link(net_end *e)
 {
     tcp_state *s = state_of(e);
@@ -758,6 +768,7 @@ const net_link weft_comm__net_tcp = {
     .piece    = PIECE,
     .open     = open_link,
     .arm      = arm,
+    .list     = list_lines,
     .progress = progress,
     .connect  = connect_to,
     .send     = send_parcel,

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "comm/auth.h"
+#include "comm/comm.h"
 
 /* Listens at an address of the device; *address, to be freed, is what others connect to. */
 weft_status weft_comm__tcp_listen(const char *device, int *fd, void **address,
@@ -22,6 +23,8 @@ int weft_comm__tcp_connect(const void *address, int64_t bytes, bool here, int *w
 int weft_comm__tcp_accept(int fd);
 /* One that was accepted comes from another machine: the system's own control. */
 void weft_comm__tcp_far(int fd);
+/* Of out everything but the rank; false: the system does not say. */
+bool weft_comm__tcp_account(int fd, weft_comm_link *out);
 
 struct net_end;
 void weft_comm__tcp_watch(const struct net_end *e, int how, int fd, uint32_t events,
