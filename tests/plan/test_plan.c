@@ -3,41 +3,7 @@
 
 #include <stdlib.h>
 
-#include "plan/plan.h"
-#include "support/shard_case.h"
-
-/* The first forward node of the second half, third quarter, ...: any place will do. */
-static void some_cuts(const weft_graph *g, int n_stage, int *cut)
-{
-    int n = 0;
-    while (g->node[n].phase == WEFT_PHASE_FORWARD) n++;
-    for (int k = 1; k < n_stage; k++) cut[k - 1] = k * n / n_stage;
-}
-
-static weft_status make(const test_shard *c, const char *words, int chunks,
-                        weft_plan **out)
-{
-    int             cut[16];
-    weft_plan_input w = {.of  = {.model       = "m",
-                                 .graph_hash  = 0x123,
-                                 .batch       = 16,
-                                 .seq         = 8,
-                                 .micro_batch = 2,
-                                 .lanes       = 8},
-                         .cut = cut};
-    assert_ok(weft_strategy_parse(words, &w.strategy));
-    w.strategy.chunks = chunks;
-    if (chunks > 1) w.strategy.schedule = WEFT_STRATEGY_INTERLEAVED;
-    some_cuts(c->t.graph, w.strategy.pp * chunks, cut);
-    return weft_plan_make(&w, c->t.graph, 0, out);
-}
-
-static char *text_of(const weft_plan *p)
-{
-    weft_text t = {0};
-    assert_ok(weft_plan_print(p, &t));
-    return t.s;
-}
+#include "support/plan_case.h"
 
 static void reads_back(void **state)
 {
@@ -68,15 +34,15 @@ static void reads_back(void **state)
         weft_shard_options o;
         int                cut[16];
         test_shard_open(&c, row[i].model, 8, 8);
-        assert_ok(make(&c, row[i].words, row[i].chunks, &p));
+        assert_ok(test_plan_make(&c, row[i].words, row[i].chunks, &p));
         if (i % 2) p->strategy.bucket_bytes = 1 << 20; /* 0 is left out of the text */
         assert_int_equal(weft_plan_world(p), row[i].world);
         assert_int_equal(weft_plan_lane_ranks(p), row[i].lane_ranks);
         assert_int_equal(weft_plan_lanes_only(p, c.t.graph), row[i].lanes_only);
         assert_ok(weft_plan_cuts(p, c.t.graph, cut));
-        char *one = text_of(p);
+        char *one = test_plan_text(p);
         assert_ok(weft_plan_parse("plan.json", one, strlen(one), &q));
-        char *two = text_of(q);
+        char *two = test_plan_text(q);
         assert_string_equal(one, two);
         assert_true(weft_plan_equal(p, q));
         assert_ok(weft_plan_shard(q, c.t.graph, c.a, &o));
@@ -99,7 +65,7 @@ static void same_sharding(void **state)
     weft_text          one = {0}, two = {0};
     (void)state;
     test_shard_open(&c, "gpt2", 8, 8);
-    assert_ok(make(&c, "dp=2 tp=2 zero=2", 1, &p));
+    assert_ok(test_plan_make(&c, "dp=2 tp=2 zero=2", 1, &p));
     assert_ok(weft_strategy_parse("dp=2 tp=2 zero=2", &h));
     assert_ok(weft_shard_expand(&h, c.t.graph, NULL, 0, c.a, &o));
     o.lanes = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
@@ -162,8 +128,8 @@ static void mistakes(void **state)
     weft_plan *p, *q;
     (void)state;
     test_shard_open(&c, "gpt2", 8, 8);
-    assert_ok(make(&c, "dp=2 tp=2 pp=2 zero=1", 1, &p));
-    char *good = text_of(p);
+    assert_ok(test_plan_make(&c, "dp=2 tp=2 pp=2 zero=1", 1, &p));
+    char *good = test_plan_text(p);
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         weft_text   t  = {0};
         const char *at = strstr(good, row[i].from);
@@ -186,7 +152,7 @@ static void of_another(void **state)
     weft_plan_of of;
     (void)state;
     test_shard_open(&c, "gpt2", 8, 8);
-    assert_ok(make(&c, "dp=2 pp=2", 1, &p));
+    assert_ok(test_plan_make(&c, "dp=2 pp=2", 1, &p));
     of = p->of;
     assert_ok(weft_plan_check(p, "plan.json", &of, 4));
     assert_ok(weft_plan_check(p, "plan.json", &of, 0));

@@ -45,6 +45,7 @@ static weft_status copy_mesh(weft_plan *p)
     p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, weft_strategy_split_ranks(y));
     WEFT_TRY(weft_arena_status(p->arena));
     weft_strategy_expand_split(y, p->share);
+    p->strategy.n_batch_split = 0; /* share is what counts, as in a plan that was read */
     return WEFT_OK;
 }
 

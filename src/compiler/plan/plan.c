@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "base/io.h"
-
 void weft_plan_destroy(weft_plan *p)
 {
     if (p) weft_arena_destroy(p->arena);
@@ -192,16 +190,6 @@ weft_status weft_plan_verify(const weft_plan *p)
         return WEFT_FAIL(WEFT_ERR_ARG, "predicted.mem_bytes has %d numbers for %d ranks",
                          p->predicted.n_mem, weft_plan_world(p));
     return check_devices(p);
-}
-
-bool weft_plan_equal(const weft_plan *a, const weft_plan *b)
-{
-    weft_text x = {0}, y = {0};
-    bool same = weft_plan_print(a, &x) == WEFT_OK && weft_plan_print(b, &y) == WEFT_OK &&
-                x.n == y.n && !memcmp(x.s, y.s, x.n);
-    weft_text_fini(&x);
-    weft_text_fini(&y);
-    return same;
 }
 
 /* ---- is it for this job? ---- */

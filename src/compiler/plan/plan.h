@@ -84,7 +84,10 @@ weft_status weft_plan_parse(const char *file, const char *text, size_t n,
 weft_status weft_plan_load(const char *path, weft_plan **out);
 weft_status weft_plan_print(const weft_plan *p, weft_text *t);
 weft_status weft_plan_verify(const weft_plan *p);
-bool        weft_plan_equal(const weft_plan *a, const weft_plan *b);
+/* Does all of a that its text has say the same in b?  Then the two texts are the same. */
+bool weft_plan_equal(const weft_plan *a, const weft_plan *b);
+/* A plan of its own: it shares nothing with p and outlives it.  WEFT_ERR_MEM: *out is as it was. */
+weft_status weft_plan_copy(const weft_plan *p, weft_plan **out);
 void        weft_plan_destroy(weft_plan *p); /* accepts NULL */
 
 int weft_plan_places(const weft_plan *p);     /* ranks of a stage */

@@ -69,20 +69,11 @@ void weft_replanner_destroy(weft_replanner *r)
 
 /* ---- what was answered before ---- */
 
-weft_status weft_replan__copy_plan(const weft_plan *p, weft_plan **out)
-{
-    weft_text   t  = {0};
-    weft_status st = weft_plan_print(p, &t);
-    if (st == WEFT_OK) st = weft_plan_parse("a plan of this job", t.s, t.n, out);
-    weft_text_fini(&t);
-    return st;
-}
-
 static weft_status copy_answer(const weft_replan_answer *a, weft_replan_answer *out)
 {
     *out      = *a;
     out->plan = NULL;
-    return weft_replan__copy_plan(a->plan, &out->plan);
+    return weft_plan_copy(a->plan, &out->plan);
 }
 
 static uint64_t hash_request(const weft_replan_request *q)
@@ -407,7 +398,7 @@ static weft_status make_plan(replan_search *s, weft_replan_answer *out)
     for (int k = 0; layers && k < c->strategy.pp; k++) layers[k] = c->cut[k];
     weft_replan_kind kind = weft_replan__find_kind(&s->was, &c->strategy);
     weft_status      st   = s->q->was && kind == WEFT_REPLAN_SAME
-                                ? weft_replan__copy_plan(s->q->was, &p)
+                                ? weft_plan_copy(s->q->was, &p)
                                 : weft_compile_plan_layers(t, &c->strategy, layers, 0, &p);
     WEFT_TRY(st);
     *out        = (weft_replan_answer){.plan       = p,

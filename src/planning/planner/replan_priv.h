@@ -38,6 +38,5 @@ void weft_replan__weigh_move(const weft_replanner *r, const weft_replan_request 
                              const weft_strategy *a, const weft_strategy *b,
                              weft_replan__move *out);
 weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strategy *b);
-weft_status      weft_replan__copy_plan(const weft_plan *p, weft_plan **out);
 
 #endif

@@ -111,14 +111,14 @@ weft_status weft_replanner_search(weft_replanner *r, const weft_replan_request *
         return WEFT_OK;
     }
     if (q->was && weft_plan_world(q->was) <= q->n_rank &&
-        weft_replan__copy_plan(q->was, &p) == WEFT_OK)
+        weft_plan_copy(q->was, &p) == WEFT_OK)
         add_plan(r, q, p, &x[RUNNING]);
     p = NULL;
     if (search_anew(r, &was, q->n_rank, &p) == WEFT_OK && weft_plan_world(p) <= q->n_rank)
         add_plan(r, q, p, &x[ANEW]);
     else
         weft_plan_destroy(p);
-    if (weft_replan__copy_plan(quick.plan, &p) == WEFT_OK) add_plan(r, q, p, &x[QUICK]);
+    if (weft_plan_copy(quick.plan, &p) == WEFT_OK) add_plan(r, q, p, &x[QUICK]);
     int best = choose_plan(q, x, N_PLAN);
     if (best < 0) {
         *out = quick;
