@@ -126,6 +126,34 @@ static void keeps_the_shape(void **state)
     close_job(&j);
 }
 
+/* A plan that was read names the axes of its mesh alone; replicas come before them. */
+static void read_plan_gets_replicas(void **state)
+{
+    (void)state;
+    planned_job        j;
+    weft_replanner    *r;
+    weft_replan_answer a = {0};
+    weft_text          t = {0};
+    weft_plan         *read;
+    open_job("tiny256", 8, 4, 1, NULL, &j);
+    weft_plan *was = make_plan(&j, "tp=2");
+    assert_ok(weft_plan_print(was, &t));
+    assert_ok(weft_plan_parse("plan.json", t.s, t.n, &read));
+    assert_ok(weft_replanner_create(&(weft_replan_job){.training = &j.training}, &r));
+    assert_ok(
+        weft_replanner_decide(r, &(weft_replan_request){.was = read, .n_rank = 4}, &a));
+    check_answer(&j, read, &a, 4);
+    assert_int_equal(a.n_rank, 4);
+    assert_string_equal(a.plan->axis[0].name, "dp");
+    assert_string_equal(a.plan->axis[1].name, "tp");
+    weft_text_fini(&t);
+    weft_plan_destroy(was);
+    weft_plan_destroy(read);
+    weft_replan_answer_fini(&a);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
 /* Of priced plans, too, there is one for every number of ranks, and the same plan is never said to
  * cost a move. */
 static void every_number_has_a_plan(void **state)
@@ -491,6 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_shape),
+        cmocka_unit_test(read_plan_gets_replicas),
         cmocka_unit_test(every_number_has_a_plan),
         cmocka_unit_test(moving_costs),
         cmocka_unit_test(hosts_may_be_unequal),

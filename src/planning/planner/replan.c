@@ -184,13 +184,23 @@ static int fit_copies(const weft_strategy *was, int dp)
     return n;
 }
 
+/* An order of axes names all that there are: replicas where there were none come first, as they do
+ * in the default one. */
+static void add_replicas_to_order(weft_strategy *y)
+{
+    if (!y->dp || !y->n_mesh_order || weft_strategy_axis_at(y, WEFT_AXIS_DP) >= 0) return;
+    for (int i = y->n_mesh_order++; i > 0; i--) y->mesh_order[i] = y->mesh_order[i - 1];
+    y->mesh_order[0] = WEFT_AXIS_DP;
+}
+
 /* The running strategy with other sizes. */
 static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int zero)
 {
     weft_strategy y = s->base;
     /* lanes need one */
-    bool axis       = dp > 1 || y.dp > 0 || (y.tp < 2 && y.cp < 2 && y.ep < 2);
-    y.dp            = axis ? dp : 0;
+    bool axis = dp > 1 || y.dp > 0 || (y.tp < 2 && y.cp < 2 && y.ep < 2);
+    y.dp      = axis ? dp : 0;
+    add_replicas_to_order(&y);
     y.pp            = pp;
     y.n_batch_split = 0; /* of another number of replicas */
     y.zero          = dp > 1 ? zero : 0;
