@@ -112,7 +112,7 @@ void weft_session__stop_ahead(weft_session *s)
     weft_session__ahead *a = &s->ahead;
     reap(a);
     if (a->has_answers) close(a->answers);
-    weft_text_fini(&a->better);
+    weft_plan_destroy(a->better);
     *a = (weft_session__ahead){0};
 }
 
@@ -238,31 +238,38 @@ static bool find_answer(const weft_session *s, const weft_plan *was, char **text
     return found;
 }
 
-bool weft_session__keep_better(weft_session *s, const weft_plan *p)
+void weft_session__keep_better(weft_session *s, weft_plan *p)
 {
-    weft_session__ahead *a = &s->ahead;
-    a->better.n            = 0;
-    a->asked               = weft_plan_print(p, &a->better) == WEFT_OK;
-    return a->asked;
+    weft_plan_destroy(s->ahead.better);
+    s->ahead.better = p;
+    s->ahead.asked  = true;
 }
 
-bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan)
+/* NULL: there is none that can be read. */
+static weft_plan *read_answer(const weft_session *s, const weft_plan *was)
 {
     weft_ahead_answer a;
+    weft_plan        *p = NULL;
     char             *text;
-    double            t0 = weft_clock_s();
-    if (s->ahead.better.n && was && weft_plan_world(was) == s->now->n_rank) {
-        weft_text_put(plan, s->ahead.better.s, s->ahead.better.n);
-        return weft_text_status(plan) == WEFT_OK;
-    }
-    if (weft_failpoint_flips("ahead.find")) return false;
-    if (!find_answer(s, was, &text, &a)) return false;
-    weft_text_put(plan, a.plan, a.plan_bytes);
+    if (!find_answer(s, was, &text, &a)) return NULL;
+    (void)weft_plan_parse("a plan made ahead", a.plan, a.plan_bytes, &p);
     free(text);
-    if (weft_text_status(plan) != WEFT_OK) return false;
-    weft_say_info(&s->say, "the plan for %d ranks was made ahead (found in %.2g ms)",
-                  s->now->n_rank, 1e3 * (weft_clock_s() - t0));
-    return true;
+    return p;
+}
+
+weft_plan *weft_session__find_ahead(weft_session *s, const weft_plan *was)
+{
+    const weft_plan *better = s->ahead.better;
+    weft_plan       *p      = NULL;
+    double           t0     = weft_clock_s();
+    if (better && was && weft_plan_world(was) == s->now->n_rank)
+        return weft_plan_copy(better, &p) == WEFT_OK ? p : NULL;
+    if (weft_failpoint_flips("ahead.find")) return NULL;
+    p = read_answer(s, was);
+    if (p)
+        weft_say_info(&s->say, "the plan for %d ranks was made ahead (found in %.2g ms)",
+                      s->now->n_rank, 1e3 * (weft_clock_s() - t0));
+    return p;
 }
 
 bool weft_session__is_better_wanted(const weft_session *s)

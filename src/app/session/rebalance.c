@@ -47,29 +47,32 @@ static bool may_share(const weft_session *s)
            weft_plan_world(s->now->plan) == s->times.slow.n;
 }
 
-/* false: it cannot be, or does not pay. */
+/* NULL: it cannot be, or does not pay. */
+static weft_plan *find_shares(weft_session *s, const double *slow, double *ratio)
+{
+    weft_plan *p = NULL;
+    if (!may_share(s) ||
+        weft_replanner_rebalance(&s->training, s->now->plan, slow, &p, ratio) != WEFT_OK)
+        return NULL;
+    if (p && *ratio * WORTH < 1 && (1 - *ratio) * find_left(s) > PAUSE_S) return p;
+    weft_plan_destroy(p);
+    return NULL;
+}
+
 static bool give_less(weft_session *s, int rank, const double *slow)
 {
     const weft_membership_source *m = s->o->member;
-    weft_plan                    *p = NULL;
     char                          what[160];
     double                        ratio;
-    bool                          given = false;
-    if (may_share(s) &&
-        weft_replanner_rebalance(&s->training, s->now->plan, slow, &p, &ratio) ==
-            WEFT_OK &&
-        p && ratio * WORTH < 1 && (1 - ratio) * find_left(s) > PAUSE_S)
-        given = weft_session__keep_better(s, p);
-    if (given) {
-        snprintf(
-            what, sizeof what,
-            "rank %d is slow (%.2f times as long): less work for it, a step takes %.2f "
-            "of the time predicted",
-            rank, slow[rank], ratio);
-        m->tell(m->arg, WEFT_MEMBERSHIP_REPLAN, s->r.steps, what);
-    }
-    weft_plan_destroy(p);
-    return given;
+    weft_plan                    *p = find_shares(s, slow, &ratio);
+    if (!p) return false;
+    weft_session__keep_better(s, p);
+    snprintf(what, sizeof what,
+             "rank %d is slow (%.2f times as long): less work for it, a step takes %.2f "
+             "of the time predicted",
+             rank, slow[rank], ratio);
+    m->tell(m->arg, WEFT_MEMBERSHIP_REPLAN, s->r.steps, what);
+    return true;
 }
 
 /* ---- without it ---- */

@@ -172,7 +172,7 @@ static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_
 
 /* The leader's plan: as it has it, or as the process before it has left it, for the ranks that
  * there are now. */
-static weft_status find_plan(weft_session *s, weft_text *t)
+static weft_status find_plan(weft_session *s, weft_plan **out)
 {
     weft_generation *g    = s->now;
     const weft_kept *kept = weft_kept_find(g->comm);
@@ -181,23 +181,18 @@ static weft_status find_plan(weft_session *s, weft_text *t)
     const char      *text = kept ? weft_kept_plan(kept, &n) : NULL;
     weft_status      st   = WEFT_OK;
     if (!s->kept.plan && n)
-        WEFT_GO(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
+        WEFT_TRY(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
     const weft_plan *was  = left ? left : s->kept.plan;
     bool             fits = was && weft_plan_world(was) == g->comm->world;
     WEFT_GO(weft_session__find_replayed(s, &p));
-    if (p) was = p, fits = true;
-    if (!fits || (!p && weft_session__is_better_wanted(s))) {
+    if (!p && (!fits || weft_session__is_better_wanted(s))) {
         weft_failpoint("resize.plan");
-        if (weft_session__find_ahead(s, was, t)) goto out;
+        p = weft_session__find_ahead(s, was);
     }
-    if (!fits) {
-        WEFT_GO(weft_session__replan(s, was, true, &p));
-        was = p;
-    }
-    st = weft_plan_print(was, t);
+    if (!p) st = fits ? weft_plan_copy(was, &p) : weft_session__replan(s, was, true, &p);
+    if (st == WEFT_OK) *out = p;
 out:
     weft_plan_destroy(left);
-    weft_plan_destroy(p);
     return st;
 }
 
@@ -210,14 +205,13 @@ static bool is_plan_left(const weft_session *s, const weft_text *t)
     return text && (size_t)n == t->n && !memcmp(text, t->s, t->n);
 }
 
-/* Whose plan is still the same keeps its program, too. */
-static weft_status read_plan(weft_session *s, const weft_text *t)
+/* The leader's plan, *p where this is the leader and else t.  Takes *p.  Whose plan is still the
+ * same keeps its program, too. */
+static weft_status take_shared(weft_session *s, const weft_text *t, weft_plan **p)
 {
-    weft_generation *g    = s->now;
-    weft_text        kept = {0};
-    if (s->kept.plan) WEFT_TRY(weft_plan_print(s->kept.plan, &kept));
-    bool same = s->kept.plan && kept.n == t->n && !memcmp(kept.s, t->s, t->n);
-    weft_text_fini(&kept);
+    weft_generation *g = s->now;
+    if (!*p) WEFT_TRY(weft_plan_parse("the plan of this job", t->s, t->n, p));
+    bool same       = s->kept.plan && weft_plan_equal(s->kept.plan, *p);
     g->has_new_plan = !same && !is_plan_left(s, t);
     if (same) {
         g->plan      = s->kept.plan;
@@ -226,7 +220,8 @@ static weft_status read_plan(weft_session *s, const weft_text *t)
         return WEFT_OK;
     }
     weft_session__forget_program(s);
-    WEFT_TRY(weft_plan_parse("the plan of this job", t->s, t->n, &g->plan));
+    g->plan = *p;
+    *p      = NULL;
     if (s->replay.n) /* a resume of the recorded run may have changed them (--allow) */
         s->job.given_micro_batch = s->job.given_lanes = false;
     return weft_session__take_cut(&s->job, g->plan);
@@ -247,15 +242,20 @@ static weft_status share_plan(weft_session *s)
 {
     weft_generation *g     = s->now;
     weft_comm_group *group = NULL;
+    weft_plan       *p     = NULL; /* of the leader */
     weft_text        t     = {0};
     weft_status      st    = WEFT_OK;
-    if (g->comm->rank == g->leader) WEFT_GO(find_plan(s, &t));
+    if (g->comm->rank == g->leader) {
+        WEFT_GO(find_plan(s, &p));
+        WEFT_GO(weft_plan_print(p, &t));
+    }
     WEFT_GO(open_leader_group(s, &group));
     WEFT_GO(broadcast_plan(s, group, &t));
     weft_failpoint("resize.planned");
-    WEFT_GO(weft_session__outcome(s, read_plan(s, &t)));
+    WEFT_GO(weft_session__outcome(s, take_shared(s, &t, &p)));
     WEFT_GO(check_ranks(s));
 out:
+    weft_plan_destroy(p);
     weft_text_fini(&t);
     return st;
 }

@@ -217,12 +217,13 @@ typedef struct weft_session__replans {
 
 /* Plans that are made ahead (plans_ahead.c). */
 typedef struct weft_session__ahead {
-    pid_t     pid; /* of the helper; 0: none runs */
-    int       answers;
-    bool      has_answers; /* in the file */
-    bool      asked;       /* the next view takes the plan for the ranks that there are */
-    uint64_t  was;         /* hash of the plan that they follow */
-    weft_text better; /* the plan that was asked for, where it is not among the answers */
+    pid_t    pid; /* of the helper; 0: none runs */
+    int      answers;
+    bool     has_answers; /* in the file */
+    bool     asked;       /* the next view takes the plan for the ranks that there are */
+    uint64_t was;         /* hash of the plan that they follow */
+    /* the plan that was asked for, where it is not among the answers; else NULL */
+    weft_plan *better;
 } weft_session__ahead;
 
 /* What status.json says that stays for a generation. */
@@ -625,15 +626,15 @@ weft_status weft_session__machines_of(const weft_job *j, int n_host, const int *
  * nothing happens where nothing is to be planned. */
 void weft_session__step_ahead(weft_session *s);
 void weft_session__stop_ahead(weft_session *s);
-/* The plan after `was` for the ranks that there are now, as text; false: none was made. */
-bool weft_session__find_ahead(weft_session *s, const weft_plan *was, weft_text *plan);
+/* The plan after `was` for the ranks that there are now, the caller's; NULL: none was made. */
+weft_plan *weft_session__find_ahead(weft_session *s, const weft_plan *was);
 /* Answers for more or fewer ranks than there are, as they are (ahead.h); *out has at most so many
  * bytes. */
 void weft_session__add_answers(const weft_session *s, size_t most, weft_text *out);
 /* A predicted step with so many ranks of each host, as a part of one now; 0: none was made. */
 double weft_session__predict_ratio(const weft_session *s, int n_host, const int *count);
-/* The next view of the same ranks takes it. */
-bool weft_session__keep_better(weft_session *s, const weft_plan *p);
+/* The next view of the same ranks has it.  Takes p. */
+void weft_session__keep_better(weft_session *s, weft_plan *p);
 /* links.c: with the ranks of a membership; what its host is called. */
 weft_status weft_session__open_links(weft_session *s);
 void        weft_session__name_host(weft_session *s, int rank, const char *name);
