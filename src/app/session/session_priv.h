@@ -130,7 +130,7 @@ typedef struct weft_generation {
     int64_t step;          /* of that state; -1: it has none */
     weft_kept_states from; /* what slots have of that step, while the state is opened */
     bool in_batches; /* it is moved so that old and new states need not fit together */
-    weft_session__moved moved;      /* into this rank\'s state */
+    weft_session__moved moved;      /* into this rank's state */
     bool                unfinished; /* some rank's updates of it are to be ended */
     bool                resumes;    /* this rank's updates of that step are to be ended */
     bool                ends_left;  /* or those of its slot, by the plan before */

@@ -12,7 +12,8 @@
  * weft_state_host_memory) and frees none of them.  A new plan is a new state, which
  * weft_mover_run() fills out of the old one.
  * (1) Every rank names the same tensors in the same order, also those it holds nothing of.
- * (2) Tensors are read and written only through the device: host code has no address of them. */
+ * (2) Tensors are read and written through the device; host code has an address of them only where
+ *     weft_memory_host gives one. */
 #ifndef WEFT_STATE_STATE_H
 #define WEFT_STATE_STATE_H
 
