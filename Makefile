@@ -4,7 +4,7 @@
 #   make demo       install what is needed, build, train a small model end to end
 #   make test       install what is needed, build, every check and every test
 #   make long       the tests with all cases of their tables and draws, of which make test takes some (tests/README.md)
-#   make check      gcc and clang without a warning, format, layers, lines, headers, names and types, tests' names
+#   make check      gcc and clang without a warning, format, layers, lines, headers, names and types, tests' names, what documents name
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
 #   make slurm-test installs Slurm and runs jobs on two nodes of it (so does make test where it is installed)
 #   make model      the shared-memory barrier, the vote and the register, model-checked (spin)
@@ -32,7 +32,7 @@ CTEST = ctest --output-on-failure -j $(shell expr 4 '*' $(JOBS) + 3)
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all build configured configured-asan configured-fuzz deps demo test unit long check layers lines mirror headers names installed format \
+.PHONY: all build configured configured-asan configured-fuzz deps demo test unit long check layers lines mirror headers names documents installed format \
         format-check build-asan asan tsan build-fuzz fuzz model fault soak slurm-test gcc clang plan-only install clean matrix random-plans
 all: build
 
@@ -129,7 +129,7 @@ model:
 
 # ---- checks ----------------------------------------------------------------------------------
 
-check: format-check layers lines mirror headers gcc clang names installed plan-only
+check: format-check layers lines mirror documents headers gcc clang names installed plan-only
 
 gcc clang:
 	@test -f build-$@/build.ninja || CC=$@ $(CMAKE) -S . -B build-$@ >/dev/null
@@ -143,6 +143,9 @@ lines:
 
 mirror:
 	@python3 tools/check_tests.py
+
+documents:
+	@python3 tools/check_docs.py
 
 headers:
 	@tools/check_headers.sh

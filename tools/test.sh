@@ -69,7 +69,7 @@ list_all() {
     add_build plain build "$jobs"
     add_build asan build-asan "$jobs" plain # tests that wait run beside it
     add_build fuzz build-fuzz "$half" asan
-    for name in model plan-only headers layers lines mirror; do add_check $name; done
+    for name in model plan-only headers layers lines mirror documents; do add_check $name; done
     for name in names installed; do add_check $name plain; done
     add_tests asan build-asan && add_tests fuzz build-fuzz && add_tests plain "$build"
 }
