@@ -12,7 +12,9 @@ void weft_cli_spec_options(weft_cli_spec *s, weft_cli_option *row)
         {"micro-batch", 0, WEFT_CLI_INT, &s->micro_batch, "N",
          "sequences in a micro-batch (the batch)"},
         {"lanes", 0, WEFT_CLI_INT, &s->lanes, "N",
-         "lanes of the gradient's sum (the smallest power of two from dp on)"},
+         "partial sums of the gradient, a power of two: the same bits for up to N "
+         "data-parallel ranks, one more gradient held for each doubling above dp (the "
+         "smallest from dp on)"},
         {"reduction", 0, WEFT_CLI_TEXT, &s->reduction, "NAME",
          "invariant, or fixed: zero=2 and 3 sum gradients in shards (invariant)"},
         {"dtype", 0, WEFT_CLI_TEXT, &s->dtype, "NAME",
