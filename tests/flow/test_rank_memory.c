@@ -266,18 +266,29 @@ static void too_much_is_refused(void **state)
     }
 }
 
-/* With default lanes a rank holds one sum of gradients, however many micro-batches there are. */
-static int64_t planned_of(int dp, int64_t micro_batch, bool many_lanes)
+/* ---- accumulation ---- */
+
+typedef struct split {
+    const char    *model;
+    int            dp, zero;
+    weft_reduction reduction;
+    int64_t        batch, seq;
+} split;
+
+/* What rank 0 holds with micro-batches of that size, and the default lanes of so many ranks. */
+static int64_t planned_of(const split *x, int64_t micro_batch, int lanes_for)
 {
-    weft_compile_spec s = weft_compile_spec_default("tiny", 16, 128);
+    weft_compile_spec s = weft_compile_spec_default(x->model, x->batch, x->seq);
     weft_training     t;
     weft_compiled     c;
     weft_strategy     y = weft_strategy_default();
     weft_plan        *p;
     int64_t           n = 0;
-    y.dp                = dp;
+    y.dp                = x->dp;
+    y.zero              = x->zero;
+    s.reduction         = x->reduction;
     s.micro_batch       = micro_batch;
-    s.lanes             = weft_lanes_default(many_lanes ? 8 : dp, 16 / micro_batch);
+    s.lanes             = weft_lanes_default(lanes_for, x->batch / micro_batch);
     assert_ok(weft_compile_training(&s, &t));
     assert_ok(weft_compile_plan(&t, &y, 0, &p));
     assert_ok(weft_compile_program(&t, p, 0, &c));
@@ -289,18 +300,65 @@ static int64_t planned_of(int dp, int64_t micro_batch, bool many_lanes)
     return n;
 }
 
+/* Of all parameters in fp32, and once more of the largest, the embedding, whose two uses are summed
+ * apart. */
+static int64_t gradient_bytes(const split *x)
+{
+    weft_compile_spec s = weft_compile_spec_default(x->model, x->batch, x->seq);
+    weft_training     t;
+    int64_t           n, largest = 0;
+    assert_ok(weft_compile_training(&s, &t));
+    for (weft_vid v = 0; v < t.model->graph->n_value; v++) {
+        const weft_graph_value *p = &t.model->graph->value[v];
+        if (p->kind == WEFT_VALUE_PARAM && weft_shape_count(&p->type.shape) > largest)
+            largest = weft_shape_count(&p->type.shape);
+    }
+    n = 4 * (weft_model_weights(t.model) + largest);
+    weft_training_fini(&t);
+    return n;
+}
+
+/* The number of micro-batches costs nothing: of smaller ones there are more, and a rank needs no
+ * more.  Against the batch at once they need less where activations are large; never more than one
+ * gradient. */
 static void accumulation_costs_no_memory(void **state)
 {
+    static const struct {
+        split x;
+        bool  less; /* than the batch at once */
+    } row[] = {{{"tiny", 1, 0, WEFT_REDUCTION_INVARIANT, 16, 128}, true},
+               {{"tiny", 2, 0, WEFT_REDUCTION_INVARIANT, 16, 128}, true},
+               {{"tiny", 4, 0, WEFT_REDUCTION_INVARIANT, 16, 128}, true},
+               {{"tiny", 2, 1, WEFT_REDUCTION_INVARIANT, 16, 128}, true},
+               {{"tiny", 4, 1, WEFT_REDUCTION_FIXED, 16, 128}, true},
+               {{"tiny", 4, 2, WEFT_REDUCTION_INVARIANT, 16, 128}, true},
+               {{"tiny", 2, 2, WEFT_REDUCTION_FIXED, 16, 128}, true},
+               {{"tiny", 4, 2, WEFT_REDUCTION_FIXED, 16, 128}, true},
+               {{"tiny", 4, 3, WEFT_REDUCTION_FIXED, 16, 128}, true},
+               {{"tiny", 1, 0, WEFT_REDUCTION_INVARIANT, 16, 16}, false},
+               {{"tiny", 4, 1, WEFT_REDUCTION_INVARIANT, 16, 16}, false},
+               {{"tiny", 4, 2, WEFT_REDUCTION_FIXED, 16, 16}, false},
+               {{"tiny", 4, 3, WEFT_REDUCTION_INVARIANT, 16, 16}, false}};
     (void)state;
-    for (int dp = 1; dp <= 4; dp *= 2) {
-        int64_t whole = planned_of(dp, 16 / dp, false);
-        for (int64_t micro = 8 / dp; micro >= 1; micro /= 2) {
-            int64_t n = planned_of(dp, micro, false);
-            print_message("dp=%d micro_batch=%lld: %lld bytes, all at once %lld\n", dp,
-                          (long long)micro, (long long)n, (long long)whole);
-            assert_true(n <= whole);
+    for (size_t i = 0; i < WEFT_COUNT(row); i++) {
+        const split *x      = &row[i].x;
+        int64_t      each   = x->batch / x->dp;
+        int64_t      whole  = planned_of(x, each, x->dp);
+        int64_t      limit  = row[i].less ? whole : whole + gradient_bytes(x);
+        int64_t      larger = INT64_MAX;
+        for (int64_t micro = each / 2; micro >= 1; micro /= 2) {
+            int64_t n = planned_of(x, micro, x->dp);
+            print_message("dp=%d zero=%d %s seq=%lld micro_batch=%lld: %.1f MB, all at "
+                          "once %.1f\n",
+                          x->dp, x->zero,
+                          x->reduction == WEFT_REDUCTION_FIXED ? "fixed" : "invariant",
+                          (long long)x->seq, (long long)micro, (double)n * 1e-6,
+                          (double)whole * 1e-6);
+            assert_true(n <= larger);
+            assert_true(n <= limit);
+            larger = n;
         }
-        assert_true(planned_of(dp, 1, true) > planned_of(dp, 1, false));
+        if (!x->zero) assert_true(planned_of(x, 1, 8) > planned_of(x, 1, x->dp));
     }
 }
 
