@@ -7,8 +7,8 @@
 #   scale   jobs get more and fewer ranks at random moments, some are killed on the way
 #   detect  ranks of such jobs are stopped and continued at random moments, with every --on-stop
 #   failpoints  every failpoint of the sources, with a kill and with a delay
-#   hosts   agents of several hosts in a simulator: 100,000 schedules of lost messages, cut links, pauses, clock jumps and crashes; jobs with
-#           registers in a folder and in a real etcd of three, whose leader is lost
+#   hosts   agents of several hosts in a simulator: 100,000 schedules of lost messages, cut links, pauses, clock jumps and crashes; jobs whose
+#           ranks and hosts are lost, with registers in a folder and in a real etcd of three, whose leader is lost, too
 #   gpu     each call of the driver, cublasLt and cuDNN fails in a small job, once and from then on (tests/cuda/stub)
 set -eu
 build=$1
@@ -59,8 +59,8 @@ failpoints)
     what="every failpoint with kill and delay (seed $WEFT_FAULT_SEED), $(nproc) processors"
     ;;
 hosts)
-    eco="rdzv"
-    export WEFT_RDZV_LONG=1
+    eco="hosts rdzv"
+    export WEFT_HOSTS_ROUNDS="${WEFT_HOSTS_ROUNDS:-20}"
     unit="test_hosts_cases test_hosts_sim"
     export WEFT_HOSTS_SCHEDULES="${WEFT_HOSTS_SCHEDULES:-100000}" WEFT_HOSTS_SEED="$WEFT_FAULT_SEED"
     what="$WEFT_HOSTS_SCHEDULES simulated schedules (from seed $WEFT_FAULT_SEED)"

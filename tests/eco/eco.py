@@ -189,13 +189,14 @@ PACE_MS = 0 if LONG else 8  # 0: steps take as long as they take
 HELD_MS = 400
 
 
-def paced(env=None, held=None, steps=1):
+def paced(env=None, held=None, steps=1, holds=False):
     """An environment in which each step of a job takes PACE_MS at least, without work: what disturbs it comes in time.
-    While the file `held` is there, the last quarter of `steps` takes HELD_MS each: the job does not end before that."""
+    While the file `held` is there, the last quarter of `steps` takes HELD_MS each: the job does not end before that.  holds: that
+    also where PACE_MS is 0."""
     env = dict(env or {})
-    if not PACE_MS:
+    if not PACE_MS and not holds:
         return env
-    points = [env.get("WEFT_FAILPOINT", os.environ.get("WEFT_FAILPOINT")), "step.begin:delay=%d:nth=every" % PACE_MS]
+    points = [env.get("WEFT_FAILPOINT", os.environ.get("WEFT_FAILPOINT")), PACE_MS and "step.begin:delay=%d:nth=every" % PACE_MS]
     if held:
         points.append("step.begin:delay=%d:nth=%d+:while=%s" % (HELD_MS, int(steps) * 3 // 4 + 1, held))
     return dict(env, WEFT_FAILPOINT=",".join(filter(None, points)))

@@ -1,7 +1,7 @@
 """Agents of several hosts, here processes on 127.0.0.1: ranks are killed on either host, hosts are lost, join and leave
 while a job runs with recover: on; every loss and the hash of the weights are those of one process, bit by bit.
 
-    WEFT_HOSTS_LONG     1: all cases
+    WEFT_TEST_LONG      all cases (make long)
     WEFT_HOSTS_ROUNDS   random kills of ranks after them (0)
     WEFT_HOSTS_SEED     what they are drawn from (drawn)
     WEFT_HOSTS_CASE     one case alone, by its name"""
@@ -16,10 +16,9 @@ import socket
 import subprocess
 import time
 
-from eco import NARROW, ROOT, SANITIZED, SPLIT, WEFT, Scratch, check, end, hold, let_go, paced, same
+from eco import LONG, NARROW, ROOT, SANITIZED, SPLIT, WEFT, Scratch, check, end, hold, let_go, paced, same
 from eco_views import bits, children, incidents, rank_of, rows, words
 
-LONG = os.environ.get("WEFT_HOSTS_LONG", "0") not in ("", "0")
 ROUNDS = int(os.environ.get("WEFT_HOSTS_ROUNDS", "0"))
 SEED = int(os.environ.get("WEFT_HOSTS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 CASE = os.environ.get("WEFT_HOSTS_CASE")
@@ -48,7 +47,7 @@ class Agent:
                                    job.rdzv, *job.proof, "--json", "--timeout", "30", *options,
                                    *words(dict(job.keys, output=job.output))], stdout=subprocess.PIPE, stderr=self.log,
                                   env=dict(os.environ, WEFT_CHECK_COPIES="1",
-                                           **paced(job.env, hold(job.output), job.keys["steps"])))
+                                           **paced(job.env, hold(job.output), job.keys["steps"], LONG)))
 
     def ranks(self):
         return {rank_of(pid): pid for pid in children(self.p.pid)}
@@ -587,15 +586,15 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained, scaled, interrupted, bad_input]
+CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained, host_leaves, all_told, scaled,
+         interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED
 elif SPLIT:
     CASES = [c for c in CASES if c not in OF_SANITIZED]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, host_leaves, all_told, leader_lost, copies_survive, idle_connections,
-              stopped_and_killed]
+    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed]
 
 
 def run_cases(scratch):

@@ -2,7 +2,7 @@
 Either of two hosts is lost and the other goes on; a run whose agents are all gone is taken over, and one that has ended in
 order is followed at once; a second job is refused.  Losses and weights are those of one process, bit by bit.
 
-    WEFT_RDZV_LONG   1: all cases
+    WEFT_TEST_LONG   all cases (make long)
     WEFT_RDZV_CASE   one case alone, by its name"""
 import base64
 import json
@@ -15,14 +15,13 @@ import sys
 import time
 
 import eco_hosts
-from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
+from eco import LONG, ROOT, SANITIZED, WEFT, Scratch, check, end, same
 from eco_hosts import BASE, LIMIT_S, Job, compare, free_port
 from eco_views import bits, incidents, rows, words
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 from etcd import Etcd, has_etcd
 
-LONG = os.environ.get("WEFT_RDZV_LONG", "0") not in ("", "0")
 CASE = os.environ.get("WEFT_RDZV_CASE")
 OPTIONS = ["--local-addr", "127.0.0.1", "--failure-timeout", "2"]
 
