@@ -45,6 +45,28 @@ static void fewer_ranks_are_taken_where_they_are_as_fast(void **state)
     weft_launch_levels_fini(&v);
 }
 
+/* Of several hosts, where ranks are counted on all of them. */
+static void a_slot_of_several_hosts_is_left_out_too(void **state)
+{
+    (void)state;
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {
+          .n_rank = 64, .min_rank = 1, .too_often = true, .of_host = true, .now_s = 1000};
+    weft_level_choice c;
+    assert_ok(weft_launch_levels_init(&v, NULL, 1, 0));
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    loss.min_rank = 64; /* its host would leave, and MIN are left */
+    weft_launch_levels_choose(&v, &loss, &c);
+    assert_int_equal(c.level, WEFT_LEVEL_STOP);
+    for (int k = 0; k < c.n_rejected; k++)
+        if (c.rejected[k].level == WEFT_LEVEL_SHRINK)
+            assert_string_equal(c.rejected[k].why_not,
+                                "fewer hosts than MIN would be left");
+    loss.min_rank = 0;
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_STOP);
+    weft_launch_levels_fini(&v);
+}
+
 /* Until fewer ranks were measured, what the planner predicts of them counts. */
 static void predicted_steps_count_until_they_are_measured(void **state)
 {
@@ -229,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_is_replaced_until_it_was_lost_too_often),
+        cmocka_unit_test(a_slot_of_several_hosts_is_left_out_too),
         cmocka_unit_test(fewer_ranks_are_taken_where_they_are_as_fast),
         cmocka_unit_test(predicted_steps_count_until_they_are_measured),
         cmocka_unit_test(a_rank_with_other_bits_goes_where_it_may),

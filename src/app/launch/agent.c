@@ -215,40 +215,6 @@ static void renew_view(weft_launch__run *l, const char *what)
         weft_member_renew(a->member);
 }
 
-/* A rank computed other bits when it ran a step again: the job goes on without its slot, of several
- * hosts without its host, where it may. */
-static void cordon_slot(weft_launch__run *l, int r, const weft_line_message *m)
-{
-    weft_launch__agent   *a    = l->agent;
-    weft_launch_loss      loss = {.n_rank      = weft_launch__agent_count(l),
-                                  .min_rank    = l->o->min_rank,
-                                  .other_bits  = true,
-                                  .is_stopping = *a->stop_why || a->scale_to,
-                                  .now_s       = weft_clock_s()};
-    weft_incident_outcome o    = {.why = ""};
-    weft_incident i = weft_launch__make_incident(a, r, "cordon", m->text, "other bits");
-    i.pid           = (int)l->c[r].pid;
-    i.step          = m->step;
-    if (l->hosts) {
-        loss.n_rank   = weft_launch__hosts_world(l);
-        loss.min_rank = weft_launch__hosts_may_leave(l) ? 1 : loss.n_rank;
-    }
-    weft_launch_levels_choose(&a->levels, &loss, &i.choice);
-    bool shrinks = i.choice.level == WEFT_LEVEL_SHRINK && !weft_launch__agent_is_over(l);
-    o.decided    = shrinks ? "cordon" : weft_level_name(WEFT_LEVEL_RETRY);
-    weft_launch__publish(l, &i, &o);
-    weft_launch__say(l, weft_launch__rank(l, r), "warn", "%s; %s", m->text,
-                     !shrinks   ? "the job cannot go on without it and keeps it"
-                     : l->hosts ? "its host is cordoned"
-                                : "its slot is cordoned");
-    if (!shrinks) return;
-    if (l->hosts) {
-        weft_launch__hosts_cordon(l, m->text);
-        return;
-    }
-    weft_launch__leave_out(l, r, "other bits");
-}
-
 /* ---- what ranks say ---- */
 
 static void note_phases(weft_launch__agent *a, const weft_line_message *m)
@@ -343,7 +309,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (current) weft_launch__drop_slow(l, m);
         break;
     case WEFT_LINE_CORDON:
-        if (current) cordon_slot(l, r, m);
+        if (current) weft_launch__cordon_slot(l, r, m);
         break;
     default: break;
     }
@@ -402,31 +368,6 @@ static void note_steps(weft_launch__agent *a, int n_rank, int64_t step, double n
                                       now_s - a->outcome.committed_s);
 }
 
-/* By cost; and what follows from it beside the next view.  true: the slot gets a process however
- * often it was lost. */
-static bool choose_level(weft_launch__run *l, int r, int64_t step, weft_level_choice *out)
-{
-    weft_launch__agent *a     = l->agent;
-    weft_launch_loss    loss  = {.n_rank    = weft_launch__agent_count(l),
-                                 .min_rank  = l->o->min_rank,
-                                 .too_often = weft_member_is_too_often(a->member, r, step),
-                                 .is_stopping = *a->stop_why,
-                                 .now_s       = weft_clock_s()};
-    bool                again = *a->stop_why;
-    weft_launch_levels_choose(&a->levels, &loss, out);
-    if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to)
-        weft_launch__leave_out(l, r, "lost too often");
-    if (out->level == WEFT_LEVEL_STOP && !again)
-        snprintf(a->stop_why, sizeof a->stop_why,
-                 loss.too_often
-                     ? "rank %d was lost too often within few steps: the state "
-                       "after step %lld is saved"
-                     : "rank %d was lost, and recover allows no more than to "
-                       "stop: the state after step %lld is saved",
-                 weft_launch__rank(l, r), (long long)step);
-    return out->level == WEFT_LEVEL_SHRINK || (out->level == WEFT_LEVEL_STOP && !again);
-}
-
 bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
 {
     weft_launch__agent       *a = l->agent;
@@ -473,7 +414,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         i.pid  = pid;
         i.step = step;
         note_steps(a, weft_launch__agent_count(l), step, i.noticed_s);
-        spared = choose_level(l, r, step, &i.choice);
+        spared = weft_launch__choose_level(l, r, step, &i.choice);
         weft_launch__add_incident(a, &i);
         weft_launch__recorder_dump(l, a->folder, i.epoch);
     }

@@ -41,7 +41,7 @@ struct weft_launch__agent {
     bool reported_end; /* by a rank, in incidents.jsonl */
     /* scale_to is without a slot that is cordoned, why, and which; NULL: it is not */
     const char *cordon;
-    int         cordoned; /* of several hosts: its rank */
+    int         cordoned; /* of several hosts: its rank, once scale_from is there */
     int64_t     n_oom;    /* processes that the kernel has killed for want of memory */
     char        folder[1024]; /* the job's output, once a rank has said so */
     weft_exporter_counts  counts;
@@ -67,13 +67,30 @@ int64_t weft_launch__find_step(const weft_launch__run *l);
 const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
                                          const weft_launch__child *c, int how);
 
+/* agent_level.c: a rank was lost; by cost, and what follows from it besides the next view.  true:
+ * the slot gets a process however often it was lost. */
+bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
+                               weft_level_choice *out);
+/* Of several hosts: the slot that is to be left out is, with its rank or its host, once its rank
+ * was replaced. */
+void weft_launch__leave_slot_out(weft_launch__run *l);
+/* A rank computed other bits when it ran a step again: the job goes on without its slot, of several
+ * hosts without its host, where it may. */
+void weft_launch__cordon_slot(weft_launch__run *l, int r, const weft_line_message *m);
+/* Ranks that are to be left at least where one less is wanted; 0: their number is fixed.  alone: of
+ * several hosts, without its host. */
+int weft_launch__min_rank(const weft_launch__run *l, bool alone);
+
 /* agent_scale.c: more or fewer ranks.  begin: as soon as a view may be decided, and new ranks are
  * prepared.  end: a step was committed in a view that was decided after it. */
 void weft_launch__begin_scale(weft_launch__run *l);
 /* Ranks that replay another run leave by themselves: the view is decided as soon as it can be. */
 void weft_launch__scale_for_ranks(weft_launch__run *l, int n);
-/* One rank less, without slot r, why. */
+/* One rank less, without slot r, why: as soon as a view may be decided.  leave_rank_out: of several
+ * hosts, without that rank, at once.  forget: nothing of it any more. */
 void weft_launch__leave_out(weft_launch__run *l, int r, const char *why);
+void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why);
+void weft_launch__forget_scale(weft_launch__run *l);
 /* A rank stays slow, and less work for it was not possible or does not pay: the job goes on without
  * its slot, or its host where all of that is slow, where that is predicted to be faster. */
 void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m);

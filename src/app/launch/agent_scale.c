@@ -298,7 +298,11 @@ void weft_launch__begin_scale(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     if (!a->scale_to || a->scale_from || !weft_member_may_resize(a->member)) return;
-    if (l->hosts || is_preparing(l)) return;
+    if (l->hosts) {
+        weft_launch__leave_slot_out(l);
+        return;
+    }
+    if (is_preparing(l)) return;
     a->prepare_s  = 0;
     a->scale_from = weft_launch__agent_count(l);
     note_scale(l);
@@ -321,13 +325,34 @@ void weft_launch__scale_for_ranks(weft_launch__run *l, int n)
 void weft_launch__leave_out(weft_launch__run *l, int r, const char *why)
 {
     weft_launch__agent *a = l->agent;
-    int                 n = weft_launch__agent_count(l);
-    a->scale_to           = n - 1;
+    a->scale_to           = count_world(l) - 1;
     a->scale_from         = 0;
     a->asked_s            = weft_clock_s();
     a->cordon             = why;
     a->cordoned           = r;
-    (void)weft_launch_leave_cores(weft_launch__position(l, r), n);
+    if (!l->hosts)
+        (void)weft_launch_leave_cores(weft_launch__position(l, r),
+                                      weft_launch__agent_count(l));
+}
+
+void weft_launch__forget_scale(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    a->scale_to = a->scale_from = 0;
+    a->cordon                   = NULL;
+}
+
+void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why)
+{
+    weft_launch__agent *a = l->agent;
+    a->scale_from         = count_world(l);
+    a->scale_to           = a->scale_from - 1;
+    a->scale_epoch        = weft_member_epoch(a->member);
+    a->scale_noted        = false;
+    a->asked_s            = weft_clock_s();
+    a->cordon             = why;
+    a->cordoned           = rank;
+    weft_launch__hosts_leave_out(l, rank);
 }
 
 void weft_launch__agent_leave_out(weft_launch__run *l, int position)
@@ -353,33 +378,22 @@ static weft_incident make_slow(weft_launch__run *l, int rank, const char *what,
 }
 
 /* Without a slow rank of several hosts: alone, or with its host. */
-static void leave_host_out(weft_launch__run *l, const weft_incident *i, int n_rank,
-                           bool alone)
+static void leave_host_out(weft_launch__run *l, const weft_incident *i, bool alone)
 {
-    weft_launch__agent *a = l->agent;
     if (alone) {
         weft_launch__say(l, -1, "warn", "%s; it is left out", i->what);
-    } else {
-        weft_launch__say(l, -1, "warn", "%s; host %s, which has it, leaves", i->what,
-                         i->host);
-        weft_launch__hosts_release(l, i->rank);
+        weft_launch__leave_rank_out(l, i->rank, "slow");
         return;
     }
-    a->scale_to    = n_rank - 1;
-    a->scale_from  = n_rank;
-    a->scale_epoch = weft_member_epoch(a->member);
-    a->scale_noted = false;
-    a->asked_s     = weft_clock_s();
-    a->cordon      = "slow";
-    a->cordoned    = i->rank;
-    weft_launch__hosts_leave_out(l, i->rank);
+    weft_launch__say(l, -1, "warn", "%s; host %s, which has it, leaves", i->what,
+                     i->host);
+    weft_launch__hosts_release(l, i->rank);
 }
 
 void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m)
 {
     weft_launch__agent   *a    = l->agent;
     weft_launch_loss      loss = {.n_rank      = count_world(l),
-                                  .min_rank    = l->o->min_rank,
                                   .of_host     = l->hosts != NULL,
                                   .is_stopping = *a->stop_why || a->scale_to ||
                                                  weft_launch__agent_is_over(l),
@@ -393,17 +407,14 @@ void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m)
     weft_incident i     = make_slow(l, slow.rank, what, &n_host);
     bool          alone = slow.n_rank < n_host;
     i.step              = m->step;
-    if (alone) /* no host less */
-        loss.min_rank = l->o->min_node < l->o->n_node ? 1 : 0;
-    else if (l->hosts)
-        loss.min_rank = weft_launch__hosts_may_leave(l) ? 1 : loss.n_rank;
+    loss.min_rank       = weft_launch__min_rank(l, alone);
     weft_launch_levels_choose_slow(&a->levels, &slow, &loss, &i.choice);
     bool drops = i.choice.level == WEFT_LEVEL_SHRINK;
     o.decided  = drops ? weft_level_name(WEFT_LEVEL_SHRINK) : "continue";
     weft_launch__publish(l, &i, &o);
     if (!drops) return;
     if (l->hosts) {
-        leave_host_out(l, &i, loss.n_rank, alone);
+        leave_host_out(l, &i, alone);
         return;
     }
     weft_launch__say(l, slow.rank, "warn", "%s; its slot is left out", what);
@@ -428,8 +439,7 @@ void weft_launch__end_scale(weft_launch__run *l)
                  ? "; more are of no use"
                  : "; a new rank failed, so it is as before");
     weft_launch__control_answer(l, n == a->scale_to || n != a->scale_from, text);
-    a->scale_to = a->scale_from = 0;
-    a->cordon                   = NULL;
+    weft_launch__forget_scale(l);
 }
 
 void weft_launch__kill_slot(weft_launch__run *l, int r)

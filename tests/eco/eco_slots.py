@@ -1,0 +1,108 @@
+"""Slots of several hosts that are lost again and again, and steps that end whoever runs them: the job goes on without the rank, or without
+its host, or ends with that reason.  Agents are processes on 127.0.0.1, as in eco_hosts.py; losses and weights are those of one process,
+bit by bit.
+
+    WEFT_SLOTS_CASE   one case alone, by its name"""
+import json
+import os
+import re
+
+import eco_hosts
+from eco import LONG, SANITIZED, Scratch, check, end, same
+from eco_hosts import Job, compare
+from eco_views import bits, incidents, rows
+
+CASE = os.environ.get("WEFT_SLOTS_CASE")
+STEPS = 80
+
+
+def views(output):
+    """Ranks of each host in each view."""
+    with open(os.path.join(output, "views.jsonl")) as f:
+        return [[a["ranks"] for a in json.loads(line)["agents"]] for line in f]
+
+
+def start(scratch, name, plan, rank, nnodes="1:2", more="", **keys):
+    """Two hosts; once the file .go is there that rank is killed three times within ten steps."""
+    go = scratch.path(name + ".go")
+    kills = ",".join("step.begin:kill:rank=%d:nth=%d:while=%s" % (rank, nth, go) for nth in (1, 2, 2))
+    job = Job(scratch, name, plan, nnodes, env=dict(WEFT_FAILPOINT=kills + more, WEFT_FAILPOINT_ONCE=scratch.path(name + "-once")),
+              **dict(dict(steps=STEPS), **keys))
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 3)
+    open(go, "w").close()
+    return job
+
+
+def found_of(job):
+    return [i for i in incidents(job.output) if i["cause"] != "join"]
+
+
+# ---- lost too often ----
+
+def rank_left_out(scratch, ref):
+    """Of two hosts with two ranks each: that rank alone, also where it is the one that the others meet."""
+    for rank in (0, 2) if LONG else (0,):
+        job = start(scratch, "often-%d" % rank, "dp4", rank)
+        compare("lost too often, rank %d" % rank, job, ref(STEPS), [0, 0])
+        found = found_of(job)
+        same([(i["cause"], i["decided"]) for i in found], [("kill", "replace")] * 2 + [("kill", "shrink"), ("cordon", "resize")],
+             "lost too often: %r %s" % (found, job.text))
+        rejected = {r["level"]: r["why"] for r in found[2].get("rejected", [])} if len(found) == 4 else {}
+        same(rejected.get("replace"), "its slot was lost too often", "lost too often: rejected")
+        same((found[-1]["what"], found[-1]["noticed"], found[-1]["ranks"]), ("from 4 to 3 ranks, without rank %d" % rank, "lost too often", 3),
+             "lost too often: %r" % found[-1])
+        same(views(job.output)[-1], [2, 1] if rank else [1, 2], "lost too often: ranks of each host")
+        check("it was lost too often; it is left out" in job.text and "back to step" not in job.text, "lost too often: " + job.text)
+
+
+def host_left_out(scratch, ref):
+    """The only rank of a host: the host is cordoned, with its state moved or saved first."""
+    for plan in ("pp2", "dp2") if LONG else ("pp2",):
+        job = start(scratch, "often-" + plan, plan, 1)
+        compare("the only rank of a host, " + plan, job, ref(STEPS), [0, 1])
+        found = found_of(job)
+        same([(i["cause"], i["decided"]) for i in found], [("kill", "replace")] * 2 + [("kill", "shrink"), ("drain", "resize")],
+             "the only rank of a host: %r %s" % (found, job.text))
+        check("this host is cordoned: rank 1 was lost too often within few steps; check its hardware" in job.agents[1].text,
+              "the only rank of a host: " + job.text)
+        back = re.findall(r"after step (\d+): back to step (\d+)", job.text)
+        check(all(a == b for a, b in back), "the only rank of a host: its state was saved: %r" % back)
+
+
+def no_fewer(scratch, ref):
+    """A fixed number of hosts: the state is saved, and the job ends, on both."""
+    job = start(scratch, "often-fixed", "dp2", 1, "2", steps=100000)
+    codes = job.end()
+    check(1 in codes and 0 not in codes, "a fixed number of hosts: %r %s" % (codes, job.text))
+    check("rank 1 was lost too often within few steps: the state after step" in job.agents[1].text, "a fixed number of hosts: " + job.text)
+    found = found_of(job)
+    same([i["decided"] for i in found], ["replace", "replace", "stop"], "a fixed number of hosts: %r" % found)
+    saved = os.listdir(os.path.join(job.output, "checkpoints"))
+    check("step-%08d" % len(rows(job.output)) in saved, "a fixed number of hosts: its state is saved: %r" % saved)
+    done = bits(job.output)
+    same(done[:24], ref(24)[1][:len(done)], "a fixed number of hosts: losses")
+
+
+CASES = [rank_left_out, host_left_out, no_fewer]
+if SANITIZED and not LONG and not CASE:
+    CASES = [host_left_out]
+
+
+def main():
+    known = {}
+
+    def ref(steps):
+        if steps not in known:
+            known[steps] = eco_hosts.run_reference(scratch, steps)
+        return known[steps]
+
+    with Scratch("slots", memory=True) as scratch:
+        for case in CASES:
+            if not CASE or case.__name__ == CASE:
+                case(scratch, ref)
+    end()
+
+
+if __name__ == "__main__":
+    main()
