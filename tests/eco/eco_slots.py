@@ -84,9 +84,30 @@ def no_fewer(scratch, ref):
     same(done[:24], ref(24)[1][:len(done)], "a fixed number of hosts: losses")
 
 
-CASES = [rank_left_out, host_left_out, no_fewer]
+# ---- a step that ends each rank that runs it ----
+
+def step_ends_ranks(scratch, ref):
+    """A crash, or want of memory, of a rank of each host in the same step, one after the other or at once: both hosts end with that
+    reason, and run it no more."""
+    oom = ",agent.oom:flip:rank=none"
+    for name, points, once, why in (("crash", "step.begin:abort:rank=1:nth=6,step.begin:abort:rank=0", True, "a crash"),
+                                    ("at-once", "step.begin:abort:nth=6", False, "a crash"),
+                                    ("oom", "step.begin:kill:rank=1:nth=6" + oom + ",step.begin:kill:rank=0" + oom, True, "want of memory")):
+        env = dict(WEFT_FAILPOINT=points, **(dict(WEFT_FAILPOINT_ONCE=scratch.path(name + "-once")) if once else {}))
+        job = Job(scratch, name, "dp2", "2", steps=100000, env=env)
+        codes = job.end()
+        check(set(codes) <= {1, 134, 137}, "%s: %r %s" % (name, codes, job.text))
+        reason = "step 6 ends each rank that runs it: two were lost in it, the last one by " + why
+        check(all("error: " + reason in a.text for a in job.agents), "%s: %s" % (name, job.text))
+        found = found_of(job)
+        same({(i["cause"], i["step"]) for i in found}, {(name if name == "oom" else "crash", 5)}, "%s: %r" % (name, found))
+        check(len(found) == 2 and (found[-1]["decided"], found[-1]["why"]) == ("end", reason), "%s: %r" % (name, found))
+        same(len(rows(job.output)), 5, name + ": steps")
+
+
+CASES = [rank_left_out, host_left_out, no_fewer, step_ends_ranks]
 if SANITIZED and not LONG and not CASE:
-    CASES = [host_left_out]
+    CASES = [host_left_out, step_ends_ranks]
 
 
 def main():

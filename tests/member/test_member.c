@@ -156,21 +156,6 @@ static void three_losses_in_ten_steps_are_the_end(void **state)
     weft_member_destroy(m);
 }
 
-static void a_step_that_crashes_two_slots_is_the_end(void **state)
-{
-    (void)state;
-    weft_member_action a;
-    weft_member       *m = make_running(3);
-    end_slot(m, 1, WEFT_MEMBER_CRASHED, 7);
-    end_slot(m, 2, WEFT_MEMBER_CRASHED, 8); /* another step */
-    end_slot(m, 0, WEFT_MEMBER_LOST, 8);    /* killed from outside */
-    while (weft_member_next(m, &a)) continue;
-    assert_false(weft_member_is_over(m));
-    end_slot(m, 1, WEFT_MEMBER_CRASHED, 8);
-    expect_end(m, "step 9 crashes");
-    weft_member_destroy(m);
-}
-
 static void errors_and_signals_end_the_job(void **state)
 {
     (void)state;
@@ -755,7 +740,6 @@ int main(void)
         cmocka_unit_test(ranks_that_all_leave_get_a_view),
         cmocka_unit_test(who_does_not_leave_is_killed),
         cmocka_unit_test(three_losses_in_ten_steps_are_the_end),
-        cmocka_unit_test(a_step_that_crashes_two_slots_is_the_end),
         cmocka_unit_test(errors_and_signals_end_the_job),
         cmocka_unit_test(what_is_done_is_not_done_again),
         cmocka_unit_test(every_schedule_ends),

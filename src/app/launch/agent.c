@@ -160,7 +160,7 @@ const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
                                          const weft_launch__child *c, int how)
 {
     int64_t n_oom = weft_oom_count("");
-    bool    oom   = n_oom > a->n_oom;
+    bool    oom   = n_oom > a->n_oom || weft_failpoint_flips("agent.oom");
     a->n_oom      = n_oom;
     if (c->noticed) return c->noticed;
     if (c->killed_s > 0) return "late";
@@ -380,7 +380,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     weft_launch__agent_hear(l, r); /* its last words */
     weft_failpoint("agent.lost");
     weft_member_cause cause = find_cause(l, r, how);
-    int64_t           step  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
+    const char       *exit_cause;
+    int64_t           step = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
     if (c->noticed)
         snprintf(what, sizeof what, "%s", c->what);
     else
@@ -392,6 +393,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         weft_launch__end_growth(l, r, pid, how, what);
         return end_released(l, r, cause, step);
     }
+    exit_cause = weft_launch__find_exit_cause(a, c, how);
+    if (cause == WEFT_MEMBER_LOST && !strcmp(exit_cause, "oom")) cause = WEFT_MEMBER_OOM;
     if (cause != WEFT_MEMBER_DONE && a->epoch)
         weft_comm_shm_report(a->epoch, position, what);
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
@@ -405,14 +408,13 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         a->outcome.committed_s = weft_clock_s();
         write_incidents(l, NULL, "");
     }
-    bool lost   = cause == WEFT_MEMBER_LOST || cause == WEFT_MEMBER_CRASHED;
+    bool lost   = cause != WEFT_MEMBER_DONE && cause != WEFT_MEMBER_FAILED;
     bool kept   = lost && !a->over && !a->done && weft_member_replaces(a->member);
     bool spared = false;
     if (kept) {
-        weft_incident i = weft_launch__make_incident(
-            a, r, weft_launch__find_exit_cause(a, c, how), what, noticed);
-        i.pid  = pid;
-        i.step = step;
+        weft_incident i = weft_launch__make_incident(a, r, exit_cause, what, noticed);
+        i.pid           = pid;
+        i.step          = step;
         note_steps(a, weft_launch__agent_count(l), step, i.noticed_s);
         spared = weft_launch__choose_level(l, r, step, &i.choice);
         weft_launch__add_incident(a, &i);
@@ -424,6 +426,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
                                                      .step   = step,
                                                      .spared = spared,
                                                      .now_s  = weft_clock_s()});
+    if (cause == WEFT_MEMBER_CRASHED || cause == WEFT_MEMBER_OOM)
+        weft_launch__hosts_crashed(l);
     if (!weft_member_is_in_view(a->member, r)) {
         weft_launch__say(l, -1, "warn",
                          "rank %d: %s before it has started; back to %d ranks", position,

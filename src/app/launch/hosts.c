@@ -177,6 +177,7 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
     if (e->frame == FRAME_ASK && e->bytes == sizeof id + sizeof(uint32_t))
         give_key(h, id, (const uint8_t *)e->data + sizeof id);
     weft_launch__prepare_hear(l, id, e);
+    weft_launch__crash_hear(l, id, e);
     if (e->bytes != sizeof id + sizeof use) return;
     memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
     if (e->frame == FRAME_USE) take_use(l, &use);
@@ -332,11 +333,12 @@ void weft_launch__hosts_want(weft_launch__run *l, const char *why)
                                                          .text   = why});
 }
 
-void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use)
+void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const void *bytes,
+                           size_t n)
 {
     for (int k = 0; k < h->n_link; k++)
         if (h->link[k].open && h->link[k].id)
-            weft_launch__send_frame(h, h->link[k].peer, kind, use, sizeof *use);
+            weft_launch__send_frame(h, h->link[k].peer, kind, bytes, n);
 }
 
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
@@ -346,7 +348,7 @@ void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
         weft_launch__agent_enter(l, epoch + 1, n);
         return;
     }
-    weft_launch__send_all(l->hosts, FRAME_USE, &use);
+    weft_launch__send_all(l->hosts, FRAME_USE, &use, sizeof use);
     take_use(l, &use);
 }
 

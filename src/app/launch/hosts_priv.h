@@ -25,6 +25,7 @@ enum {
     FRAME_BRIEF     = 23, /* the same, and what its ranks need to know, or nothing */
     FRAME_STAYS     = 24, /* the same: a new rank failed, and so many ranks go on */
     FRAME_LEAVE_OUT = 25, /* the same: the host of that rank goes on without it */
+    FRAME_CRASH     = 26, /* the same, and which process was ended by what it ran */
 };
 
 /* A number of ranks of all hosts, in a view; or a rank of it. */
@@ -116,7 +117,8 @@ void       weft_launch__send_frame(weft_launch__hosts *h, int64_t peer, uint32_t
                                    const void *bytes, size_t n);
 void       weft_launch__tell_hosts(weft_launch__hosts *h, weft_hosts_event e);
 /* To all agents that can be sent to. */
-void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const host_use *use);
+void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const void *bytes,
+                           size_t n);
 /* Ranks that save, and for which no further view comes, end, too. */
 void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
 
@@ -128,6 +130,12 @@ void weft_launch__prepare_hear(weft_launch__run *l, uint64_t from,
                                const weft_control_event *e);
 void weft_launch__prepare_tick(weft_launch__run *l, double now_s);
 void weft_launch__prepare_close(weft_launch__hosts *h);
+
+/* ---- hosts_crash.c ---- */
+
+/* A frame of agent `from`, of any kind. */
+void weft_launch__crash_hear(weft_launch__run *l, uint64_t from,
+                             const weft_control_event *e);
 
 /* ---- hosts_scale.c ---- */
 

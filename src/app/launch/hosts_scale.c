@@ -95,7 +95,7 @@ bool weft_launch__hosts_end_grow(weft_launch__run *l, int r, const char *what)
     weft_launch__say(l, -1, "warn", "rank %d: %s before it has started; %d ranks go on",
                      weft_launch__rank(l, r), what, stay.n_rank);
     end_grow(l);
-    weft_launch__send_all(h, FRAME_STAYS, &stay);
+    weft_launch__send_all(h, FRAME_STAYS, &stay, sizeof stay);
     weft_launch__agent_stay(l, stay.n_rank);
     return true;
 }
@@ -118,7 +118,7 @@ void weft_launch__hosts_leave_out(weft_launch__run *l, int rank)
 {
     weft_launch__hosts *h   = l->hosts;
     host_use            use = {weft_hosts_view(h->agreement)->epoch, rank};
-    weft_launch__send_all(h, FRAME_LEAVE_OUT, &use);
+    weft_launch__send_all(h, FRAME_LEAVE_OUT, &use, sizeof use);
     weft_launch__take_leave_out(l, &use);
     weft_launch__hosts_act(l);
 }
@@ -163,7 +163,7 @@ void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size
         snprintf(why, size, "a host is about to leave");
     if (*why) return;
     /* before the messages that stop ranks */
-    weft_launch__send_all(h, FRAME_SCALE, &want);
+    weft_launch__send_all(h, FRAME_SCALE, &want, sizeof want);
     for (int k = v->n_host - 1; k >= keep; k--)
         weft_launch__tell_hosts(
             h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = v->host[k].id});

@@ -298,6 +298,8 @@ bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
 const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank, int *n_rank);
 void        weft_launch__hosts_release(weft_launch__run *l, int rank);
 void        weft_launch__hosts_leave_out(weft_launch__run *l, int rank);
+/* hosts_crash.c: a process here was ended by what it ran; the others hear of it. */
+void weft_launch__hosts_crashed(weft_launch__run *l);
 /* May the job go on with a host less?  cordon: this one leaves, and ends with that line. */
 bool weft_launch__hosts_may_leave(const weft_launch__run *l);
 void weft_launch__hosts_cordon(weft_launch__run *l, const char *why);

@@ -51,11 +51,11 @@ struct weft_member {
     uint32_t           epoch; /* of the newest view */
     member_slot       *slot;
     bool               stopping, over;
-    bool               wanted;     /* outside: the next view was asked for */
-    int64_t            step;       /* the last that is known to be committed */
-    int                n_view;     /* since a step was committed */
-    int64_t            crash_step; /* of the last process that crashed, and its slot */
-    int                crash_slot; /* -1: none crashed */
+    bool               wanted;    /* outside: the next view was asked for */
+    int64_t            step;      /* the last that is known to be committed */
+    int                n_view;    /* since a step was committed */
+    weft_member_crash  crash;     /* the last one; slot -1: none */
+    weft_member_crash  own_crash; /* of this host */
     double late_s; /* who has not left by then is killed; 0: nobody is waited for */
     int    n_action, first; /* in the queue */
     weft_member_action *action;
@@ -289,7 +289,7 @@ weft_status weft_member_create(int n_slot, const weft_member_limits *limits,
     m->n_slot     = limits->outside ? 0 : n_slot; /* none is in a view yet */
     m->n_room     = n_room;
     m->limits     = *limits;
-    m->crash_slot = m->leaves = -1;
+    m->crash.slot = m->own_crash.slot = m->leaves = -1;
     if (!limits->outside) decide_view(m, "");
     *out = m;
     return WEFT_OK;
@@ -324,12 +324,34 @@ bool weft_member_is_too_often(const weft_member *m, int slot, int64_t step)
     return is_lost_too_often(m, s, s->n_loss + 1, step > m->step ? step : m->step);
 }
 
-static bool has_crashed_elsewhere(weft_member *m, int slot)
+/* The same step as before, on another slot: it is the step's fault. */
+static void note_crash(weft_member *m, const weft_member_crash *crash)
 {
-    bool twice = m->crash_slot >= 0 && m->crash_slot != slot && m->crash_step == m->step;
-    m->crash_slot = slot;
-    m->crash_step = m->step;
-    return twice;
+    char              why[200];
+    weft_member_crash was = m->crash;
+    if (!crash->host) m->own_crash = *crash;
+    if (was.slot >= 0 && crash->step < was.step) return; /* heard of late */
+    m->crash = *crash;
+    if (was.slot < 0 || crash->step > was.step) return;
+    if (was.host == crash->host && was.slot == crash->slot) return;
+    snprintf(
+        why, sizeof why,
+        "step %lld ends each rank that runs it: two were lost in it, the last one by %s",
+        (long long)crash->step + 1,
+        crash->cause == WEFT_MEMBER_OOM ? "want of memory" : "a crash");
+    end_job(m, why);
+}
+
+bool weft_member_last_crash(const weft_member *m, weft_member_crash *out)
+{
+    *out = m->own_crash;
+    return out->slot >= 0;
+}
+
+void weft_member_crash_elsewhere(weft_member *m, const weft_member_crash *crash)
+{
+    if (!m->limits.outside || !crash->host || crash->slot < 0) return;
+    if (weft_member_replaces(m)) note_crash(m, crash);
 }
 
 static void note_step(weft_member *m, int64_t step)
@@ -353,11 +375,10 @@ static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spare
     char         why[200];
     s->lost[s->n_loss++ % MAX_LOSS] = m->step;
     if (!weft_member_replaces(m)) return;
-    if (cause == WEFT_MEMBER_CRASHED && has_crashed_elsewhere(m, k)) {
-        snprintf(why, sizeof why, "step %lld crashes whoever runs it: now rank %d",
-                 (long long)m->step + 1, weft_member_position(m, k));
-        end_job(m, why);
-    } else if (!spared && is_lost_too_often(m, s, s->n_loss, m->step)) {
+    if (cause == WEFT_MEMBER_CRASHED || cause == WEFT_MEMBER_OOM)
+        note_crash(m, &(weft_member_crash){.slot = k, .cause = cause, .step = m->step});
+    if (m->over) return;
+    if (!spared && is_lost_too_often(m, s, s->n_loss, m->step)) {
         snprintf(why, sizeof why, "rank %d was lost %d times within %lld steps",
                  weft_member_position(m, k), m->limits.max_loss,
                  (long long)m->limits.within_step);

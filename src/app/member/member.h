@@ -24,8 +24,9 @@
  *
  * (1) One view for each epoch, decided once by a write-once register; epochs rise by one.
  * (2) Every slot of a view has a process when the view is decided.
- * (3) It comes to an end: a slot that is lost too often, a step that crashes two slots and views
- *     that commit no step end the job.  After END nothing is started. */
+ * (3) It comes to an end: a slot that is lost too often, a step that ends the processes of two
+ *     slots (crashes, want of memory), also of several hosts, and views that commit no step end
+ *     the job.  After END nothing is started. */
 #ifndef WEFT_MEMBER_MEMBER_H
 #define WEFT_MEMBER_MEMBER_H
 
@@ -56,6 +57,7 @@ typedef enum weft_member_cause {
     WEFT_MEMBER_FAILED, /* an error of its own, which it has reported: another one has it, too */
     WEFT_MEMBER_LOST,    /* killed, or ended without a word */
     WEFT_MEMBER_CRASHED, /* SIGSEGV and the like: by its own fault */
+    WEFT_MEMBER_OOM,     /* killed for want of memory: perhaps by what it ran */
 } weft_member_cause;
 
 typedef enum weft_member_event_kind {
@@ -108,6 +110,18 @@ void weft_member_enter(weft_member *m, uint32_t epoch, int n);
 void weft_member_leave_out(weft_member *m, int slot);
 /* outside: ranks are to leave, as one is lost; those that do not are killed. */
 void weft_member_leave(weft_member *m, double now_s);
+/* A process of a slot was ended by what it ran: CRASHED or OOM. */
+typedef struct weft_member_crash {
+    uint64_t          host; /* of several hosts; 0: this one */
+    int               slot; /* there */
+    weft_member_cause cause;
+    int64_t           step; /* the last one that was known to be committed */
+} weft_member_crash;
+
+/* The last one here; false: there was none. */
+bool weft_member_last_crash(const weft_member *m, weft_member_crash *out);
+/* outside: one of another host. */
+void weft_member_crash_elsewhere(weft_member *m, const weft_member_crash *crash);
 /* outside: no slot is in the newest view any more, or none was. */
 bool weft_member_is_stopped(const weft_member *m);
 
