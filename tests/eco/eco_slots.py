@@ -6,10 +6,12 @@ bit by bit.
 import json
 import os
 import re
+import time
 
 import eco_hosts
 from eco import LONG, SANITIZED, Scratch, check, end, same
-from eco_hosts import Job, compare
+from eco_hosts import LIMIT_S, Job, compare
+from eco_scale import scale
 from eco_views import bits, incidents, rows
 
 CASE = os.environ.get("WEFT_SLOTS_CASE")
@@ -84,6 +86,22 @@ def no_fewer(scratch, ref):
     same(done[:24], ref(24)[1][:len(done)], "a fixed number of hosts: losses")
 
 
+def not_left_out(scratch, ref):
+    """The request to leave the rank out is lost, and the next view is another's: after it the job is no longer on its way to fewer ranks."""
+    job = start(scratch, "ignored", "dp4", 0, more=",hosts.leave_out:flip:rank=none", steps=240)
+    check(job.await_text(job.agents[0], "it was lost too often; it is left out"), "it is to be left out: " + job.agents[0].name)
+    code, text = scale(job, 3)
+    check(code == 2 and "the job is on its way to 3 ranks" in text, "on the way: %r %s" % (code, text))
+    n = len(found_of(job))
+    job.kill(3)
+    limit = time.monotonic() + LIMIT_S
+    while len(found_of(job)) == n and time.monotonic() < limit:
+        time.sleep(0.01)
+    code, text = scale(job, 3)
+    check(code == 0 and "3 ranks from step" in text, "it was not left out: %r %s" % (code, text))
+    compare("not left out", job, ref(240), [0, 0])
+
+
 # ---- a step that ends each rank that runs it ----
 
 def step_ends_ranks(scratch, ref):
@@ -105,7 +123,7 @@ def step_ends_ranks(scratch, ref):
         same(len(rows(job.output)), 5, name + ": steps")
 
 
-CASES = [rank_left_out, host_left_out, no_fewer, step_ends_ranks]
+CASES = [rank_left_out, host_left_out, no_fewer, not_left_out, step_ends_ranks]
 if SANITIZED and not LONG and not CASE:
     CASES = [host_left_out, step_ends_ranks]
 

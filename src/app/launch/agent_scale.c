@@ -428,8 +428,9 @@ void weft_launch__end_scale(weft_launch__run *l)
     int                 n     = count_world(l);
     uint32_t            epoch = weft_member_epoch(a->member);
     if (!a->scale_from) return;
-    /* hosts may come and go meanwhile */
-    if (l->hosts && n != a->scale_to && epoch < a->scale_epoch + MAX_VIEW) return;
+    /* hosts may come and go meanwhile; a rank that is left out is so in the next view, or stays */
+    if (l->hosts && !a->cordon && n != a->scale_to && epoch < a->scale_epoch + MAX_VIEW)
+        return;
     snprintf(text, sizeof text, "%d rank%s from step %lld on, after %.3g s%s", n,
              n == 1 ? "" : "s", (long long)a->outcome.step,
              a->outcome.committed_s - a->asked_s,

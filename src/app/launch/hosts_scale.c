@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "launch/hosts_priv.h"
 
 /* ---- new ranks of this host ---- */
@@ -107,7 +108,7 @@ void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use)
     weft_launch__hosts *h = l->hosts;
     int n = weft_launch__agent_count(l), position = use->n_rank - l->first;
     if (use->epoch != weft_hosts_view(h->agreement)->epoch || !l->agent || n < 2 ||
-        position < 0 || position >= n)
+        position < 0 || position >= n || weft_failpoint_flips("hosts.leave_out"))
         return;
     weft_launch__agent_leave_out(l, position);
     h->n_scaled = n - 1;
