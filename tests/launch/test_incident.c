@@ -58,6 +58,31 @@ static void a_job_that_goes_on(void **state)
     weft_text_fini(&t);
 }
 
+/* From the last sign of life until it was noticed; not in the total. */
+static void when_it_was_noticed(void **state)
+{
+    weft_text             t    = {0};
+    weft_incident         late = lost;
+    weft_incident_outcome o    = {
+           .decided = "shrink", .why = "", .decided_s = 10.5, .committed_s = 12};
+    weft_incident_phase phase[WEFT_INCIDENT_MAX_PHASE];
+    (void)state;
+    late.seen_s = 7.75;
+    weft_incident_print(&late, &o, &t);
+    assert_non_null(strstr(t.s, "\"ms\": {\"notice\": 2250.000, \"decide\": 500.000, "));
+    assert_non_null(strstr(t.s, ", \"total\": 2000.000}}\n"));
+    int n = weft_incident_find_phases(&late, &o, phase);
+    assert_int_equal(n, WEFT_INCIDENT_MAX_PHASE);
+    assert_string_equal(phase[0].name, "notice");
+    assert_true(phase[0].seconds == 2.25 && phase[n - 1].seconds == 2);
+    double sum = 0;
+    for (int k = 1; k < n - 1; k++) sum += phase[k].seconds;
+    assert_true(sum == phase[n - 1].seconds);
+    o.committed_s = 0; /* it is not over */
+    assert_int_equal(weft_incident_find_phases(&late, &o, phase), 2);
+    weft_text_fini(&t);
+}
+
 static void a_job_that_ends(void **state)
 {
     (void)state;
@@ -106,9 +131,8 @@ static void causes_of_signals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_that_goes_on),
-        cmocka_unit_test(a_job_that_ends),
-        cmocka_unit_test(why_others_have_left),
+        cmocka_unit_test(a_job_that_goes_on), cmocka_unit_test(when_it_was_noticed),
+        cmocka_unit_test(a_job_that_ends),    cmocka_unit_test(why_others_have_left),
         cmocka_unit_test(causes_of_signals),
     };
     return cmocka_run_group_tests_name("incident", tests, NULL, NULL);

@@ -13,80 +13,7 @@
 #include "launch/oom.h"
 #include "member/hosts.h"
 
-/* ---- incidents ---- */
-
-/* One incident for files, commands and metrics. */
-void weft_launch__publish(weft_launch__run *l, const weft_incident *i,
-                          const weft_incident_outcome *o)
-{
-    weft_launch__agent *a = l->agent;
-    weft_text           t = {0};
-    weft_incident_print(i, o, &t);
-    bool out = weft_launch__hosts_is_out(l); /* others write */
-    if (*a->folder && !out) weft_incident_append(a->folder, "incidents.jsonl", &t);
-    if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
-    weft_text_fini(&t);
-    weft_exporter_count(&a->counts, i->cause);
-}
-
-/* As ranks found out. */
-static bool went_back(const weft_launch__agent *a, const weft_incident *i)
-{
-    bool again = !a->done && a->outcome.step <= i->step; /* a step is run again */
-    return i->rank >= 0 && i->choice.level == WEFT_LEVEL_REPLACE &&
-           (a->outcome.move.back || again);
-}
-
-/* What was done about it, once a step was committed or all is done. */
-static const char *name_decision(const weft_incident *i)
-{
-    if (!strcmp(i->cause, "replan")) return "replan";
-    if (i->rank < 0 && i->choice.n_rejected) return weft_level_name(i->choice.level);
-    if (i->rank < 0) return "resize";
-    return weft_level_name(i->choice.level);
-}
-
-/* A new process was to take the rank's place, and ranks found that none holds the state. */
-static void reject_replace(weft_incident *i)
-{
-    weft_level_choice *c = &i->choice;
-    for (int k = 0; k < c->n_rejected; k++)
-        if (c->rejected[k].level == WEFT_LEVEL_CHECKPOINT)
-            c->rejected[k] =
-                (weft_level_rejected){WEFT_LEVEL_REPLACE, c->cost_s,
-                                      "no rank that is left holds all of the state"};
-    c->level = WEFT_LEVEL_CHECKPOINT;
-}
-
-/* decided NULL: the job goes on. */
-static void write_incidents(weft_launch__run *l, const char *decided, const char *why)
-{
-    weft_launch__agent *a = l->agent;
-    for (int k = 0; k < a->n_incident; k++) {
-        weft_incident *i = &a->incident[k];
-        if (!decided && went_back(a, i)) reject_replace(i);
-        bool stops         = i->rank >= 0 && i->choice.level == WEFT_LEVEL_STOP;
-        a->outcome.decided = decided && !stops ? decided : name_decision(i);
-        a->outcome.why     = stops ? a->stop_why : why;
-        weft_launch__publish(l, i, &a->outcome);
-    }
-    a->n_incident = 0;
-}
-
-/* The pauses that end with the first step of a view. */
-static void note_pauses(weft_launch__agent *a)
-{
-    for (int k = 0; k < a->n_incident; k++) {
-        const weft_incident *i = &a->incident[k];
-        bool back = i->rank >= 0 && (a->outcome.move.back || a->outcome.step <= i->step);
-        weft_level level = i->rank < 0 && i->choice.n_rejected ? i->choice.level
-                           : i->rank < 0                       ? WEFT_LEVEL_SHRINK
-                           : back                              ? WEFT_LEVEL_CHECKPOINT
-                                                               : WEFT_LEVEL_REPLACE;
-        weft_level_note_pause(&a->levels.history, level,
-                              a->outcome.committed_s - i->noticed_s);
-    }
-}
+/* ---- views and reports ---- */
 
 /* Of the newest view, on all hosts. */
 static int count_ranks(const weft_launch__run *l)
@@ -127,21 +54,6 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
     weft_text_fini(&t);
 }
 
-weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
-                                         const char *cause, const char *what,
-                                         const char *noticed)
-{
-    weft_incident i = {.rank  = r < 0 ? r : a->first + weft_member_position(a->member, r),
-                       .epoch = weft_member_epoch(a->member)};
-    weft_incident_begin(&i, cause, what, noticed);
-    return i;
-}
-
-void weft_launch__add_incident(weft_launch__agent *a, const weft_incident *i)
-{
-    if (a->n_incident < WEFT_AGENT_MAX_INCIDENT) a->incident[a->n_incident++] = *i;
-}
-
 /* What a rank reports.  All ranks end with the same error: one line for them. */
 static void take_report(weft_launch__run *l, int r, const weft_line_message *m)
 {
@@ -154,17 +66,6 @@ static void take_report(weft_launch__run *l, int r, const weft_line_message *m)
     i.pid           = (int)l->c[r].pid;
     i.step          = m->step;
     weft_launch__publish(l, &i, &o);
-}
-
-const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
-                                         const weft_launch__child *c, int how)
-{
-    int64_t n_oom = weft_oom_count("");
-    bool    oom   = n_oom > a->n_oom || weft_failpoint_flips("agent.oom");
-    a->n_oom      = n_oom;
-    if (c->noticed) return c->noticed;
-    if (c->killed_s > 0) return "late";
-    return weft_incident_find_cause(WIFSIGNALED(how) ? WTERMSIG(how) : 0, oom);
 }
 
 int weft_launch__agent_count(const weft_launch__run *l)
@@ -232,8 +133,8 @@ static void note_committed(weft_launch__run *l, const weft_line_message *m, doub
     a->outcome.n_rank      = count_ranks(l);
     snprintf(a->outcome.plan, sizeof a->outcome.plan, "%.63s", m->text);
     weft_failpoint("agent.committed");
-    note_pauses(a);
-    write_incidents(l, NULL, "");
+    weft_launch__note_pauses(a);
+    weft_launch__write_incidents(l, NULL, "");
     write_view(l, m->step);
     weft_launch__end_scale(l);
     a->trained = (weft_incident_view){
@@ -406,7 +307,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         a->outcome.step        = step + 1;
         a->outcome.n_rank      = count_ranks(l);
         a->outcome.committed_s = weft_clock_s();
-        write_incidents(l, NULL, "");
+        weft_launch__write_incidents(l, NULL, "");
     }
     bool lost   = cause != WEFT_MEMBER_DONE && cause != WEFT_MEMBER_FAILED;
     bool kept   = lost && !a->over && !a->done && weft_member_replaces(a->member);
@@ -415,6 +316,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         weft_incident i = weft_launch__make_incident(a, r, exit_cause, what, noticed);
         i.pid           = pid;
         i.step          = step;
+        i.seen_s        = c->seen_s;
         note_steps(a, weft_launch__agent_count(l), step, i.noticed_s);
         spared = weft_launch__choose_level(l, r, step, &i.choice);
         weft_launch__add_incident(a, &i);
@@ -457,6 +359,7 @@ static weft_status start_slot(weft_launch__run *l, int r)
     c->killed_s         = 0;
     c->stopped          = false;
     c->noticed          = NULL;
+    c->seen_s           = 0;
     l->agent->begun[r]  = true;
     l->agent->failed[r] = false;
     if (weft_launch__position(l, r) == 0) l->agent->done = false;
@@ -516,7 +419,7 @@ static void end_job(weft_launch__run *l, const char *why)
     a->over               = true;
     snprintf(a->why, sizeof a->why, "%s", why);
     snprintf(m.text, sizeof m.text, "%s", *why ? why : "all is done");
-    write_incidents(l, "end", why);
+    weft_launch__write_incidents(l, "end", why);
     for (int r = 0; r < l->n; r++)
         if (l->c[r].line >= 0) (void)weft_line_put(l->c[r].line, &m, -1);
     weft_launch__end_all(l, l->o->grace_s);
@@ -549,27 +452,6 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
     }
     weft_launch__note_enter(l);
     weft_member_enter(l->agent->member, epoch, n);
-}
-
-void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
-                             const char *what, const weft_launch_host_loss *loss)
-{
-    if (l->restart) {
-        weft_launch__restart_note(l, host, cause, what);
-        return;
-    }
-    weft_launch__agent *a = l->agent;
-    weft_incident       i = weft_launch__make_incident(a, -1, cause, what, "agents");
-    i.step                = weft_launch__find_step(l);
-    snprintf(i.host, sizeof i.host, "%s", host);
-    if (loss) weft_launch_levels_choose_host(&a->levels, loss, i.noticed_s, &i.choice);
-    if (loss && i.choice.level == WEFT_LEVEL_STOP) /* no view follows */
-        weft_launch__publish(
-            l, &i,
-            &(weft_incident_outcome){.decided = weft_level_name(WEFT_LEVEL_STOP),
-                                     .why     = "recover allows nothing else"});
-    else
-        weft_launch__add_incident(a, &i);
 }
 
 void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
@@ -727,7 +609,7 @@ void weft_launch__agent_close(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     if (!a) return;
-    if (a->n_incident) write_incidents(l, "end", "the job has ended");
+    if (a->n_incident) weft_launch__write_incidents(l, "end", "the job has ended");
     weft_member_destroy(a->member);
     weft_launch_levels_fini(&a->levels);
     weft_comm_shm_destroy(a->epoch);

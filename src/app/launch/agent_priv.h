@@ -53,14 +53,19 @@ struct weft_launch__agent {
     weft_launch_levels    levels;
 };
 
-/* agent.c: an incident, r: of slot r or -1; to be written with the outcome of the next view, or at
- * once. */
+/* agent_incident.c: an incident, r: of slot r or -1; to be written with the outcome of the next
+ * view, or at once. */
 weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
                                          const char *cause, const char *what,
                                          const char *noticed);
 void          weft_launch__add_incident(weft_launch__agent *a, const weft_incident *i);
 void          weft_launch__publish(weft_launch__run *l, const weft_incident *i,
                                    const weft_incident_outcome *o);
+/* All that wait for their outcome; decided NULL: the job goes on. */
+void weft_launch__write_incidents(weft_launch__run *l, const char *decided,
+                                  const char *why);
+/* The pauses that end with the first step of a view. */
+void weft_launch__note_pauses(weft_launch__agent *a);
 /* The last step that rank 0 is known to have committed. */
 int64_t weft_launch__find_step(const weft_launch__run *l);
 /* Why a process ended without a request; how: the status of waitpid. */

@@ -501,6 +501,7 @@ static void enter_view(weft_launch__run *l)
     for (int i = 0; i < me; i++) l->first += v->host[i].n_rank;
     weft_launch__log_view(l, v);
     if (me == 0 && h->started) weft_launch__note_hosts(l, h->was, v);
+    h->stop = (host_stop){0};
     weft_member_view_copy(h->was, v);
     h->enters = weft_hosts_is_enough(h->agreement);
     h->key_s  = 0;
@@ -626,6 +627,7 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
     switch (x->kind) {
     case WEFT_HOSTS_SEND: send_message(h, x); break;
     case WEFT_HOSTS_STOP_RANKS:
+        weft_launch__note_stopping(h);
         h->enters     = false;
         h->stop_epoch = x->epoch;
         weft_launch__agent_leave(l, x->epoch, weft_launch__reason_is_loss(x->why),

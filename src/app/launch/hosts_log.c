@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launch/launch_priv.h"
+#include "base/clock.h"
+#include "launch/hosts_priv.h"
 #include "launch/level.h"
-#include "member/hosts.h"
 
 enum {
     MAX_NAMED = 8 /* hosts of a view, in its log line */
@@ -57,6 +57,14 @@ void weft_launch__log_view(const weft_launch__run *l, const weft_member_view *v)
     weft_text_fini(&t);
 }
 
+void weft_launch__note_stopping(weft_launch__hosts *h)
+{
+    h->stop.wall_s = weft_clock_wall_s();
+    h->stop.at_s   = weft_clock_s();
+    for (int i = 0; i < weft_hosts_view(h->agreement)->n_host; i++)
+        h->stop.seen_s[i] = h->stop.at_s - weft_hosts_silence(h->agreement, i);
+}
+
 /* Hosts of a that are not in b. */
 static int count_missing(const weft_member_view *a, const weft_member_view *b)
 {
@@ -73,20 +81,23 @@ void weft_launch__note_hosts(weft_launch__run *l, const weft_member_view *was,
                                   .n_joined = count_missing(v, was),
                                   .min_host = l->o->min_node,
                                   .least    = v->least};
+    const host_stop      *stop = &l->hosts->stop;
     char                  what[160];
     for (int i = 0; i < was->n_host; i++) {
-        const weft_member_host *x = &was->host[i];
+        const weft_member_host *x      = &was->host[i];
+        weft_launch__noticed    when   = {stop->wall_s, stop->at_s, stop->seen_s[i]};
+        bool                    leaves = !weft_launch__reason_is_loss(v->reason);
         if (weft_member_view_find(v, x->id) >= 0) continue;
-        bool leaves = !weft_launch__reason_is_loss(v->reason);
         snprintf(what, sizeof what, "host %s (%s) %s", x->name, x->control,
                  leaves ? "left" : "was lost");
         weft_launch__agent_note(l, x->name, leaves ? "drain" : "host", what,
-                                leaves ? NULL : &loss);
+                                leaves ? NULL : &loss,
+                                leaves || when.at_s <= 0 ? NULL : &when);
     }
     for (int i = 0; was->epoch && i < v->n_host; i++) {
         const weft_member_host *x = &v->host[i];
         if (weft_member_view_find(was, x->id) >= 0) continue;
         snprintf(what, sizeof what, "host %s (%s) joined", x->name, x->control);
-        weft_launch__agent_note(l, x->name, "join", what, NULL);
+        weft_launch__agent_note(l, x->name, "join", what, NULL, NULL);
     }
 }

@@ -48,6 +48,13 @@ typedef struct host_key {
     weft_comm_key key;
 } host_key;
 
+/* When ranks were stopped for the next view (0: they were not), and until when each host of this
+ * one was heard of. */
+typedef struct host_stop {
+    double wall_s, at_s;
+    double seen_s[WEFT_MEMBER_MAX_HOST];
+} host_stop;
+
 /* This host is to join, and its ranks prepare for the view of an epoch (hosts_prepare.c). */
 typedef struct host_prepare {
     uint64_t  from; /* the agent that asks for it; 0: none does */
@@ -84,7 +91,8 @@ struct weft_launch__hosts {
     bool      found, entered; /* the job began here; this host was in a view once */
     bool      started;        /* ranks were, once */
     bool      waits;          /* for a place in the job, as the log says */
-    uint32_t  stop_epoch;  /* ranks are to stop in it, and STOPPED is not told; 0: none */
+    uint32_t  stop_epoch; /* ranks are to stop in it, and STOPPED is not told; 0: none */
+    host_stop stop;
     uint32_t  ready_epoch; /* in which READY was reported */
     uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */
     int       n_use;
@@ -121,6 +129,11 @@ void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const void *byt
                            size_t n);
 /* Ranks that save, and for which no further view comes, end, too. */
 void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
+
+/* ---- hosts_log.c ---- */
+
+/* Ranks are stopped for the next view: the time of the incidents of hosts that it lacks. */
+void weft_launch__note_stopping(weft_launch__hosts *h);
 
 /* ---- hosts_prepare.c ---- */
 

@@ -99,12 +99,12 @@ void weft_incident_notify(const char *command, const weft_text *line)
     if (input >= 0) close(input);
 }
 
-/* Milliseconds from one moment to another, where both are known. */
-static void put_ms(weft_text *t, const char *key, double from_s, double to_s)
+/* From one moment to another, where both are known. */
+static void add_phase(weft_incident_phase *list, int *n, const char *name, double from_s,
+                      double to_s)
 {
     if (from_s <= 0 || to_s < from_s) return;
-    if (t->s[t->n - 1] != '{') weft_text_add(t, ", ");
-    weft_text_add(t, "\"%s\": %.3f", key, 1e3 * (to_s - from_s));
+    list[(*n)++] = (weft_incident_phase){name, to_s - from_s};
 }
 
 static double later_of(double a, double b)
@@ -113,8 +113,8 @@ static double later_of(double a, double b)
 }
 
 /* Phases follow each other: each begins where the one before ended. */
-static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
-                       weft_text *t)
+int weft_incident_find_phases(const weft_incident *i, const weft_incident_outcome *o,
+                              weft_incident_phase out[WEFT_INCIDENT_MAX_PHASE])
 {
     static const struct {
         weft_line_phase phase;
@@ -125,18 +125,31 @@ static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
                    {WEFT_LINE_AT_BUILT, "build"},
                    {WEFT_LINE_AT_READY, "move"}};
     double from = i->noticed_s;
-    weft_text_add(t, "\"ms\": {");
-    put_ms(t, "decide", from, o->decided_s);
+    int    n    = 0;
+    add_phase(out, &n, "notice", i->seen_s, i->noticed_s);
+    add_phase(out, &n, "decide", from, o->decided_s);
     from = later_of(from, o->decided_s);
     for (size_t k = 0; o->committed_s > 0 && k < WEFT_COUNT(list); k++) {
         double at = later_of(from, o->at_s[list[k].phase]);
-        put_ms(t, list[k].name, from, at);
+        add_phase(out, &n, list[k].name, from, at);
         from = at;
     }
     if (o->committed_s > 0) {
-        put_ms(t, "step", from, later_of(from, o->committed_s));
-        put_ms(t, "total", i->noticed_s, o->committed_s);
+        add_phase(out, &n, "step", from, later_of(from, o->committed_s));
+        add_phase(out, &n, "total", i->noticed_s, o->committed_s);
     }
+    return n;
+}
+
+static void put_phases(const weft_incident *i, const weft_incident_outcome *o,
+                       weft_text *t)
+{
+    weft_incident_phase phase[WEFT_INCIDENT_MAX_PHASE];
+    int                 n = weft_incident_find_phases(i, o, phase);
+    weft_text_add(t, "\"ms\": {");
+    for (int k = 0; k < n; k++)
+        weft_text_add(t, "%s\"%s\": %.3f", k ? ", " : "", phase[k].name,
+                      1e3 * phase[k].seconds);
     weft_text_add(t, "}");
 }
 

@@ -23,6 +23,7 @@ typedef struct weft_incident {
     const char *noticed;   /* "waitpid", "no answer", "stop", "silence", "hang" */
     double      wall_s;    /* when, in seconds since 1970, */
     double      noticed_s; /* and on the monotonic clock */
+    double      seen_s;    /* its last sign of life before that; 0: not known */
     /* What was to be done about it; n_rejected 0: there was no choice. */
     weft_level_choice choice;
 } weft_incident;
@@ -57,6 +58,21 @@ typedef struct weft_incident_outcome {
     weft_membership_move move;        /* of the state; no bytes: it stayed where it was */
     weft_incident_view   was;         /* the last one before that has trained */
 } weft_incident_outcome;
+
+/* A part of the time that an incident took. */
+typedef struct weft_incident_phase {
+    const char *name;
+    double      seconds;
+} weft_incident_phase;
+
+enum {
+    WEFT_INCIDENT_MAX_PHASE = 9
+};
+
+/* Those that are known, in their order; gives how many.  `notice` is before the others, which add
+ * up to the last one, `total`. */
+int weft_incident_find_phases(const weft_incident *i, const weft_incident_outcome *o,
+                              weft_incident_phase out[WEFT_INCIDENT_MAX_PHASE]);
 
 /* Of a process that ended by a signal, or 0; oom: the kernel has killed one for want of memory. */
 const char *weft_incident_find_cause(int signal, bool oom);

@@ -52,6 +52,7 @@ typedef struct weft_launch__child {
     /* how the launcher has noticed that it is lost, and what it saw; NULL: it has not */
     const char *noticed;
     char        what[160];
+    double      seen_s; /* its last sign of life before that; 0: not known */
 } weft_launch__child;
 
 /* A process without a slot (spare.h); pid 0: there is none. */
@@ -235,10 +236,16 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n);
  * memory with it. */
 void weft_launch__agent_leave(weft_launch__run *l, uint32_t epoch, bool at_once,
                               bool drains);
-/* An incident of a host; loss: how it was lost, NULL: it was not. */
+/* When something was noticed, and its last sign of life before that. */
+typedef struct weft_launch__noticed {
+    double wall_s, at_s, seen_s;
+} weft_launch__noticed;
+
+/* An incident of a host; loss: how it was lost, NULL: it was not.  when NULL: now. */
 struct weft_launch_host_loss;
 void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
-                             const char *what, const struct weft_launch_host_loss *loss);
+                             const char *what, const struct weft_launch_host_loss *loss,
+                             const weft_launch__noticed *when);
 bool weft_launch__agent_is_stopped(const weft_launch__run *l); /* no rank is in it */
 bool weft_launch__agent_is_ready(const weft_launch__run *l, uint32_t epoch);
 bool weft_launch__agent_is_over(const weft_launch__run *l); /* done, ended or to end */
@@ -257,7 +264,8 @@ bool weft_launch__restart_lost(weft_launch__run *l, int r, int pid, int how);
 void weft_launch__restart_enter(weft_launch__run *l, uint32_t epoch, int n);
 void weft_launch__restart_leave(weft_launch__run *l, uint32_t epoch, bool is_loss);
 void weft_launch__restart_note(const weft_launch__run *l, const char *host,
-                               const char *cause, const char *what);
+                               const char *cause, const char *what,
+                               const weft_launch__noticed *when);
 /* Restarts that the next view has to count: of earlier views, and of this one's failure. */
 int64_t weft_launch__restart_steps(const weft_launch__run *l);
 bool    weft_launch__restart_is_ready(const weft_launch__run *l, uint32_t epoch);

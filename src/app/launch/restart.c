@@ -61,14 +61,16 @@ static void publish(const weft_launch__run *l, const weft_incident *i, bool coun
 }
 
 void weft_launch__restart_note(const weft_launch__run *l, const char *host,
-                               const char *cause, const char *what)
+                               const char *cause, const char *what,
+                               const weft_launch__noticed *when)
 {
     weft_incident i = {.rank      = -1,
                        .epoch     = l->restart->epoch,
                        .step      = -1,
                        .noticed   = "agents",
-                       .wall_s    = weft_clock_wall_s(),
-                       .noticed_s = weft_clock_s()};
+                       .wall_s    = when ? when->wall_s : weft_clock_wall_s(),
+                       .noticed_s = when ? when->at_s : weft_clock_s(),
+                       .seen_s    = when ? when->seen_s : 0};
     snprintf(i.cause, sizeof i.cause, "%s", cause);
     snprintf(i.what, sizeof i.what, "%s", what);
     snprintf(i.host, sizeof i.host, "%s", host);

@@ -195,6 +195,7 @@ static void lose(weft_launch__run *l, const weft_detect_found *f)
     describe(l, f, c->what, sizeof c->what);
     c->noticed  = noticed[f->cause];
     c->killed_s = weft_clock_s();
+    c->seen_s   = c->killed_s - f->seconds;
     kill(c->pid, SIGKILL);
 }
 

@@ -487,6 +487,12 @@ bool weft_hosts_have_done(const weft_hosts *h, int n)
     return true;
 }
 
+double weft_hosts_silence(const weft_hosts *h, int position)
+{
+    bool other = position >= 0 && position < h->view->n_host && position != h->self;
+    return other ? h->now_s - h->peer[position].heard_s : 0;
+}
+
 const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id)
 {
     int k = weft_member_view_find(h->view, id);

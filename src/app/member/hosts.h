@@ -156,6 +156,8 @@ bool weft_hosts_is_ready(const weft_hosts *h); /* leader: do all hosts run in it
 bool weft_hosts_are_done(const weft_hosts *h);
 /* Have the first n hosts of the view reported that they are done? */
 bool weft_hosts_have_done(const weft_hosts *h, int n);
+/* For how long nothing was heard of a host of the view. */
+double weft_hosts_silence(const weft_hosts *h, int position);
 /* A host of the view, or a candidate that this agent has heard of; NULL: neither. */
 const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id);
 
