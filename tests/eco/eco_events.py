@@ -66,12 +66,17 @@ def main():
         values = parse(fetch(port))
         check((find(values, "weft_step") or 0) >= 1 and find(values, "weft_view_epoch") == 1, "metrics: %r" % values)
         same([find(values, "weft_rank_alive", rank=r) for r in (0, 1)], [1, 1], "ranks alive")
+        same((find(values, "weft_hosts"), find(values, "weft_recovery_seconds")), (1, None), "before an incident")
         job.kill(1)
         await_true("an incident", lambda: incidents(job.output))
         follow = subprocess.Popen([WEFT, "events", "-f", job.output], stdout=subprocess.PIPE, text=True, cwd=ROOT)
         values = await_true("a checkpoint", lambda: (lambda v: v if find(v, "weft_checkpoint_age_seconds") is not None
                                                      and find(v, "weft_loss") else None)(parse(fetch(port))))
-        same((find(values, "weft_view_epoch"), find(values, "weft_incidents_total", cause="kill")), (2, 1), "after a kill")
+        same((find(values, "weft_view_epoch"), find(values, "weft_incidents_total", cause="kill", level="replace")), (2, 1), "after a kill")
+        same(find(values, "weft_copies"), 2, "both ranks hold the state")
+        ms = incidents(job.output)[0]["ms"]
+        check(all(abs(1e3 * (find(values, "weft_recovery_seconds", phase=p) or 0) - x) < 0.001 for p, x in ms.items()) and ms["total"] > 0,
+              "phases of the last incident: %r, %r" % (ms, values))
         check(find(values, "weft_step_seconds") > 0 and find(values, "weft_tokens_per_second") > 0, "speed: %r" % values)
         job.p.send_signal(signal.SIGTERM)
         _, text = job.end()

@@ -101,7 +101,7 @@ def failures(scratch):
     while list(metric(metrics, "weft_restarts_total").values()) != [2] and time.monotonic() < limit:
         time.sleep(0.1)
     same(list(metric(metrics, "weft_restarts_total").values()), [2], "a host is lost: restarts")
-    same(metric(metrics, "weft_incidents_total").get('cause="host"'), 1, "a host is lost: incidents")
+    same(metric(metrics, "weft_incidents_total").get('cause="host",level="restart"'), 1, "a host is lost: incidents")
     same(run.finish(), [0, -9], "failures: " + run.text())
     found = run.incidents()
     same([(i["cause"], i["decided"]) for i in found if i["cause"] != "join"], [("kill", "restart"), ("host", "restart")], "incidents %r" % found)
@@ -220,7 +220,7 @@ def sizes(scratch):
 def metric(path, name):
     try:
         with open(path) as f:
-            return {line.split("{")[1].split("}")[0].split(",")[-1]: float(line.split()[-1]) for line in f if line.startswith(name)}
+            return {",".join(line.split("{")[1].split("}")[0].split(",")[2:]): float(line.split()[-1]) for line in f if line.startswith(name)}
     except OSError:
         return {}
 
@@ -241,7 +241,7 @@ def hangs(scratch):
     while not metric(metrics, "weft_incidents_total") and time.monotonic() < limit and p.poll() is None:
         time.sleep(0.05)
     same(list(metric(metrics, "weft_restarts_total").values()), [1], "hangs: restarts: " + open(err).read())
-    same(metric(metrics, "weft_incidents_total"), {'cause="hang"': 1}, "hangs: incidents")
+    same(metric(metrics, "weft_incidents_total"), {'cause="hang",level="restart"': 1}, "hangs: incidents")
     open(os.path.join(folder, "finish"), "w").close()
     try:
         same(p.wait(LIMIT_S), 0, "hangs: " + open(err).read())

@@ -11,7 +11,9 @@
 #include "support/files.h"
 
 static const weft_exporter_rank  ranks[]  = {{true, 7}, {false, 6}};
-static const weft_exporter_cause causes[] = {{"kill", 2}, {"hang", 1}};
+static const weft_exporter_cause causes[] = {{"kill", "replace", 2},
+                                             {"hang", "replace", 1}};
+static const weft_incident_phase phases[] = {{"notice", 1.5}, {"total", 0.25}};
 
 static weft_exporter_job make_job(const char *folder)
 {
@@ -20,6 +22,7 @@ static weft_exporter_job make_job(const char *folder)
                                .folder  = folder,
                                .now_s   = 1010,
                                .epoch   = 3,
+                               .n_host  = 4,
                                .n_rank  = 2,
                                .n_cause = 2,
                                .rank    = ranks,
@@ -51,8 +54,10 @@ static void what_the_launcher_knows(void **state)
     expect(&t, ",host=\"h\",rank=\"0\"} 1\n");
     expect(&t, "weft_rank_alive{job=\"a\\\"b\\\\c\\n\",host=\"h\",rank=\"1\"} 0\n");
     expect(&t, "# TYPE weft_incidents_total counter\n");
-    expect(&t, ",cause=\"kill\"} 2\n");
+    expect(&t, ",cause=\"kill\",level=\"replace\"} 2\n");
+    expect(&t, "weft_hosts{job=\"a\\\"b\\\\c\\n\",host=\"h\"} 4\n");
     assert_null(strstr(t.s, "weft_loss"));
+    assert_null(strstr(t.s, "weft_recovery_seconds")); /* no incident is over */
     assert_null(strstr(t.s, "weft_restarts_total"));
     weft_text_fini(&t);
 }
@@ -62,7 +67,9 @@ static void of_a_program(void **state)
     weft_text            t = {0};
     weft_exporter_counts c = {0};
     (void)state;
-    for (int k = 0; k < 3; k++) weft_exporter_count(&c, k == 1 ? "exit" : "hang");
+    for (int k = 0; k < 3; k++)
+        weft_exporter_count(&c, k == 1 ? "exit" : "hang", "restart");
+    weft_exporter_count(&c, "hang", "end");
     weft_exporter_job j = make_job("");
     j.is_program        = true;
     j.n_restart         = 3;
@@ -71,8 +78,9 @@ static void of_a_program(void **state)
     weft_exporter_print(&j, &t);
     expect(&t, "# TYPE weft_restarts_total counter\nweft_restarts_total{job=\"a\\\"b\\\\c"
                "\\n\",host=\"h\"} 3\n");
-    expect(&t, ",cause=\"hang\"} 2\n");
-    expect(&t, ",cause=\"exit\"} 1\n");
+    expect(&t, ",cause=\"hang\",level=\"restart\"} 2\n");
+    expect(&t, ",cause=\"exit\",level=\"restart\"} 1\n");
+    expect(&t, ",cause=\"hang\",level=\"end\"} 1\n");
     weft_text_fini(&t);
 }
 
@@ -85,9 +93,15 @@ static void what_ranks_know(void **state)
     snprintf(folder, sizeof folder, "%s", test_files_path("status.json"));
     *strrchr(folder, '/') = 0;
     j                     = make_job(folder);
+    j.n_phase             = 2;
+    j.phase               = phases;
     write_status("{\"step\": 9, \"loss\": 2.5, \"step_s\": null, \"saved_step\": 5, "
-                 "\"saved_time\": 1000}");
+                 "\"saved_time\": 1000, \"copies\": 2}");
     weft_exporter_print(&j, &t);
+    expect(&t, "weft_copies{job=\"a\\\"b\\\\c\\n\",host=\"h\"} 2\n");
+    expect(&t, "# TYPE weft_recovery_seconds gauge\n");
+    expect(&t, ",host=\"h\",phase=\"notice\"} 1.5\n");
+    expect(&t, ",host=\"h\",phase=\"total\"} 0.25\n");
     expect(&t, ",host=\"h\"} 9\n");
     expect(&t, "weft_loss{job=\"a\\\"b\\\\c\\n\",host=\"h\"} 2.5\n");
     expect(&t, "weft_checkpoint_age_seconds{job=\"a\\\"b\\\\c\\n\",host=\"h\"} 10\n");

@@ -565,6 +565,8 @@ void weft_launch__agent_export(const weft_launch__run *l, weft_exporter_job *j)
     j->epoch   = weft_member_epoch(a->member);
     j->n_cause = a->counts.n;
     j->cause   = a->counts.of;
+    j->n_phase = a->n_phase;
+    j->phase   = a->phase;
     if (*a->folder) j->job = j->folder = a->folder;
 }
 

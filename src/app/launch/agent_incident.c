@@ -17,7 +17,8 @@ void weft_launch__publish(weft_launch__run *l, const weft_incident *i,
     if (*a->folder && !out) weft_incident_append(a->folder, "incidents.jsonl", &t);
     if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
     weft_text_fini(&t);
-    weft_exporter_count(&a->counts, i->cause);
+    weft_exporter_count(&a->counts, i->cause, o->decided);
+    if (o->committed_s > 0) a->n_phase = weft_incident_find_phases(i, o, a->phase);
 }
 
 /* As ranks found out. */

@@ -45,6 +45,8 @@ struct weft_launch__agent {
     int64_t     n_oom;    /* processes that the kernel has killed for want of memory */
     char        folder[1024]; /* the job's output, once a rank has said so */
     weft_exporter_counts  counts;
+    int                   n_phase; /* of the last incident that is over */
+    weft_incident_phase   phase[WEFT_INCIDENT_MAX_PHASE];
     int                   n_incident;
     weft_incident         incident[WEFT_AGENT_MAX_INCIDENT];
     weft_incident_outcome outcome; /* of the newest view, so far */

@@ -20,6 +20,12 @@ struct weft_launch__export {
     weft_exporter_rank *rank;
 };
 
+static int count_hosts(const weft_launch__run *l)
+{
+    if (l->hosts) return weft_launch__hosts_view(l)->n_host;
+    return l->o->n_node > 1 ? l->o->n_node : 1;
+}
+
 static void print_page(void *arg, weft_text *t)
 {
     weft_launch__run    *l      = arg;
@@ -29,6 +35,7 @@ static void print_page(void *arg, weft_text *t)
                                    .host   = x->host,
                                    .folder = folder,
                                    .now_s  = weft_clock_wall_s(),
+                                   .n_host = count_hosts(l),
                                    .n_rank = weft_launch__agent_count(l),
                                    .first  = l->first,
                                    .rank   = x->rank};

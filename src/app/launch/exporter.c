@@ -27,21 +27,35 @@ static void put_head(weft_text *t, const char *name, const char *type, const cha
     weft_text_add(t, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* more: a further label, or NULL. */
-static void put_value(const weft_exporter_job *j, weft_text *t, const char *name,
-                      const char *more, const char *is, double x)
+/* With the labels that all values have; further ones follow, and end_value. */
+static void begin_value(const weft_exporter_job *j, weft_text *t, const char *name)
 {
     weft_text_add(t, "%s{", name);
     put_label(t, "job", j->job);
     weft_text_add(t, ",");
     put_label(t, "host", j->host);
-    if (more) {
-        weft_text_add(t, ",");
-        put_label(t, more, is);
-    }
+}
+
+static void put_more(weft_text *t, const char *name, const char *value)
+{
+    weft_text_add(t, ",");
+    put_label(t, name, value);
+}
+
+static void end_value(weft_text *t, double x)
+{
     weft_text_add(t, "} ");
     weft_text_put_double(t, x);
     weft_text_add(t, "\n");
+}
+
+/* more: a further label, or NULL. */
+static void put_value(const weft_exporter_job *j, weft_text *t, const char *name,
+                      const char *more, const char *is, double x)
+{
+    begin_value(j, t, name);
+    if (more) put_more(t, more, is);
+    end_value(t, x);
 }
 
 static void put_one(const weft_exporter_job *j, weft_text *t, const char *name,
@@ -75,6 +89,8 @@ static void put_status(const weft_exporter_job *j, const weft_doc *d, weft_text 
         {"predicted_step_s", "weft_predicted_step_seconds", "What the plan predicts."},
         {"tokens_per_s", "weft_tokens_per_second", "Tokens of a step by its median."},
         {"saved_step", "weft_checkpoint_step", "Step of the newest checkpoint."},
+        {"copies", "weft_copies",
+         "Hosts (on one host: ranks) that hold each part of the state, at least."},
     };
     for (size_t k = 0; k < WEFT_COUNT(list); k++) {
         double x = get_number(d, list[k].key);
@@ -129,12 +145,33 @@ static double find_step(const weft_exporter_job *j, const weft_doc *d)
     return step;
 }
 
-void weft_exporter_count(weft_exporter_counts *c, const char *cause)
+static void put_incidents(const weft_exporter_job *j, weft_text *t)
+{
+    put_head(t, "weft_incidents_total", "counter", "Incidents so far.");
+    for (int k = 0; k < j->n_cause; k++) {
+        begin_value(j, t, "weft_incidents_total");
+        put_more(t, "cause", j->cause[k].cause);
+        put_more(t, "level", j->cause[k].level);
+        end_value(t, (double)j->cause[k].n);
+    }
+    if (!j->n_phase) return;
+    put_head(t, "weft_recovery_seconds", "gauge",
+             "Phases of the last incident after which a step was committed.");
+    for (int k = 0; k < j->n_phase; k++)
+        put_value(j, t, "weft_recovery_seconds", "phase", j->phase[k].name,
+                  j->phase[k].seconds);
+}
+
+void weft_exporter_count(weft_exporter_counts *c, const char *cause, const char *level)
 {
     int k = 0;
-    while (k < c->n && strcmp(c->of[k].cause, cause) != 0) k++;
+    while (k < c->n && (strcmp(c->of[k].cause, cause) || strcmp(c->of[k].level, level)))
+        k++;
     if (k == WEFT_EXPORTER_MAX_CAUSE) return;
-    if (k == c->n) snprintf(c->of[c->n++].cause, sizeof c->of->cause, "%s", cause);
+    if (k == c->n) {
+        snprintf(c->of[k].cause, sizeof c->of->cause, "%s", cause);
+        snprintf(c->of[c->n++].level, sizeof c->of->level, "%s", level);
+    }
     c->of[k].n++;
 }
 
@@ -147,6 +184,7 @@ void weft_exporter_print(const weft_exporter_job *j, weft_text *t)
     weft_doc_destroy(d);
     free(text);
     put_one(j, t, "weft_view_epoch", "Epoch of the newest view.", j->epoch);
+    put_one(j, t, "weft_hosts", "Hosts of the newest view.", j->n_host);
     put_one(j, t, "weft_ranks", "Ranks on this host.", j->n_rank);
     put_ranks(j, t);
     if (j->is_program) {
@@ -154,8 +192,5 @@ void weft_exporter_print(const weft_exporter_job *j, weft_text *t)
                  "Times that all ranks of the program were started again.");
         put_value(j, t, "weft_restarts_total", NULL, NULL, j->n_restart);
     }
-    put_head(t, "weft_incidents_total", "counter", "Incidents so far.");
-    for (int k = 0; k < j->n_cause; k++)
-        put_value(j, t, "weft_incidents_total", "cause", j->cause[k].cause,
-                  (double)j->cause[k].n);
+    put_incidents(j, t);
 }

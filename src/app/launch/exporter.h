@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/text.h"
+#include "launch/incident.h"
 
 typedef struct weft_exporter_rank {
     bool    alive;
@@ -17,12 +18,12 @@ typedef struct weft_exporter_rank {
 } weft_exporter_rank;
 
 typedef struct weft_exporter_cause {
-    char    cause[16];
-    int64_t n; /* incidents so far */
+    char    cause[16], level[16]; /* level: what was decided */
+    int64_t n;                    /* incidents so far */
 } weft_exporter_cause;
 
 enum {
-    WEFT_EXPORTER_MAX_CAUSE = 32 /* that are counted */
+    WEFT_EXPORTER_MAX_CAUSE = 64 /* causes and levels that are counted */
 };
 
 typedef struct weft_exporter_counts {
@@ -31,14 +32,17 @@ typedef struct weft_exporter_counts {
 } weft_exporter_counts;
 
 /* One incident more. */
-void weft_exporter_count(weft_exporter_counts *c, const char *cause);
+void weft_exporter_count(weft_exporter_counts *c, const char *cause, const char *level);
 
 typedef struct weft_exporter_job {
-    const char                *job, *host; /* labels */
-    const char                *folder;     /* of its output; "" : not known */
-    double                     now_s;      /* seconds since 1970 */
-    uint32_t                   epoch; /* of the newest view; 0: views do not change */
-    int                        n_rank, n_cause, first; /* first: number of rank[0] */
+    const char *job, *host;             /* labels */
+    const char *folder;                 /* of its output; "" : not known */
+    double      now_s;                  /* seconds since 1970 */
+    uint32_t    epoch;                  /* of the newest view; 0: views do not change */
+    int         n_host;                 /* in that view */
+    int         n_rank, n_cause, first; /* first: number of rank[0] */
+    int         n_phase; /* of the last incident that is over; 0: none is */
+    const weft_incident_phase *phase;
     const weft_exporter_rank  *rank;
     const weft_exporter_cause *cause;
     bool                       is_program; /* another engine's, */

@@ -57,7 +57,7 @@ static void publish(const weft_launch__run *l, const weft_incident *i, bool coun
     if (l->o->log_dir) weft_incident_append(l->o->log_dir, "incidents.jsonl", &t);
     if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
     weft_text_fini(&t);
-    weft_exporter_count(&p->counts, i->cause);
+    weft_exporter_count(&p->counts, i->cause, o.decided);
 }
 
 void weft_launch__restart_note(const weft_launch__run *l, const char *host,

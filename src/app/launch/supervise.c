@@ -45,7 +45,6 @@ static void note_exit(void *arg, const weft_launch_exit *e)
              e->noticed
                  ? e->noticed
                  : weft_incident_find_cause(e->signal, weft_oom_count("") > s->n_oom));
-    weft_exporter_count(&s->counts, i->cause);
     gethostname(i->host, sizeof i->host - 1);
     s->unable = e->code == 126 || e->code == 127;
 }
@@ -85,7 +84,7 @@ static weft_status find_port(char *at, size_t n)
     return WEFT_OK;
 }
 
-static void write_incident(const supervisor *s, bool again)
+static void write_incident(supervisor *s, bool again)
 {
     weft_text             t = {0};
     weft_incident_outcome o = {.decided   = again ? "restart" : "end",
@@ -104,6 +103,7 @@ static void write_incident(const supervisor *s, bool again)
     if (s->o.log_dir) weft_incident_append(s->o.log_dir, "incidents.jsonl", &t);
     if (s->o.on_incident) weft_incident_notify(s->o.on_incident, &t);
     weft_text_fini(&t);
+    weft_exporter_count(&s->counts, s->failure.cause, o.decided);
 }
 
 weft_status weft_launch_supervise(int n, const weft_launch_options *o, int *code)
