@@ -450,6 +450,47 @@ def leader_lost(scratch, ref):
     check("host" in causes, "the first host is lost: incidents %r" % causes)
 
 
+def status(job):
+    p = subprocess.run([WEFT, "status", job.output, "--json"], capture_output=True, text=True)
+    return json.loads(p.stdout) if p.returncode == 0 else {}
+
+
+def await_incidents(job, n):
+    limit = time.monotonic() + LIMIT_S
+    while len(incidents(job.output)) < n and time.monotonic() < limit and any(a.p.poll() is None for a in job.agents):
+        time.sleep(0.02)
+    return incidents(job.output)
+
+
+def waited_for(scratch, ref):
+    """The second of two hosts is stopped as a whole, and both are needed: while the first waits for another one, incidents and weft status
+    say so.  The incident counts from when the host was noticed to be lost; how long it was silent before that is its first phase."""
+    job = Job(scratch, "waited", "dp2", "2:2", ["--failure-timeout", "1"], steps=60)
+    check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    before, lost = len(incidents(job.output)), job.agents[1]
+    for pid in [lost.p.pid, *lost.ranks().values()]:
+        os.kill(pid, signal.SIGSTOP)
+    found = await_incidents(job, before + 1)[before:]
+    why = "waiting for hosts: 1 of at least 2 is there"
+    check([(i["cause"], i["decided"], i.get("why"), "next_step" in i) for i in found] == [("host", "wait", why, False)], "it waits: %r" % found)
+    p = subprocess.run([WEFT, "status", job.output], capture_output=True, text=True)
+    check(p.stdout.startswith("state       %s, process" % why) and "decided: wait, " + why in p.stdout, "weft status: %r" % p)
+    same((status(job).get("state"), status(job).get("waiting")), ("running", why), "weft status --json")
+    begun = time.time()
+    lost.kill_all()
+    job.join()
+    compare("a host that is waited for", job, ref(60), [0, -9, 0])
+    over = [i for i in incidents(job.output)[before:] if i["cause"] == "host"]
+    same([(i["decided"], "next_step" in i) for i in over], [("wait", False), ("wait", True)], "it is over: %r" % over)
+    first, ms = over[0], over[-1]["ms"]
+    same(over[-1]["time"], first["time"], "it was noticed once")
+    same(first["ms"], {"notice": ms["notice"]}, "what is known at once")
+    check(ms["notice"] > 500 and over[-1]["time"] < begun and ms["total"] >= 1e3 * (begun - first["time"]), "phases: %r" % over)
+    check(abs(sum(x for p, x in ms.items() if p not in ("notice", "total")) - ms["total"]) < 0.1, "phases add up: %r" % over)
+    check("waiting" not in status(job), "it does not wait any more")
+
+
 def drained(scratch, ref):
     """weft drain by address; what only that host holds is saved first, and no step is run again."""
     job = Job(scratch, "drain", "pp2", "1:2", n_agent=2, steps=60)
@@ -586,7 +627,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained, host_leaves, all_told, scaled,
+CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, waited_for, drained, host_leaves, all_told, scaled,
          interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:

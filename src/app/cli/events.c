@@ -43,6 +43,7 @@ typedef struct event {
     double time_s;
     char  *line; /* as it is in the file */
     bool   view;
+    int    at; /* lines of one time: in the order in which they were written */
 } event;
 
 typedef struct event_list {
@@ -86,7 +87,7 @@ static weft_status add_event(event_list *l, const char *path, const char *line, 
     }
     char *copy = strndup(line, n);
     if (!copy) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    l->of[l->n++] = (event){time_s, copy, view};
+    l->of[l->n++] = (event){time_s, copy, view, l->n};
     return WEFT_OK;
 }
 
@@ -111,13 +112,13 @@ static int by_time(const void *a, const void *b)
 {
     const event *x = a, *y = b;
     if (x->time_s != y->time_s) return x->time_s < y->time_s ? -1 : 1;
-    return (int)x->view - (int)y->view;
+    return x->at - y->at;
 }
 
 /* What is new. */
-static weft_status read_events(const char *dir, event_file *f, event_list *l)
+static weft_status read_events(const char *dir, event_file *f, int n_file, event_list *l)
 {
-    for (int k = 0; k < N_FILE; k++) {
+    for (int k = 0; k < n_file; k++) {
         char   path[4352], *text = NULL;
         size_t n;
         snprintf(path, sizeof path, "%s/%s", dir, f[k].name);
@@ -231,7 +232,7 @@ void weft_cli_put_last_events(const char *dir, int most, bool json, weft_text *t
     event_file f[N_FILE] = {{"incidents.jsonl", 0}, {"views.jsonl", 0}};
     event_list l         = {0};
     weft_text  lines     = {0};
-    if (read_events(dir, f, &l) == WEFT_OK && l.n) {
+    if (read_events(dir, f, N_FILE, &l) == WEFT_OK && l.n) {
         int        from = l.n > most ? l.n - most : 0;
         event_list last = {.of = l.of + from, .n = l.n - from};
         if (json)
@@ -250,13 +251,35 @@ bool weft_cli_find_last_view(const char *dir, weft_doc **out)
     event_file f[N_FILE] = {{"incidents.jsonl", 0}, {"views.jsonl", 0}};
     event_list l         = {0};
     bool       found     = false;
-    if (read_events(dir, f, &l) == WEFT_OK)
+    if (read_events(dir, f, N_FILE, &l) == WEFT_OK)
         for (int k = l.n - 1; k >= 0 && !found; k--)
             found =
                 l.of[k].view && weft_doc_parse_json("view", l.of[k].line,
                                                     strlen(l.of[k].line), out) == WEFT_OK;
     empty_list(&l);
     return found;
+}
+
+/* What is waited for has a line when that begins, without the step that follows. */
+bool weft_cli_find_waiting(const char *dir, weft_text *why)
+{
+    event_file f[N_FILE] = {{"incidents.jsonl", 0}};
+    event_list l         = {0};
+    weft_doc  *d         = NULL;
+    bool       waits     = false;
+    if (read_events(dir, f, 1, &l) == WEFT_OK && l.n) {
+        int newest = 0;
+        for (int k = 1; k < l.n; k++)
+            if (l.of[k].at > l.of[newest].at) newest = k;
+        const char *line = l.of[newest].line;
+        waits = weft_doc_parse_json("event", line, strlen(line), &d) == WEFT_OK &&
+                !strcmp(get_text(d, "decided"), "wait") &&
+                !weft_node_get(weft_doc_root(d), "next_step");
+        if (waits) weft_text_add(why, "%s", get_text(d, "why"));
+        weft_doc_destroy(d);
+    }
+    empty_list(&l);
+    return waits;
 }
 
 /* ---- the command ---- */
@@ -278,7 +301,7 @@ static int show_new(const char *dir, event_file *f, bool json, int *n)
     event_list              l    = {0};
     weft_text               t    = {0};
     int                     code = WEFT_EXIT_OK;
-    weft_status             st   = read_events(dir, f, &l);
+    weft_status             st   = read_events(dir, f, N_FILE, &l);
     if (st == WEFT_OK) st = print_events(&l, json, &t);
     *n += l.n;
     if (st != WEFT_OK)

@@ -37,6 +37,7 @@ enum {
 /* What status.json says, and what can be seen from here. */
 typedef struct job_status {
     const char *state, *host, *plan, *reason;
+    char        waiting[120]; /* of a job that runs: for what; "": it does not */
     double      time, loss, step_s, predicted_s, tokens_per_s;
     int64_t     pid, pid_start, step, steps, ranks;
     int64_t     agent; /* 0: there is none */
@@ -135,6 +136,15 @@ static void find_checkpoint(const char *dir, job_status *j)
     free(list);
 }
 
+static void find_waiting(const char *dir, job_status *j)
+{
+    weft_text why = {0};
+    if (!strcmp(j->state, "running") && weft_cli_find_waiting(dir, &why))
+        snprintf(j->waiting, sizeof j->waiting, "%s",
+                 why.n ? why.s : "waiting for what is lost");
+    weft_text_fini(&why);
+}
+
 /* 754 -> "12 min 34 s" */
 static const char *age_text(double s, char *buf, size_t n)
 {
@@ -151,7 +161,7 @@ static const char *age_text(double s, char *buf, size_t n)
 static void print_state(const job_status *j, weft_text *t)
 {
     char age[64];
-    weft_text_add(t, "state       %s", j->state);
+    weft_text_add(t, "state       %s", *j->waiting ? j->waiting : j->state);
     if (*j->reason) weft_text_add(t, " (%s)", j->reason);
     weft_text_add(t, ", process %lld on %s, last heard of %s ago\n", (long long)j->pid,
                   j->host, age_text(j->age_s, age, sizeof age));
@@ -267,6 +277,10 @@ static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
 {
     const weft_node *root = weft_doc_root(d);
     weft_text_add(t, "{\"state\": \"%s\"", j->state);
+    if (*j->waiting) {
+        weft_text_add(t, ", \"waiting\": ");
+        weft_text_put_quoted(t, j->waiting);
+    }
     for (int i = 0; i < root->u.list.n; i++) {
         const weft_node *n = root->u.list.node[i];
         if (!strcmp(n->key, "state")) continue;
@@ -324,6 +338,7 @@ static weft_status describe_job(const char *dir, bool json, weft_text *t)
     weft_status st = WEFT_OK;
     WEFT_GO(load_status(dir, &d, &j));
     find_checkpoint(dir, &j);
+    find_waiting(dir, &j);
     if (json) {
         print_json(d, &j, t);
         t->n--; /* its end: agents and the last events come before it */

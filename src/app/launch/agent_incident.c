@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/failpoint.h"
 #include "launch/agent_priv.h"
 #include "launch/oom.h"
 
@@ -17,7 +18,7 @@ void weft_launch__publish(weft_launch__run *l, const weft_incident *i,
     if (*a->folder && !out) weft_incident_append(a->folder, "incidents.jsonl", &t);
     if (l->o->on_incident) weft_incident_notify(l->o->on_incident, &t);
     weft_text_fini(&t);
-    weft_exporter_count(&a->counts, i->cause, o->decided);
+    if (!i->counted) weft_exporter_count(&a->counts, i->cause, o->decided);
     if (o->committed_s > 0) a->n_phase = weft_incident_find_phases(i, o, a->phase);
 }
 
@@ -109,6 +110,22 @@ const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
 
 /* ---- hosts ---- */
 
+/* What is waited for is seen while it lasts: a line now, and the incident's own once it is over. */
+static void publish_wait(weft_launch__run *l, weft_incident *i,
+                         const weft_launch_host_loss *loss)
+{
+    char why[80];
+    int  here  = loss->n_host - loss->n_lost + loss->n_joined;
+    int  least = loss->least > loss->min_host ? loss->least : loss->min_host;
+    snprintf(why, sizeof why, "waiting for hosts: %d of at least %d %s there", here,
+             least, here == 1 ? "is" : "are");
+    weft_launch__say(l, -1, "warn", "%s: %s", i->what, why);
+    weft_launch__publish(l, i,
+                         &(weft_incident_outcome){
+                             .decided = weft_level_name(WEFT_LEVEL_WAIT), .why = why});
+    i->counted = true;
+}
+
 void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *cause,
                              const char *what, const weft_launch_host_loss *loss,
                              const weft_launch__noticed *when)
@@ -127,6 +144,7 @@ void weft_launch__agent_note(weft_launch__run *l, const char *host, const char *
     }
     snprintf(i.host, sizeof i.host, "%s", host);
     if (loss) weft_launch_levels_choose_host(&a->levels, loss, i.noticed_s, &i.choice);
+    if (loss && i.choice.level == WEFT_LEVEL_WAIT) publish_wait(l, &i, loss);
     if (loss && i.choice.level == WEFT_LEVEL_STOP) /* no view follows */
         weft_launch__publish(
             l, &i,

@@ -24,6 +24,7 @@ typedef struct weft_incident {
     double      wall_s;    /* when, in seconds since 1970, */
     double      noticed_s; /* and on the monotonic clock */
     double      seen_s;    /* its last sign of life before that; 0: not known */
+    bool counted; /* in metrics, as it was published when what is waited for began */
     /* What was to be done about it; n_rejected 0: there was no choice. */
     weft_level_choice choice;
 } weft_incident;
