@@ -229,6 +229,26 @@ def copies_survive(scratch, ref):
     check("back to step" not in job.text, "a lost host with copies: 2: the other holds the state: " + job.text)
 
 
+def copies_named(scratch, ref):
+    """Each view says by name which host's loss would cost what, and warns while there are fewer copies than the job asks for."""
+    job = Job(scratch, "named", "zero1-copies", "1:2", steps=120)
+    name = socket.gethostname()
+    few = "WARN copies is 2, and of some of the state there is 1; host %s (ranks 0-1) holds what no other host does: where it is lost, " % name
+    every = "every part of the state is in the memory of at least 2 of hosts %s (ranks 0-1), %s (ranks 2-3); the loss of one costs no step" % (name, name)
+    check(job.await_text(job.agents[0], every), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    same(status(job).get("copies"), 2, "weft status of two hosts")
+    with open(job.agents[0].name + ".log") as f:
+        begun = f.read().count(few)  # both hosts may be there when ranks are started
+    job.agents[1].kill_all()
+    check(job.await_text(job.agents[0], few, begun + 1), "one host: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    same(status(job).get("copies"), 1, "weft status of one host")
+    job.join()
+    check(job.await_text(job.agents[0], "INFO copies are whole again: " + every), "two hosts again: " + job.agents[0].name)
+    compare("copies that come and go", job, ref(120), [0, -9, 0])
+
+
 def standby_survives(scratch, ref):
     """A stage on each of two hosts: the first one has the standby replica of the second, and goes on without a step run again."""
     job = Job(scratch, "standby", "pp2-copies", "1:2", steps=40)
@@ -236,7 +256,7 @@ def standby_survives(scratch, ref):
     job.await_step(job.steps() + 4)
     with open(os.path.join(job.output, "status.json")) as f:
         status = f.read()
-    check("pp=2 copies=2" in status, "a stage on each host: " + status)
+    check("pp=2 copies=2" in status and json.loads(status)["copies"] == 2, "a stage on each host: " + status)
     job.agents[1].kill_all()
     compare("a lost host with standby replicas", job, ref(40), [0, -9])
     check("back to step" not in job.text, "a lost host with standby replicas: the other holds the state: " + job.text)
@@ -627,7 +647,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, waited_for, drained, host_leaves, all_told, scaled,
+CASES = [rank_killed, overtaken, standby_survives, copies_named, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, waited_for, drained, host_leaves, all_told, scaled,
          interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:

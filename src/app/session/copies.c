@@ -1,7 +1,8 @@
-/* Copies of the state: what the start says of them, and a check.
+/* Copies of the state: what each view says of them, and a check.
  *
  * After a lost rank all copies of each part of the state are the same: asked for by campaigns of
  * faults ($WEFT_CHECK_COPIES), as it reads all of the state. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,90 +77,132 @@ weft_status weft_session__compare_copies(weft_session *s)
     return weft_session__outcome(s, compare_digests(s, all, n));
 }
 
-/* ---- at the start ---- */
+/* ---- in each view ---- */
 
 enum {
     MOST_NAMED = 8 /* ranks or hosts of a line */
 };
 
-/* "ranks 0, 1 and 6 more"; alone: by number. */
-static void put_alone(const bool *alone, int n, const char *what, weft_text *t)
+/* Who is lost at once: a rank; on several hosts, or where there may be several, a host. */
+static bool has_hosts(const weft_generation *g)
+{
+    return (g->local > 0 && g->local < g->n_rank) || g->max_rank > g->max_local;
+}
+
+/* Of each rank the first one of its failure domain; twice, for holders of both kinds (all_holders).
+ * NULL: out of memory. */
+static int *find_domains(const weft_generation *g)
+{
+    const int32_t *host   = g->comm ? weft_comm_hosts_of(g->comm) : NULL;
+    bool           one    = has_hosts(g) && g->local >= g->n_rank;
+    int           *domain = WEFT_ARENA_ARRAY(g->arena, int, 2 * g->n_rank);
+    for (int k = 0; domain && k < 2 * g->n_rank; k++) {
+        int r     = k % g->n_rank;
+        domain[k] = !has_hosts(g) ? r : one ? 0 : host ? host[r] : r;
+    }
+    return domain;
+}
+
+/* The fewest domains that hold any part; alone, by first rank: those that hold what no other does.
+ */
+static int find_alone(const weft_generation *g, const int *domain, bool *alone)
+{
+    const weft_holders *h     = g->all_holders ? g->all_holders : g->holders;
+    int                 least = 0;
+    for (int r = 0; h && r < g->n_rank; r++) {
+        int n = weft_holders_copies(h, r, domain);
+        if (!n) continue;
+        if (n < 2 && alone) alone[domain[r]] = true;
+        if (!least || n < least) least = n;
+    }
+    return least ? least : 1;
+}
+
+int weft_session__count_copies(const weft_session *s)
+{
+    const int *domain = find_domains(s->now);
+    return domain ? find_alone(s->now, domain, NULL) : 1;
+}
+
+/* "hosts a (ranks 0-1), b (ranks 2-3) and 6 more", "rank 1": those of which `of` is true. */
+static void put_domains(const weft_generation *g, const int *domain, const bool *of,
+                        weft_text *t)
 {
     int count = 0, named = 0;
-    for (int k = 0; k < n; k++) count += alone[k];
-    weft_text_add(t, "%s%s ", what, count > 1 ? "s" : "");
-    for (int k = 0; k < n && named < MOST_NAMED; k++)
-        if (alone[k]) weft_text_add(t, named++ ? ", %d" : "%d", k);
+    for (int r = 0; r < g->n_rank; r++) count += of[r];
+    weft_text_add(t, "%s%s ", has_hosts(g) ? "host" : "rank", count > 1 ? "s" : "");
+    for (int r = 0, last; r < g->n_rank && named < MOST_NAMED; r++) {
+        if (!of[r]) continue;
+        weft_text_add(t, named++ ? ", " : "");
+        if (!has_hosts(g)) weft_text_add(t, "%d", r);
+        if (!has_hosts(g)) continue;
+        for (last = r; last + 1 < g->n_rank && domain[last + 1] == r;) last++;
+        weft_text_add(t, "%s (rank", g->host_name[r]);
+        weft_text_add(t, last > r ? "s %d-%d)" : " %d)", r, last);
+    }
     if (count > named) weft_text_add(t, " and %d more", count - named);
 }
 
-/* Which failure domains hold what no other one does?  The fewest copies of anything. */
-static int find_alone(const weft_session *s, const int *domain, bool *alone)
+static void put_copies(const weft_session *s, const int *domain, bool *alone, int least,
+                       weft_text *t)
 {
     const weft_generation *g     = s->now;
-    const weft_holders    *h     = g->all_holders ? g->all_holders : g->holders;
-    int                    least = g->n_rank;
+    const char            *what  = has_hosts(g) ? "host" : "rank";
+    int                    asked = s->job.strategy.copies, n = 0, n_alone = 0;
     for (int r = 0; r < g->n_rank; r++) {
-        int n = weft_holders_copies(h, r, domain);
-        if (!n) continue;
-        if (n < 2) alone[domain[r]] = true;
-        if (n < least) least = n;
+        n += domain[r] == r;
+        n_alone += alone[r];
     }
-    return least;
-}
-
-static void say_fewer(weft_session *s, const char *what, const char *names, int least)
-{
-    int asked = s->job.strategy.copies;
-    if (least > 1)
-        weft_say_warn(&s->say, "copies is %d: of some of the state there are %d", asked,
-                      least);
+    if (least < asked)
+        weft_text_add(t, "copies is %d, and of some of the state there %s %d", asked,
+                      least > 1 ? "are" : "is", least);
+    if (n_alone) {
+        weft_text_add(t, least < asked ? "; " : "copies: ");
+        put_domains(g, domain, alone, t);
+        weft_text_add(t,
+                      " hold%s what no other %s does: where %s %s, the job goes back "
+                      "to the newest checkpoint (checkpoint.every is %lld)",
+                      n_alone > 1 ? "" : "s", what, n_alone > 1 ? "one of them" : "it",
+                      has_hosts(g) ? "is lost" : "crashes by its own fault",
+                      (long long)s->job.checkpoint.every);
+        if (n > n_alone) weft_text_add(t, "; the loss of another costs no step");
+        return;
+    }
+    if (least >= asked)
+        weft_text_add(
+            t, "copies: every part of the state is in the memory of at least %d of ",
+            least);
     else
-        (asked > 1 ? weft_say_warn : weft_say_info)(
-            &s->say,
-            "%s: of their state there is no other copy; where such a %s %s, all go back "
-            "to "
-            "the newest checkpoint (checkpoint.every is %lld)",
-            names, what, *what == 'h' ? "is lost" : "crashes by its own fault",
-            (long long)s->job.checkpoint.every);
-}
-
-/* In the generation that runs: the fewest hosts (on one host: ranks) that hold any part. */
-int weft_session__count_copies(const weft_session *s)
-{
-    const weft_generation *g     = s->now;
-    const weft_holders    *h     = g->holders;
-    const int32_t         *host  = g->comm ? weft_comm_hosts_of(g->comm) : NULL;
-    int                    least = 0;
-    for (int r = 0; h && r < h->n_rank; r++) {
-        int n = weft_holders_copies(h, r, host);
-        if (n && (!least || n < least)) least = n;
-    }
-    return least;
+        weft_text_add(t, ": ");
+    for (int r = 0; r < g->n_rank; r++) alone[r] = domain[r] == r;
+    put_domains(g, domain, alone, t);
+    weft_text_add(t, "; the loss of one costs no step");
 }
 
 /* Asked for, or of use: with recover.  GPUs have snapshots besides. */
 void weft_session__say_copies(weft_session *s)
 {
     weft_generation *g     = s->now;
-    bool             hosts = g->local > 0 && g->local < g->n_rank;
-    const char      *what  = hosts ? "host" : "rank";
-    weft_text        names = {0};
-    if (!g->holders || g->n_rank < 2 || !s->device->host_access ||
-        (s->job.strategy.copies < 2 && !strcmp(s->job.recover, "off")))
+    int              asked = s->job.strategy.copies;
+    weft_text        t     = {0};
+    if (!g->holders || !s->device->host_access || g->saves_only ||
+        (asked < 2 && !strcmp(s->job.recover, "off")) ||
+        (g->n_rank < 2 && asked < 2 && !*s->status.copies))
         return;
     bool *alone  = WEFT_ARENA_ARRAY(g->arena, bool, g->n_rank);
-    int  *domain = WEFT_ARENA_ARRAY(g->arena, int, 2 * g->n_rank);
+    int  *domain = find_domains(g);
     if (weft_arena_status(g->arena) != WEFT_OK) return;
-    for (int h = 0; h < 2 * g->n_rank; h++) /* holders of both kinds (all_holders) */
-        domain[h] = hosts ? h % g->n_rank / g->local : h % g->n_rank;
-    int least = find_alone(s, domain, alone);
-    put_alone(alone, g->n_rank, what, &names);
-    if (least >= 2 && least >= s->job.strategy.copies)
-        weft_say_info(&s->say,
-                      "copies: every part of the state is in the memory of %d %ss", least,
-                      what);
-    else
-        say_fewer(s, what, names.s ? names.s : "", least);
-    weft_text_fini(&names);
+    int least = find_alone(g, domain, alone);
+    put_copies(s, domain, alone, least, &t);
+    if (t.s && strncmp(t.s, s->status.copies, sizeof s->status.copies - 1) != 0) {
+        bool again = s->status.few_copies && least >= asked;
+        snprintf(s->status.copies, sizeof s->status.copies, "%s", t.s);
+        s->status.few_copies = least < asked;
+        if (again)
+            weft_say_info(&s->say, "copies are whole again: %s",
+                          t.s + strlen("copies: "));
+        else
+            (least < asked ? weft_say_warn : weft_say_info)(&s->say, "%s", t.s);
+    }
+    weft_text_fini(&t);
 }

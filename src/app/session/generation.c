@@ -431,6 +431,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     if (first && !g->continues) /* what was named wrongly has failed by now */
         weft_session__log_start(s);
     WEFT_TRY(weft_session__open_status(s));
+    weft_session__say_copies(s);
     weft_session__keep_card(s);
     g->opened_s = weft_clock_s() - begun_s;
     weft_failpoint("view.ready");

@@ -145,7 +145,8 @@ typedef struct weft_generation {
     weft_holders  *holders;     /* who holds what of the state; NULL: all is here */
     /* with standby replicas: the same, and as holder ranks + r what rank r has for another one */
     weft_holders *all_holders;
-    weft_gather  *gather; /* all of it at rank 0, for files */
+    const char  **host_name; /* of each rank */
+    weft_gather  *gather;    /* all of it at rank 0, for files */
     /* in pinned memory, for checkpoints; NULL: none yet (state_copy.c) */
     weft_state             *copy;
     weft_session__snapshots snapshots;
@@ -230,8 +231,10 @@ typedef struct weft_session__ahead {
 typedef struct weft_session__status {
     bool      writes; /* this rank does, and the folder is there */
     int       n_rank;
-    int       n_copy;  /* of each part of the state, at least */
-    weft_text members; /* as JSON */
+    int       n_copy;      /* of each part of the state, at least */
+    weft_text members;     /* as JSON */
+    char      copies[800]; /* what was last said of them; "": nothing yet */
+    bool      few_copies;  /* and then there were fewer than copies asks for */
     char      plan[256];
     double    predicted_s; /* of a step; 0: nothing predicts it */
     double    written_s;   /* when it was last written */
@@ -445,7 +448,7 @@ weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_stat
 /* copies.c: are all copies of each part of the state the same?  Nothing where nobody asks. */
 weft_status weft_session__compare_copies(weft_session *s);
 /* How many ranks, or hosts of several, hold each part of the state, and whose loss would cost the
- * steps since the newest checkpoint. */
+ * steps since the newest checkpoint; where that is not as in the view before. */
 void weft_session__say_copies(weft_session *s);
 int  weft_session__count_copies(const weft_session *s);
 /* Before a generation is closed that has lost a rank, or that another one follows. */

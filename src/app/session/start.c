@@ -151,7 +151,6 @@ void weft_session__log_start(weft_session *s)
     say_elastic(s);
     weft_session__say_gpu_comm(s);
     weft_session__say_reduction(s);
-    weft_session__say_copies(s);
     weft_say_info(
         &s->say,
         "memory %lld bytes: state %lld, work %lld, staging %lld, tables %lld, the rest "

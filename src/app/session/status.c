@@ -73,6 +73,16 @@ static double count_work(const weft_session *s)
     return work;
 }
 
+/* Of all ranks, for lines about hosts. */
+static weft_status keep_hosts(weft_generation *g, const member *all, int n)
+{
+    const char **name = WEFT_ARENA_ARRAY(g->arena, const char *, n);
+    for (int r = 0; name && r < n; r++)
+        name[r] = weft_arena_strdup(g->arena, all[r].host);
+    g->host_name = name;
+    return weft_arena_status(g->arena);
+}
+
 /* Those with equal work are compared. */
 static weft_status begin_slow(weft_session *s, const member *all, int n)
 {
@@ -126,6 +136,7 @@ weft_status weft_session__open_status(weft_session *s)
     weft_status st      = weft_session__gather(s, &own, sizeof own, all);
     s->status.members.n = 0;
     if (st == WEFT_OK) print_members(all, n, &s->status.members);
+    if (st == WEFT_OK) st = keep_hosts(s->now, all, n);
     if (st == WEFT_OK) st = begin_slow(s, all, n);
     if (st == WEFT_OK) st = weft_session__open_links(s);
     for (int r = 0; st == WEFT_OK && r < n; r++)
