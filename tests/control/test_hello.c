@@ -84,7 +84,8 @@ static void who_may_work_with_whom(void **state)
     assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
     assert_string_equal(text,
                         "other build: 0.1.0 1234567 on alpha, 0.2.0 on beta; reduction: "
-                        "invariant needs the same on all hosts");
+                        "invariant needs the same on all hosts: install it, or set "
+                        "reduction=fixed");
     a.invariant = false; /* one strict side is enough */
     assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
     b.invariant = false;

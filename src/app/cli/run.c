@@ -339,7 +339,8 @@ static bool has_only(const char *list, const char *kind)
 /* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
  * report. */
 static weft_launch_policy find_policy(const run_options *o, char *output, size_t n,
-                                      char levels[64], bool *spare, bool *invariant)
+                                      char levels[64], bool *spare, bool *invariant,
+                                      int *copies)
 {
     weft_job *job = NULL;
     *output       = 0;
@@ -349,6 +350,7 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
     snprintf(output, n, "%s", job->output ? job->output : "");
     snprintf(levels, 64, "%s", job->recover);
     *invariant = weft_job_is_invariant(job);
+    *copies    = job->strategy.copies;
     bool on    = strcmp(job->recover, "off") != 0;
     bool cpu = has_only(job->device, "cpu"), gpu = has_only(job->device, "cuda");
     bool fits = cpu || (gpu && o->ranks.is_one);
@@ -470,30 +472,32 @@ static int start(run_options *o, weft_arena *a)
         return weft_cli_fail(c, WEFT_ERR_MEM);
     char               output[1024], levels[64] = "on";
     bool               spare, invariant         = false;
+    int                copies = 1;
     weft_launch_policy policy =
-        find_policy(o, output, sizeof output, levels, &spare, &invariant);
-    weft_launch_options l = {.on_rank_exit      = policy,
-                             .levels            = levels,
-                             .spare             = spare,
-                             .output            = output,
-                             .metrics           = o->metrics,
-                             .metrics_file      = o->metrics_file,
-                             .on_incident       = o->on_incident,
-                             .control           = o->control,
-                             .reader_file       = o->reader_file,
-                             .tls               = o->tls,
-                             .log_json          = o->log != NULL,
-                             .request           = &o->request,
-                             .log_dir           = o->log_dir,
-                             .timeout_s         = o->request.timeout_s,
-                             .stop_s            = o->grace_s,
-                             .failure_timeout_s = o->failure_timeout_s,
-                             .on_stop           = find_on_stop(o),
-                             .n_node            = (int)o->n_node,
-                             .node              = o->node < 0 ? 0 : (int)o->node,
-                             .rdzv              = *at ? at : NULL,
-                             .local_addr        = o->local_addr,
-                             .token             = o->token};
+        find_policy(o, output, sizeof output, levels, &spare, &invariant, &copies);
+    weft_status         st = weft_job_check_copies(copies, (int)o->n_node);
+    weft_launch_options l  = {.on_rank_exit      = policy,
+                              .levels            = levels,
+                              .spare             = spare,
+                              .output            = output,
+                              .metrics           = o->metrics,
+                              .metrics_file      = o->metrics_file,
+                              .on_incident       = o->on_incident,
+                              .control           = o->control,
+                              .reader_file       = o->reader_file,
+                              .tls               = o->tls,
+                              .log_json          = o->log != NULL,
+                              .request           = &o->request,
+                              .log_dir           = o->log_dir,
+                              .timeout_s         = o->request.timeout_s,
+                              .stop_s            = o->grace_s,
+                              .failure_timeout_s = o->failure_timeout_s,
+                              .on_stop           = find_on_stop(o),
+                              .n_node            = (int)o->n_node,
+                              .node              = o->node < 0 ? 0 : (int)o->node,
+                              .rdzv              = *at ? at : NULL,
+                              .local_addr        = o->local_addr,
+                              .token             = o->token};
     bool                is_fixed =
         o->ranks.is_one && o->nodes.is_one && (!*at || !weft_launch_is_register(at));
     l.min_node  = (int)o->nodes.min;
@@ -501,7 +505,7 @@ static int start(run_options *o, weft_arena *a)
     if (!o->nodes.is_one && o->node < 0) l.node = -1;
     if (!is_fixed && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
-    weft_status st = weft_launch((int)o->n_rank, o->argv, &l, &code);
+    if (st == WEFT_OK) st = weft_launch((int)o->n_rank, o->argv, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 

@@ -152,7 +152,8 @@ bool weft_control_hello_admits(const weft_control_hello *a, const weft_control_h
     bool strict = a->invariant || b->invariant;
     snprintf(text, size, "other %s: %s on %s, %s on %s; %s", what, of_a, name_host(a),
              of_b, name_host(b),
-             strict ? "reduction: invariant needs the same on all hosts"
+             strict ? "reduction: invariant needs the same on all hosts: install it, or "
+                      "set reduction=fixed"
                     : "bits may differ from a run with one of them alone");
     return !strict;
 }

@@ -399,6 +399,16 @@ void weft_job_default_cut(weft_job *j)
         j->micro_batch = j->batch % j->lanes ? 1 : j->batch / j->lanes;
 }
 
+weft_status weft_job_check_copies(int copies, int n_host)
+{
+    if (n_host < 2 || copies <= n_host) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "copies is %d, and the job has at most %d hosts, each with one copy; "
+        "set copies to at most %d, or give the job more hosts (--nnodes)",
+        copies, n_host, n_host);
+}
+
 weft_status weft_job_check_cut(weft_job *j, int dp)
 {
     if (j->batch % j->micro_batch)

@@ -93,6 +93,9 @@ void weft_job_default_cut(weft_job *j);
 /* micro_batch and lanes against batch; lanes is chosen for dp ranks when it was not given. */
 weft_status weft_job_check_cut(weft_job *j, int dp);
 
+/* Of several hosts each has one copy at most. */
+weft_status weft_job_check_copies(int copies, int n_host);
+
 /* The keys as all ranks of a job must have them, a line each: "batch is 8". */
 void weft_job_print_common(const weft_job *j, weft_text *t);
 

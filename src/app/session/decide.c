@@ -64,23 +64,10 @@ static weft_status check_lanes(const weft_session *s, decision *d)
                      (long long)d->job.lanes, d->job.lanes > 1 ? "s" : "");
 }
 
-/* Hosts are the failure domains of several; on one its ranks are. */
-static weft_status check_copies(const weft_session *s, const weft_job *j)
-{
-    const weft_generation *g = s->now;
-    int hosts                = g->local > 0 ? (g->n_rank + g->local - 1) / g->local : 1;
-    if (hosts < 2 || j->strategy.copies <= hosts) return WEFT_OK;
-    return WEFT_FAIL(
-        WEFT_ERR_ARG,
-        "copies=%d, but the job has %d hosts: a copy is of use in another one",
-        j->strategy.copies, hosts);
-}
-
 /* The plan of the job's keys or file; without any, all ranks are data parallel. */
 static weft_status follow_keys(const weft_session *s, decision *d)
 {
     weft_job *j = &d->job;
-    WEFT_TRY(check_copies(s, j));
     if (is_alone(s, j)) {
         weft_job_default_cut(j);
         return weft_job_check_cut(j, 1);
@@ -404,7 +391,11 @@ static void add_hint(const weft_session *s, decision *d)
 
 static weft_status decide(const weft_session *s, decision *d)
 {
-    unsigned allow;
+    const weft_generation *g = s->now;
+    unsigned               allow;
+    WEFT_TRY(
+        weft_job_check_copies(s->job.strategy.copies,
+                              g->local > 0 ? (g->n_rank + g->local - 1) / g->local : 1));
     WEFT_TRY(weft_job_parse_allow(s->o->allow, &allow));
     if (!weft_job_is_invariant(&s->job))
         allow |= WEFT_JOB_ALLOW_LANES; /* bits are the plan's */
