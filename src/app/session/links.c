@@ -18,7 +18,6 @@ void weft_links_fini(weft_links *x)
 {
     weft_slow_links_fini(&x->slow);
     free(x->link);
-    free(x->name);
     *x = (weft_links){0};
 }
 
@@ -28,15 +27,9 @@ weft_status weft_session__open_links(weft_session *s)
     int         n = s->now->comm ? s->now->comm->world : 1;
     weft_links_fini(x);
     x->link = calloc((size_t)n, sizeof *x->link);
-    x->name = calloc((size_t)n, sizeof *x->name);
-    if (!x->link || !x->name) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    if (!x->link) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     x->since = weft_clock_s();
     return weft_slow_links_begin(&x->slow, n, weft_comm_hosts_of(s->now->comm));
-}
-
-void weft_session__name_host(weft_session *s, int rank, const char *name)
-{
-    strncpy(s->links.name[rank], name, WEFT_LINKS_NAME - 1);
 }
 
 void weft_session__look_at_links(weft_session *s, weft_vote *mine)
@@ -80,12 +73,13 @@ void weft_session__note_link(weft_session *s, const weft_vote_sum *v)
         return;
     x->told[x->n_told][0]   = a;
     x->told[x->n_told++][1] = b;
-    char text[300];
+    const char **host       = s->now->host_name;
+    char         text[300];
     snprintf(
         text, sizeof text,
         "the link from %s (rank %d) to %s (rank %d) is slow: %.3g MB/s, %.3g before or "
         "to other hosts",
-        x->name[a], a, x->name[b], b, 1e-6 * v->link.rate, 1e-6 * v->link.usual_rate);
+        host[a], a, host[b], b, 1e-6 * v->link.rate, 1e-6 * v->link.usual_rate);
     weft_say_warn(&s->say, "%s", text);
     weft_session__report(s, "slow_link", "continue", "%s", text);
 }

@@ -6,8 +6,7 @@
 #include "session/slow_link.h"
 
 enum {
-    WEFT_LINKS_MAX_TOLD = 32,
-    WEFT_LINKS_NAME     = 64
+    WEFT_LINKS_MAX_TOLD = 32
 };
 
 typedef struct weft_links {
@@ -17,7 +16,6 @@ typedef struct weft_links {
     double          since; /* of the accounts: when, and for how many steps */
     int             n_step;
     /* in the rank that writes */
-    char (*name)[WEFT_LINKS_NAME];    /* of each rank's host */
     int told[WEFT_LINKS_MAX_TOLD][2]; /* ranks */
     int n_told;
 } weft_links;

@@ -638,9 +638,8 @@ void weft_session__add_answers(const weft_session *s, size_t most, weft_text *ou
 double weft_session__predict_ratio(const weft_session *s, int n_host, const int *count);
 /* The next view of the same ranks has it.  Takes p. */
 void weft_session__keep_better(weft_session *s, weft_plan *p);
-/* links.c: with the ranks of a membership; what its host is called. */
+/* links.c: with the ranks of a membership. */
 weft_status weft_session__open_links(weft_session *s);
-void        weft_session__name_host(weft_session *s, int rank, const char *name);
 /* Before and after a vote. */
 void weft_session__look_at_links(weft_session *s, weft_vote *mine);
 void weft_session__note_link(weft_session *s, const weft_vote_sum *v);

@@ -139,8 +139,6 @@ weft_status weft_session__open_status(weft_session *s)
     if (st == WEFT_OK) st = keep_hosts(s->now, all, n);
     if (st == WEFT_OK) st = begin_slow(s, all, n);
     if (st == WEFT_OK) st = weft_session__open_links(s);
-    for (int r = 0; st == WEFT_OK && r < n; r++)
-        weft_session__name_host(s, r, all[r].host);
     if (s->now->plan) weft_strategy_print(&s->now->plan->strategy, &plan);
     for (int r = 0; s->now->plan && s->now->plan->share && r < s->now->plan->strategy.dp;
          r++)
