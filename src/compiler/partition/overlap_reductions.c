@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "partition/standby_priv.h"
+#include "program/coalesce.h"
 
 enum {
     BUCKET_TAG = 1 << 20 /* on another stream than other collectives of the group */
@@ -306,10 +307,10 @@ static weft_status make_buckets(overlap *k)
     WEFT_TRY(weft_arena_status(k->tmp));
     for (int i = 0; i < k->p->n_buffer; i++) k->of[i] = -1;
     for (int i = 0; i < k->n_sum;) {
-        bucket *b     = &k->bucket[k->n_bucket];
-        int64_t bytes = 0;
-        for (b->first = i; i < k->n_sum && bytes < k->room; i++) {
-            bytes += k->sum[i].bytes;
+        weft_coalesce_bucket fill = {.limit = k->room};
+        bucket              *b    = &k->bucket[k->n_bucket];
+        for (b->first = i; i < k->n_sum && !weft_coalesce_is_complete(&fill); i++) {
+            weft_coalesce_add(&fill, k->sum[i].bytes);
             k->of[k->sum[i].buffer] = k->n_bucket;
             b->n++;
         }

@@ -181,15 +181,15 @@ static bool continues(const coalesce_pass *pass, const weft_graph_node *n)
 /* One bucket, and what can be done before it; how many nodes are left to do. */
 static int fill_bucket(coalesce_pass *pass, int n_list, int64_t limit)
 {
-    int     n_rest = 0, n_call = 0, i = 0;
-    int64_t bytes = 0;
-    for (; i < n_list && bytes < limit; i++) {
+    weft_coalesce_bucket bucket = {.limit = limit};
+    int                  n_rest = 0, n_call = 0, i = 0;
+    for (; i < n_list && !weft_coalesce_is_complete(&bucket); i++) {
         const weft_graph_node *n = &pass->g->node[pass->list[i]];
         bool                   w = depends_on_held(pass, n);
         if (w) pass->rest[n_rest++] = pass->list[i];
         if (!w && may_wait(pass, n)) {
             pass->call[n_call++] = pass->list[i];
-            bytes += bytes_of(pass, pass->list[i]);
+            weft_coalesce_add(&bucket, bytes_of(pass, pass->list[i]));
             w = true;
         } else if (!w) {
             pass->order[pass->n++] = pass->list[i];

@@ -35,19 +35,20 @@ static bool is_gather(const gather_pass *pass, int i)
 
 static void make_buckets(gather_pass *pass)
 {
-    int64_t bytes = 0;
-    int     phase = -1;
+    weft_coalesce_bucket bucket = {.limit = pass->limit};
+    int                  phase  = -1;
     for (int i = 0; i < pass->g->n_node; i++) {
         pass->bucket[i] = -1;
         if (!is_gather(pass, i)) continue;
         const weft_type *t = &pass->g->value[pass->g->node[i].out[0]].type;
-        if ((int)pass->g->node[i].phase != phase || bytes >= pass->limit) {
+        if ((int)pass->g->node[i].phase != phase || weft_coalesce_is_complete(&bucket)) {
             pass->n_bucket++;
-            bytes = 0;
+            bucket.bytes = 0;
         }
         phase           = (int)pass->g->node[i].phase;
         pass->bucket[i] = pass->n_bucket - 1;
-        bytes += weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+        weft_coalesce_add(&bucket,
+                          weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype));
     }
 }
 
