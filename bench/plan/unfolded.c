@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     WEFT_GO(weft_planner_machines(c, a, &hw));
     weft_compile_spec one = weft_compile_spec_default(argv[1], 1, atoll(argv[2]));
     WEFT_GO(weft_compile_model(&one, &whole));
-    WEFT_GO(weft_planner_rows(&s, whole, c, &l, a, &m));
+    WEFT_GO(weft_planner_rows(&s, whole, c, &l, 0, a, &m));
     printf("%s unfolded: ready in %.2f s\n", argv[1], now() - begin);
     WEFT_GO(try_all(&m, &hw.kind[0]));
     printf("all %.2f s\n", now() - begin);

@@ -111,6 +111,28 @@ static void the_same_twice(void **state)
     weft_cluster_destroy(c);
 }
 
+/* Plans of a job that gives bucket_bytes are priced and simulated with it, and have it. */
+static void buckets_are_the_jobs(void **state)
+{
+    double        step_s[2];
+    weft_cluster *c = machines(4, (int64_t)1 << 30);
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        weft_planner_request q = ask_for("tiny256", c, 8);
+        weft_planner_answer *a;
+        q.world = 4;
+        weft_search_fix(&q.constraints, WEFT_KEY_dp, 4);
+        weft_search_fix(&q.constraints, WEFT_KEY_zero, 0);
+        if (k) q.bucket_bytes = 20000;
+        assert_ok(weft_planner_plan(&q, &a));
+        assert_int_equal(a->plan->strategy.bucket_bytes, q.bucket_bytes);
+        step_s[k] = a->step_s;
+        weft_planner_destroy(a);
+    }
+    assert_true(step_s[0] != step_s[1]);
+    weft_cluster_destroy(c);
+}
+
 static void the_fastest_of_those_tried(void **state)
 {
     if (WEFT_TEST_SANITIZED) skip(); /* more plans of the same calls */
@@ -490,6 +512,7 @@ int main(void)
         cmocka_unit_test(long_pipelines_of_two_halves),
         cmocka_unit_test(never_returns_what_does_not_fit),
         cmocka_unit_test(the_same_twice),
+        cmocka_unit_test(buckets_are_the_jobs),
         cmocka_unit_test(the_fastest_of_those_tried),
         cmocka_unit_test(keeps_what_is_said),
         cmocka_unit_test(names_devices),

@@ -10,6 +10,6 @@ void test_rows_open(const weft_compile_spec *s, const weft_cluster *c,
     whole.batch = whole.micro_batch = 1;
     whole.layers                    = 0;
     assert_ok(weft_compile_model(&whole, &m));
-    assert_ok(weft_planner_rows(s, m, c, l, a, out));
+    assert_ok(weft_planner_rows(s, m, c, l, 0, a, out));
     weft_model_destroy(m);
 }

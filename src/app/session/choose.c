@@ -85,12 +85,13 @@ static bool runs_on_cpus(const weft_job *j)
 static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
                 weft_planner_request *q)
 {
-    *q           = (weft_planner_request){.spec      = weft_job_spec(j),
-                                          .cluster   = c,
-                                          .on_cpus   = runs_on_cpus(j),
-                                          .keep_bits = true,
-                                          .world     = world,
-                                          .n_best    = CANDIDATES};
+    *q = (weft_planner_request){.spec      = weft_job_spec(j),
+                                .cluster   = c,
+                                .on_cpus   = runs_on_cpus(j),
+                                .keep_bits = true,
+                                .world     = world,
+                                .n_best    = CANDIDATES};
+    if (j->strategy.bucket_bytes > 0) q->bucket_bytes = j->strategy.bucket_bytes;
     bool follows = j->given_lanes && j->lanes > 1; /* then micro_batch is a lane's part */
     if (!fixed && !j->given_micro_batch && !follows) q->spec.micro_batch = 0;
     if (!fixed && !j->given_lanes) q->spec.lanes = 0;

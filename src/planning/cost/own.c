@@ -112,19 +112,17 @@ static bool is_once(const weft_cost_table *t, const weft_cost_point *p)
     return p->zero && p->pp == 1 && (p->n_micro == 1 || is_in_shards(t, p));
 }
 
-/* Calls of the update: of ranks that are alike, with whole values, all meet at once.  In a step
- * of one micro-batch what is shared, so many bytes, is summed in the backward pass; there a
- * bucket is a fraction of it at most (program/coalesce.h). */
-static double meetings(const weft_cost_table *t, const weft_cost_point *p,
-                       const weft_cost_calls *c, double sums)
+double weft_cost__own_calls(const weft_cost_table *t, const weft_cost_point *p,
+                            const weft_cost_calls *c, double sums)
 {
-    const weft_cost_variant *v     = &t->variant[p->variant];
-    double                   parts = WEFT_COALESCE_BACKWARD_PARTS;
+    const weft_cost_variant *v = &t->variant[p->variant];
     if (!(c->bytes > 0)) return 0;
-    if (!p->zero && v->tp * v->cp * v->ep == 1) return 1;
+    if (!p->zero && v->tp * v->cp * v->ep == 1 && t->bucket_bytes <= 0) return 1;
     if (!(sums > 0) || !is_once(t, p)) return fmax(1, c->n);
     bool early = c->once > 2 * c->n; /* else it stands in the update all the same */
-    return early && sums * v->tp / parts < WEFT_COALESCE_BYTES ? parts : fmax(1, c->once);
+    if (!early) return fmax(1, c->once);
+    return weft_coalesce_backward_count(t->bucket_bytes, (int64_t)(sums * v->tp),
+                                        fmax(1, c->once));
 }
 
 /* There sums over parts of a sequence follow those over replicas, one by one. */
@@ -135,7 +133,7 @@ static double cp_seconds(const weft_cost_table *t, const weft_cost_point *p,
     const weft_cost_variant *v = &t->variant[p->variant];
     weft_cost_group          g = {v->cp, v->tp};
     if (v->cp < 2 || !is_once(t, p)) return 0;
-    return (meetings(t, p, scatter, sums) - 1) *
+    return (weft_cost__own_calls(t, p, scatter, sums) - 1) *
            weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, 0);
 }
 
@@ -186,7 +184,7 @@ static double all_seconds(const weft_cost_table *t, const weft_cost_point *p,
     for (int i = 0; i < WEFT_COST_N_OVER; i++) {
         weft_cost_over  over = (weft_cost_over)i;
         weft_cost_calls x    = c[i];
-        x.n                  = meetings(t, p, &c[i], sums);
+        x.n                  = weft_cost__own_calls(t, p, &c[i], sums);
         if (over != WEFT_COST_OVER_DP && k == WEFT_ALL_REDUCE && is_apart(p, v)) {
             s += calls_seconds(f, others_of(v, over), k, &x);
             over = WEFT_COST_OVER_DP;
@@ -229,18 +227,25 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
     return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + update_s;
 }
 
+weft_cost_calls weft_cost__own_fetches(const weft_cost_point *p, const weft_cost_calls *c)
+{
+    weft_cost_calls out = *c;
+    if (p->pp == 1 && c->bytes > 0) out.n = fmax(1, c->once);
+    return out;
+}
+
 /* Where links were timed, a sum of unlike calls is not what as many alike would take: it is known
  * of 2, 4, 8 .. replicas, and in between in proportion. */
 static double timed_fetch(const weft_cost_fabric *f, const weft_cost_point *p,
                           const weft_cost_variant *v, const weft_cost__own *x, bool back)
 {
-    const weft_cost_calls *c = &x->share.fetch[back];
-    weft_cost_group        g = group_of(p, v, WEFT_COST_OVER_DP), like = g;
-    int                    k = (int)weft_cost__own_shares(p, v) - WEFT_COST_PARAMS;
-    double                 s = calls_seconds(f, g, WEFT_ALL_GATHER, c);
+    weft_cost_calls c = weft_cost__own_fetches(p, &x->share.fetch[back]);
+    weft_cost_group g = group_of(p, v, WEFT_COST_OVER_DP), like = g;
+    int             k = (int)weft_cost__own_shares(p, v) - WEFT_COST_PARAMS;
+    double          s = calls_seconds(f, g, WEFT_ALL_GATHER, &c);
     if (!f->timed || k < 0) return s;
     like.n    = 2 << k;
-    double of = calls_seconds(f, like, WEFT_ALL_GATHER, c);
+    double of = calls_seconds(f, like, WEFT_ALL_GATHER, &c);
     return of > 0 ? x->share.fetch_s[back] * s / of : s;
 }
 

@@ -33,6 +33,16 @@ void             weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, i
                                     weft_cost_shares k, double replicas);
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v);
+/* The collectives that these are in a step, of all layers of a stage: of ranks that are alike, with
+ * whole values, all meet at once where nothing is said of buckets.  In a step of one micro-batch
+ * what is shared, `sums` bytes, is summed in the backward pass; there a bucket is a fraction of it
+ * at most (program/coalesce.h). */
+double weft_cost__own_calls(const weft_cost_table *t, const weft_cost_point *p,
+                            const weft_cost_calls *c, double sums);
+/* What is gathered in each micro-batch, of all layers of a stage: only where it is the one stage it
+ * is put in buckets. */
+weft_cost_calls weft_cost__own_fetches(const weft_cost_point *p,
+                                       const weft_cost_calls *c);
 /* Gradients summed over replicas and what else comes before all ranks meet; the rest of the
  * update. */
 double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,

@@ -74,7 +74,9 @@ typedef struct weft_cost_item {
  * several may be one: parts of a call add up over layers. */
 typedef struct weft_cost_calls {
     double n, bytes;
-    double once; /* instead of n where a step has one micro-batch and one stage */
+    /* instead of n where a step has one micro-batch and one stage; of what is gathered in each
+     * micro-batch, where it has one stage */
+    double once;
 } weft_cost_calls;
 
 /* Whom a collective over replicas takes besides: nobody, those with other parts of a sequence,
@@ -227,6 +229,8 @@ typedef struct weft_cost_table {
      * (reduction: fixed) */
     bool shard_sums;
     int  copies; /* programs: ranks that hold each shard of ZeRO; 0 is 1 */
+    /* programs: of collectives that share a call (program/coalesce.h); 0: not given */
+    int64_t bucket_bytes;
 } weft_cost_table;
 
 /* Replicas of one kind of devices each, kind by kind along dp, with lanes of the batch by their

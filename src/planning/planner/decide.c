@@ -72,11 +72,12 @@ static weft_planner_tried candidate_of(const trial *z, const weft_search_choice 
     int                gather =
         weft_search_given(&z->w->problem.constraints, WEFT_KEY_overlap_param_gather);
     t.choice.strategy.offload = (int)z->w->request.spec.offload;
+    t.bucket                  = z->w->request.bucket_bytes;
     weft_planner__set_copies(z->w, &t.choice);
     if (gather > 0) weft_planner__set_later(&t.choice, gather);
     t.choice.score.mem_limit /= z->memory; /* what there is, not what was counted with */
     if (t.choice.strategy.overlap_param_gather)
-        t.bucket = weft_planner__bucket(&t.choice);
+        t.bucket = weft_planner__bucket(z->w, &t.choice);
     return t;
 }
 
@@ -444,10 +445,11 @@ static weft_status add_plan(weft_planner_workspace *w, weft_planner_answer *a)
     WEFT_TRY(weft_planner__make(&t->t, x, &a->plan));
     WEFT_TRY(weft_planner_name_machines(w->request.cluster, a->plan->arena,
                                         &a->plan->machines));
-    a->plan->machines.n_device = 0;
-    a->plan->predicted.step_s  = a->step_s;
-    a->plan->predicted.step_lo = a->lo;
-    a->plan->predicted.step_hi = a->hi;
+    a->plan->strategy.bucket_bytes = w->request.bucket_bytes;
+    a->plan->machines.n_device     = 0;
+    a->plan->predicted.step_s      = a->step_s;
+    a->plan->predicted.step_lo     = a->lo;
+    a->plan->predicted.step_hi     = a->hi;
     if (w->is_rows) a->plan->predicted.bound_s = a->bound_s; /* of programs, or none */
     return list_others(a);
 }

@@ -18,9 +18,10 @@ enum {
     MOST      = 66   /* where they have 32, both passes hide as much as they can */
 };
 
-int64_t weft_planner__bucket(const weft_search_choice *x)
+int64_t weft_planner__bucket(const weft_planner_workspace *w, const weft_search_choice *x)
 {
     double one = x->score.weight_bytes / N_BUCKET;
+    if (w->request.bucket_bytes > 0) return w->request.bucket_bytes;
     return one < 1 ? 1 : one < WEFT_PLAN_BUCKET ? (int64_t)one : WEFT_PLAN_BUCKET;
 }
 
@@ -86,7 +87,7 @@ static weft_status check_like(weft_planner_workspace *w, const weft_planner_trie
                             .quick  = weft_search_ranks(&x->choice) > FEW,
                             .why    = ""};
     weft_planner__set_zero(&y.choice, zero);
-    y.bucket = weft_planner__bucket(&y.choice);
+    y.bucket = weft_planner__bucket(w, &y.choice);
     if (later) weft_planner__set_later(&y.choice, later);
     return weft_planner__check(w, &y, 1, out);
 }

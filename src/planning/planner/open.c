@@ -256,7 +256,8 @@ static weft_status open_ours(weft_planner_workspace *w, const weft_model *m,
         weft_planner__priced(w->request.cluster, weft_planner__priced_as(w), &w->priced));
     const weft_cluster *c = w->priced ? w->priced : w->request.cluster;
     WEFT_TRY(weft_planner_machines(c, w->arena, &w->machines));
-    WEFT_TRY(weft_planner_rows(&s, m, c, l, w->arena, &w->problem.model));
+    WEFT_TRY(weft_planner_rows(&s, m, c, l, w->request.bucket_bytes, w->arena,
+                               &w->problem.model));
     set_engine_overheads(w);
     return WEFT_OK;
 }

@@ -45,6 +45,7 @@ typedef struct weft_planner_request {
     /* of products: "fp16"; NULL: spec.dtype; that NULL, too: what the devices do best of 16 bits */
     const char             *precision;
     weft_search_constraints constraints;
+    int64_t                 bucket_bytes; /* of the plan (our own engine); 0: not given */
     int                     world;  /* devices, all of them used; 0: as many as help */
     int                     n_best; /* candidates that are checked at once; 0: 5 */
     /* of a device that the program does not get; 0: what is usual for its kind */

@@ -147,8 +147,10 @@ void weft_planner__set_zero(weft_search_choice *x, int zero);
 /* With the next step gathering `percent` of the parameters. */
 void weft_planner__set_later(weft_search_choice *x, int percent);
 /* The copies that are asked for. */
-void    weft_planner__set_copies(const weft_planner_workspace *w, weft_search_choice *x);
-int64_t weft_planner__bucket(const weft_search_choice *x); /* bytes of sums at once */
+void weft_planner__set_copies(const weft_planner_workspace *w, weft_search_choice *x);
+/* Bytes of sums at once, where they overlap with the backward pass. */
+int64_t weft_planner__bucket(const weft_planner_workspace *w,
+                             const weft_search_choice     *x);
 /* Seconds that this could hide of x, at most; 0: it is none of those. */
 double weft_planner__may_hide(const weft_planner_workspace *w,
                               const weft_planner_tried     *x);

@@ -108,6 +108,7 @@ static void times(weft_cost_row *r, double n)
             r->of->share[c].more_s[back] *= n;
             r->of->share[c].fetch_s[back] *= n;
             r->of->share[c].fetch[back].n *= n;
+            r->of->share[c].fetch[back].once *= n;
             r->of->share[c].fetch[back].bytes *= n;
         }
 }
@@ -455,38 +456,39 @@ static void describe_engine(const rows *x, weft_cost_table *t)
         !strncmp(x->s.optimizer.name, "adam", 4) || !strcmp(x->s.optimizer.name, "lamb");
     bool one =
         !two && (strcmp(x->s.optimizer.name, "sgd") || x->s.optimizer.momentum != 0);
-    t->param_bytes = half ? 2 : 4;
-    t->grad_bytes  = 4;
-    t->programs    = true;
-    t->shard_sums  = x->s.reduction == WEFT_REDUCTION_FIXED;
-    t->rounds      = x->s.micro_batch > 0;
-    *e             = (weft_cost_engine){
-                    .known          = true,
-                    .tp_exposed     = 1,
-                    .cp_exposed     = 1,
-                    .ep_exposed     = 1,
-                    .tp_overlap     = 1,
-                    .pp_exposed     = 0, /* in bounds: not always waited for */
-                    .dp_exposed     = 1,
-                    .dp_exposed_pp  = 1,
-                    .zero_exposed   = 1,
-                    .gather_exposed = 1,
-                    .gather_share   = 1,
-                    .optimizer      = 1,
-                    .bubble         = x->limits.schedules >> WEFT_COST_ZERO_BUBBLE & 1 ? 0 : 1,
-                    .product        = 1,
-                    .stream         = 1,
-                    .max_chunks     = 32,
-                    .mem_spare      = 1,
-                    .mem_keep       = 1,
-                    .mem_fixed      = 0,
-                    .mem_weight     = t->param_bytes + t->grad_bytes,
-                    .mem_state      = (half ? 4 : 0) + (two   ? 8
-                                                        : one ? 4
-                                                              : 0),
-                    .mem_limit      = 0.95,
-                    .spread         = 0.05,
-                    .spread_open    = 0.02,
+    t->param_bytes  = half ? 2 : 4;
+    t->grad_bytes   = 4;
+    t->programs     = true;
+    t->shard_sums   = x->s.reduction == WEFT_REDUCTION_FIXED;
+    t->bucket_bytes = x->bucket_bytes;
+    t->rounds       = x->s.micro_batch > 0;
+    *e              = (weft_cost_engine){
+                     .known          = true,
+                     .tp_exposed     = 1,
+                     .cp_exposed     = 1,
+                     .ep_exposed     = 1,
+                     .tp_overlap     = 1,
+                     .pp_exposed     = 0, /* in bounds: not always waited for */
+                     .dp_exposed     = 1,
+                     .dp_exposed_pp  = 1,
+                     .zero_exposed   = 1,
+                     .gather_exposed = 1,
+                     .gather_share   = 1,
+                     .optimizer      = 1,
+                     .bubble         = x->limits.schedules >> WEFT_COST_ZERO_BUBBLE & 1 ? 0 : 1,
+                     .product        = 1,
+                     .stream         = 1,
+                     .max_chunks     = 32,
+                     .mem_spare      = 1,
+                     .mem_keep       = 1,
+                     .mem_fixed      = 0,
+                     .mem_weight     = t->param_bytes + t->grad_bytes,
+                     .mem_state      = (half ? 4 : 0) + (two   ? 8
+                                                         : one ? 4
+                                                               : 0),
+                     .mem_limit      = 0.95,
+                     .spread         = 0.05,
+                     .spread_open    = 0.02,
     };
 }
 
@@ -530,11 +532,16 @@ static int most(rows *x, size_t at, int limit)
 
 weft_status weft_planner_rows(const weft_compile_spec *s, const weft_model *whole,
                               const weft_cluster *c, const weft_search_limits *l,
-                              weft_arena *a, weft_search_model *out)
+                              int64_t bucket_bytes, weft_arena *a, weft_search_model *out)
 {
     rows *x = WEFT_ARENA_NEW(a, rows);
     WEFT_TRY(weft_arena_status(a));
-    *x = (rows){.s = *s, .c = c, .a = a, .limits = *l, .never.peak_bytes = 1e30};
+    *x = (rows){.s                = *s,
+                .c                = c,
+                .a                = a,
+                .limits           = *l,
+                .bucket_bytes     = bucket_bytes,
+                .never.peak_bytes = 1e30};
     if (x->s.layers < WEFT_PLANNER__KEEP) x->s.layers = WEFT_PLANNER__KEEP;
     *out           = (weft_search_model){.unit      = "sequences",
                                          .arg       = x,

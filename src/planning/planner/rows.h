@@ -2,7 +2,7 @@
  *
  *     weft_compile_spec s = weft_compile_spec_default("resnet50", 256, 0);
  *     WEFT_TRY(weft_planner_machines(cluster, arena, &machines));
- *     WEFT_TRY(weft_planner_rows(&s, model, cluster, &limits, arena, &problem.model));
+ *     WEFT_TRY(weft_planner_rows(&s, model, cluster, &limits, 0, arena, &problem.model));
  *     WEFT_TRY(weft_search_run(&problem, &result));
  *     weft_planner_rows_fini(&problem.model);
  *
@@ -26,11 +26,13 @@
 
 /* s: model or graph, seq, dtype, optimizer, dropout count, and layers where it is not 0: of each
  * run as many are looked at, from 3 on; batch, lanes, recomputation do not; micro-batch
- * where it is not 0: it is the job's.  The strings of s, c and a are borrowed as long as *out is
- * used.  m: the model of s with all its layers, of any batch; read during the call only. */
+ * where it is not 0: it is the job's.  bucket_bytes: of the plans, 0: not given.  The strings of
+ * s, c and a are borrowed as long as *out is used.  m: the model of s with all its layers, of any
+ * batch; read during the call only. */
 weft_status weft_planner_rows(const weft_compile_spec *s, const weft_model *m,
                               const weft_cluster *c, const weft_search_limits *l,
-                              weft_arena *a, weft_search_model *out);
+                              int64_t bucket_bytes, weft_arena *a,
+                              weft_search_model *out);
 void        weft_planner_rows_fini(weft_search_model *m); /* of weft_planner_rows */
 
 /* Devices and wires as programs are priced on them: the cluster's own numbers. */

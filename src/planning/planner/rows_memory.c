@@ -277,13 +277,3 @@ weft_status weft_planner__add_merges(pricer *z)
     }
     return WEFT_OK;
 }
-
-double weft_planner__n_sum(const pricer *z, int layer)
-{
-    const weft_segment *s = z->seg;
-    double              n = 0;
-    for (int i = 0; i < s->n_storage; i++)
-        if (s->storage[i].kind == WEFT_STORE_ACCUM && s->storage[i].first >= 0)
-            n += weft_planner__layer_of(z, s->storage[i].first) == layer;
-    return n;
-}

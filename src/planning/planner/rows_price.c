@@ -227,7 +227,8 @@ double weft_planner__call_bytes(const pricer *z, const weft_instr *c)
                                       : weft_instr_bytes(c);
 }
 
-/* How many there are is counted in rows_meet.c, but for those of every micro-batch. */
+/* How many there are is counted in rows_meet.c, but for those of every micro-batch that are not
+ * put in buckets. */
 static void add_call(const pricer *z, int i, weft_cost_over over, weft_cost_sharing *to)
 {
     const weft_segment *s = z->seg;
@@ -238,6 +239,7 @@ static void add_call(const pricer *z, int i, weft_cost_over over, weft_cost_shar
     if (c->coll == WEFT_ALL_GATHER) k = late ? &to->gather[over] : &to->tell[over];
     if (i < s->phase_end[1]) k = &to->fetch[i >= s->phase_end[0]];
     if (i < s->phase_end[1]) k->n++;
+    if (i < s->phase_end[1] && z->x->bucket_bytes <= 0) k->once++;
     k->bytes += weft_planner__call_bytes(z, c);
 }
 
@@ -429,18 +431,18 @@ weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *
     WEFT_GO(weft_planner__add_growth(&z));
     for (int i = 0; i < x->n_short + 2; i++)
         row[i].of->share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n =
-            weft_planner__n_sum(&z, i);
+            weft_planner__whole_calls(&z, i);
 out:
     weft_planner__pricer_close(&z);
     return st;
 }
 
 /* Whole values on every rank: an actor of its own sums each accumulator. */
-static void sum_whole(const weft_cost_program_row *alone, double n_sum,
+static void sum_whole(const weft_cost_program_row *alone, double calls,
                       weft_cost_sharing *out)
 {
     *out                              = alone->share[WEFT_COST_ALONE];
-    out->sum[WEFT_COST_OVER_DP].n     = n_sum;
+    out->sum[WEFT_COST_OVER_DP].n     = calls;
     out->sum[WEFT_COST_OVER_DP].bytes = alone->sum_bytes;
 }
 
@@ -452,7 +454,7 @@ weft_status weft_planner__price_shares(weft_planner__rows *x, const weft_cost_va
     for (int i = 0; i < x->n_short + 2; i++) {
         const weft_cost_program_row *from = &s->of[i];
         int                          more = v->micro_batch - s->v.micro_batch;
-        double n_sum = row[i].of->share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n;
+        double calls = row[i].of->share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n;
         row[i].of->fetched_bytes = from->fetched_bytes;
         for (int c = WEFT_COST_WHOLE; c < WEFT_COST_N_SHARES; c++) {
             row[i].of->share[c] = from->share[c];
@@ -460,7 +462,7 @@ weft_status weft_planner__price_shares(weft_planner__rows *x, const weft_cost_va
                 row[i].of->share[c].more_s[back] += more * s->more_s[i][back];
         }
         if (v->tp * v->cp * v->ep == 1)
-            sum_whole(row[i].of, n_sum, &row[i].of->share[WEFT_COST_WHOLE]);
+            sum_whole(row[i].of, calls, &row[i].of->share[WEFT_COST_WHOLE]);
     }
     return WEFT_OK;
 }

@@ -68,6 +68,7 @@ typedef struct weft_planner__rows {
     weft_arena         *a;
     weft_search_limits  limits;
     int                 world;
+    int64_t             bucket_bytes; /* of the plans; 0: not given */
     int                 n_kind;
     weft_planner__kind *kind;
     int                 n_run;
@@ -131,14 +132,15 @@ weft_status weft_planner__find_facts(weft_planner__pricer *z, weft_planner__fact
 weft_status weft_planner__add_memory(weft_planner__pricer *z);
 weft_status weft_planner__find_states(weft_planner__pricer *z, weft_planner__facts *of);
 weft_status weft_planner__add_merges(weft_planner__pricer *z);
-/* Sums over micro-batches that a layer has. */
-double weft_planner__n_sum(const weft_planner__pricer *z, int layer);
 /* Whom besides replicas a collective takes; N_OVER: it is none over replicas. */
 weft_cost_over weft_planner__over(const weft_planner__pricer *z, const weft_instr *i);
 /* Bytes of what a collective makes or sums, whole. */
 double weft_planner__call_bytes(const weft_planner__pricer *z, const weft_instr *c);
 /* rows_meet.c: calls of the update, as often as replicas meet */
 weft_status weft_planner__add_meetings(weft_planner__pricer *z, weft_planner__facts *of);
+/* Whole values on every rank: the calls that a layer's sums over micro-batches are, in buckets of
+ * bucket_bytes; where that is not given 0, as all are one. */
+double weft_planner__whole_calls(const weft_planner__pricer *z, int layer);
 /* rows_share.c */
 weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *v,
                                 int kind, const weft_planner__shared **out);
