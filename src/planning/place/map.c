@@ -212,36 +212,6 @@ weft_status weft_place_map(const weft_place_job *j, const weft_cluster *c,
     return st;
 }
 
-static weft_status simple(const weft_place_job *j, const weft_cluster *c, bool in_turn,
-                          weft_placement *out)
-{
-    weft_place_table t;
-    weft_placement   p = {0};
-    WEFT_TRY(weft_place__open(j, c, &t));
-    int        *list = WEFT_ARENA_ARRAY(t.arena, int, t.n_usable + 1);
-    weft_status st   = weft_arena_status(t.arena);
-    if (st == WEFT_OK) st = begin(j, &p);
-    if (st == WEFT_OK) {
-        if (in_turn) deal(&t, list);
-        offer(j, &t, in_turn ? list : t.usable, &p);
-        *out = p;
-    }
-    weft_place__close(&t);
-    return st;
-}
-
-weft_status weft_place_first_fit(const weft_place_job *j, const weft_cluster *c,
-                                 weft_placement *out)
-{
-    return simple(j, c, false, out);
-}
-
-weft_status weft_place_round_robin(const weft_place_job *j, const weft_cluster *c,
-                                   weft_placement *out)
-{
-    return simple(j, c, true, out);
-}
-
 /* ---- repair ---- */
 
 /* Each lost rank in turn takes the idle device that costs least with the others where they are. */

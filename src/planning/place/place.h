@@ -69,12 +69,6 @@ weft_status weft_place_map(const weft_place_job *j, const weft_cluster *c,
                            weft_placement *out);
 void        weft_placement_fini(weft_placement *p);
 
-/* The simple ways, to compare with: rank by rank onto the next device; onto the next node. */
-weft_status weft_place_first_fit(const weft_place_job *j, const weft_cluster *c,
-                                 weft_placement *out);
-weft_status weft_place_round_robin(const weft_place_job *j, const weft_cluster *c,
-                                   weft_placement *out);
-
 /* The price of a placement of the caller's; device[rank] are to be usable and different. */
 weft_status weft_place_price(const weft_place_job *j, const weft_cluster *c,
                              const int *device, weft_place_seconds *out);
