@@ -1,4 +1,4 @@
-/* Text of meshes, layouts, marks and reshards: whatever it holds, reading it must not crash, and
+/* Text of meshes, layouts and marks: whatever it holds, reading it must not crash, and
  * what was read must read back the same. */
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +10,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 /* Reads what stands there and writes it; false: that is no such thing. */
 static bool copy(weft_arena *a, const char *text, size_t n, weft_text *out)
 {
-    weft_lex     x;
-    weft_mesh    m;
-    weft_layout  l;
-    weft_mark    k;
-    weft_reshard r;
+    weft_lex    x;
+    weft_mesh   m;
+    weft_layout l;
+    weft_mark   k;
     weft_lex_init(&x, a, "fuzz", text, n);
     if (weft_mesh_parse(&x, a, &m) != WEFT_OK) return false;
     weft_mesh_print(&m, out);
@@ -22,9 +21,6 @@ static bool copy(weft_arena *a, const char *text, size_t n, weft_text *out)
     if (weft_lex_is(&x, "mark")) {
         if (weft_mark_parse(&x, &m, &k) != WEFT_OK) return false;
         weft_mark_print(&k, &m, out);
-    } else if (weft_lex_is(&x, "reshard")) {
-        if (weft_reshard_parse(&x, &m, &m, a, &r) != WEFT_OK) return false;
-        weft_reshard_print(&r, &m, &m, out);
     } else {
         if (weft_layout_parse(&x, &m, 0, &l) != WEFT_OK) return false;
         weft_layout_print(&l, &m, out);

@@ -156,80 +156,14 @@ static void take(test_spread *out, int p, int64_t e, void *arg)
     out->has[p][e] = true;
 }
 
-static int64_t element_of(const weft_region *r, int64_t i)
-{
-    int64_t x[WEFT_MAX_DIM], to = 0;
-    for (int d = r->global.n - 1; d >= 0; d--) {
-        x[d] = r->offset[d] + i % r->extent[d];
-        i /= r->extent[d];
-    }
-    for (int d = 0; d < r->global.n; d++) to = to * r->global.d[d] + x[d];
-    return to;
-}
-
-/* What a place of `to` begins with where it will have an element: nothing known, or neutral where
- * the result is unreduced. */
-static void begin(test_spread *out, int p, int64_t e, void *arg)
-{
-    stepping *k    = arg;
-    bool      open = false;
-    for (int a = 0; a < out->m->n_axis; a++)
-        open =
-            open ||
-            (out->l.unreduced[a] && out->l.unreduced[a] != k->s->before.unreduced[a]) ||
-            (out->l.unreduced[a] && out->m != k->in->m);
-    out->x[p][e]   = neutral(WEFT_UNREDUCED_SUM);
-    out->has[p][e] = open;
-}
-
-static weft_status send(weft_arena *a, const weft_reshard_step *s, const test_spread *in,
-                        test_spread *out)
-{
-    stepping    k = {s, in, WEFT_OK};
-    test_spread sums;
-    bool        any = false;
-    WEFT_TRY(test_spread_make(a, out->m, &s->after, &in->s, &sums));
-    for (int p = 0; p < out->m->n_rank; p++) WEFT_TRY(each(a, out, p, begin, &k));
-    for (int round = 0; round < 2; round++)
-        for (int i = 0; i < s->n_transfer; i++) {
-            const weft_transfer *t = &s->transfer[i];
-            if (t->round != round) continue;
-            any   = any || round == 0;
-            int q = weft_mesh_place(any && round ? out->m : in->m, t->from);
-            int p = weft_mesh_place(out->m, t->to);
-            for (int64_t j = 0; j < weft_region_count(&t->region); j++) {
-                int64_t e    = element_of(&t->region, j);
-                bool    from = any && round ? sums.has[q][e] : in->has[q][e];
-                double  x    = any && round ? sums.x[q][e] : in->x[q][e];
-                if (!from)
-                    return WEFT_FAIL(WEFT_ERR_INTERNAL, "send: %d has no element %ld",
-                                     t->from, (long)e);
-                if (round == 0) {
-                    sums.x[p][e] =
-                        sums.has[p][e] ? combine(s->reduce, sums.x[p][e], x) : x;
-                    sums.has[p][e] = true;
-                } else {
-                    out->x[p][e]   = x;
-                    out->has[p][e] = true;
-                }
-            }
-        }
-    return WEFT_OK;
-}
-
-weft_status test_spread_reshard(weft_arena *a, const weft_reshard *r, const weft_mesh *to,
+weft_status test_spread_reshard(weft_arena *a, const weft_reshard *r,
                                 const test_spread *in, test_spread *out)
 {
     test_spread cur = *in, next;
     for (int i = 0; i < r->n_step; i++) {
-        const weft_reshard_step *s = &r->step[i];
-        stepping                 k = {s, &cur, WEFT_OK};
-        WEFT_TRY(test_spread_make(a, s->kind == WEFT_STEP_SEND ? to : cur.m, &s->after,
-                                  &in->s, &next));
-        if (s->kind == WEFT_STEP_SEND)
-            WEFT_TRY(send(a, s, &cur, &next));
-        else
-            for (int p = 0; p < cur.m->n_rank; p++) WEFT_TRY(each(a, &next, p, take, &k));
+        stepping k = {&r->step[i], &cur, WEFT_OK};
+        WEFT_TRY(test_spread_make(a, cur.m, &r->step[i].after, &in->s, &next));
+        for (int p = 0; p < cur.m->n_rank; p++) WEFT_TRY(each(a, &next, p, take, &k));
         WEFT_TRY(k.st);
         cur = next;
     }

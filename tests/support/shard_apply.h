@@ -21,7 +21,7 @@ weft_status test_spread_make(weft_arena *a, const weft_mesh *m, const weft_layou
 weft_status test_spread_mark(weft_arena *a, test_spread *t);
 /* All of the steps.  lse: the companion of a softmax pair in the same layout (the value's own
  * rows of each inner elements), NULL without; it is combined too. */
-weft_status test_spread_reshard(weft_arena *a, const weft_reshard *r, const weft_mesh *to,
+weft_status test_spread_reshard(weft_arena *a, const weft_reshard *r,
                                 const test_spread *in, test_spread *out);
 /* Elements of the place's regions in order, and back. */
 int64_t test_spread_pack(weft_arena *a, const test_spread *t, int place, double *out);

@@ -1,15 +1,12 @@
-/* The cheapest way from one layout to another.
- *
- * On one mesh: a search over layouts.  One step slices, gathers, moves an axis between dimensions,
- * reduces with or without scattering, or spreads a value into an unreduced one; cheapest first.
- * What messages alone would cost (exchange.c) no plan can beat in bytes; collectives win as long
- * as they move at most a tenth more, since they are fewer.  Between meshes: messages. */
+/* The cheapest way from one layout to another on the same mesh: a search over layouts.  One step
+ * slices, gathers, moves an axis between dimensions, reduces with or without scattering, or spreads
+ * a value into an unreduced one; few steps first, then few bytes. */
 #include <string.h>
 
 #include "shard/shard_priv.h"
 
 #define MAX_STATE  2048
-#define STEP_BYTES 65536 /* what a step more may save a rank, where steps count */
+#define STEP_BYTES 65536 /* what a step more has to save a rank */
 
 typedef struct state {
     weft_layout       l;
@@ -24,9 +21,6 @@ typedef struct search {
     uint32_t           still; /* axes that are not used */
     const weft_layout *from, *to;
     weft_type          t;
-    bool               bounded;
-    bool               quick; /* few steps rather than the fewest bytes */
-    weft_measure       most;  /* dearer ways are of no interest */
     weft_arena        *tmp;
     int                n, cap;
     state             *s;
@@ -41,7 +35,7 @@ bool weft_step_is(const weft_reshard_step *s, weft_collective c)
 
 const char *weft_step_name(const weft_reshard_step *s)
 {
-    static const char *const name[] = {"slice", "spread", "send"};
+    static const char *const name[] = {"slice", "spread"};
     return s->kind == WEFT_STEP_COLLECTIVE ? weft_collective_name(s->coll)
                                            : name[s->kind];
 }
@@ -143,27 +137,16 @@ static weft_status price(const search *x, weft_reshard_step *s, weft_measure *m)
         case WEFT_REDUCE_SCATTER: got = mine * (n - 1); break;
         default: got = (2 * (n - 1) * mine + n - 1) / n; break;
         }
-        if (got * each > s->max_bytes) s->max_bytes = got * each;
         if (s->coll != WEFT_ALL_REDUCE) s->bytes += got * each;
         /* an all-reduce of n equal slices moves 2 (n - 1) of them in all */
         if (s->coll == WEFT_ALL_REDUCE) s->bytes += 2 * (n - 1) * mine * each;
     }
     s->bytes *= x->m->n_rank / n_place;
     if (s->coll == WEFT_ALL_REDUCE) s->bytes /= n;
-    m->bytes[link] += s->bytes + (x->quick ? STEP_BYTES * x->m->n_rank : 0);
+    m->bytes[link] += s->bytes + STEP_BYTES * x->m->n_rank;
 out:
     weft_arena_destroy(tmp);
     return st;
-}
-
-/* More than a tenth above messages alone, on the slowest links where they differ. */
-static bool too_dear(const weft_measure *a, const weft_measure *most)
-{
-    for (int i = WEFT_MAX_LINK - 1; i >= 0; i--) {
-        if (a->bytes[i] > most->bytes[i] + most->bytes[i] / 10) return true;
-        if (a->bytes[i] < most->bytes[i]) return false;
-    }
-    return false;
 }
 
 /* ---- the search ---- */
@@ -186,7 +169,6 @@ static weft_status try_step(search *x, int at, weft_reshard_step step, weft_layo
     if (to == MAX_STATE) return WEFT_OK;
     if (weft_layout_verify(&step.after, x->m, &x->t.shape) != WEFT_OK) return WEFT_OK;
     WEFT_TRY(price(x, &step, &cost));
-    if (x->bounded && too_dear(&cost, &x->most)) return WEFT_OK;
     if (to < x->n && weft_measure_compare(&cost, &x->s[to].cost) >= 0) return WEFT_OK;
     if (to == x->n)
         WEFT_TRY(weft_arena_grow(x->tmp, (void **)&x->s, &x->cap, ++x->n, sizeof *x->s));
@@ -349,13 +331,13 @@ static weft_status keep_path(const search *x, int at, weft_arena *arena,
 }
 
 static weft_status check_ragged(const weft_mesh *a, const weft_layout *f,
-                                const weft_layout *t, bool one)
+                                const weft_layout *t)
 {
     for (int i = 0; i < f->n + t->n; i++) {
         const weft_split *s = i < f->n ? &f->split[i] : &t->split[i - f->n];
         const weft_split *y = weft_layout_find(i < f->n ? t : f, s->axis);
         if (!s->ragged && s->order != WEFT_SPLIT_OWN) continue;
-        if (!one || !y || !weft_shard__split_equal(s, y))
+        if (!y || !weft_shard__split_equal(s, y))
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "reshard: rows sorted by each rank for itself (axis %s) "
                              "stay where they are",
@@ -407,7 +389,6 @@ static void price_rows(const weft_mesh *m, const weft_type *t, const weft_layout
         int64_t    got  = weft_shape_count(&here) * weft_dtype_bytes(t->dtype);
         got             = got / n * (n - 1);
         s->bytes += got;
-        if (got > s->max_bytes) s->max_bytes = got;
     }
 }
 
@@ -440,20 +421,6 @@ static weft_status with_rows(const weft_mesh *m, uint32_t still, const weft_layo
     return WEFT_OK;
 }
 
-static bool has_own(const weft_layout *l)
-{
-    for (int i = 0; i < l->n; i++)
-        if (l->split[i].order == WEFT_SPLIT_OWN) return true;
-    return false;
-}
-
-static bool same_ranks(const weft_mesh *a, const weft_mesh *b)
-{
-    return weft_mesh_alike(a, b) &&
-           !memcmp(a->rank, b->rank, sizeof *a->rank * (size_t)a->n_rank);
-}
-
-/* Collectives on one mesh; *found is false when messages are cheaper, or nothing was found. */
 static weft_status plan_search(search *x, weft_arena *arena, weft_reshard *out,
                                bool *found)
 {
@@ -480,84 +447,16 @@ weft_status weft_reshard_collectives(const weft_mesh *m, uint32_t still,
                                      const weft_type *t, weft_arena *arena,
                                      weft_reshard *out)
 {
-    search x = {.m = m, .still = still, .from = from, .to = to, .t = *t, .quick = true};
+    search x     = {.m = m, .still = still, .from = from, .to = to, .t = *t};
     bool   found = false;
     memset(out, 0, sizeof *out);
-    out->bound = -1;
     WEFT_TRY(weft_layout_verify(from, m, &t->shape));
     WEFT_TRY(weft_layout_verify(to, m, &t->shape));
     int axis = rows_axis(from, to);
     if (axis >= 0) return with_rows(m, still, from, to, t, axis, arena, out);
-    WEFT_TRY(check_ragged(m, from, to, true));
+    WEFT_TRY(check_ragged(m, from, to));
     WEFT_TRY(plan_search(&x, arena, out, &found));
     if (!found)
         return WEFT_FAIL(WEFT_ERR_NOFIT, "reshard: no sequence of collectives was found");
-    return WEFT_OK;
-}
-
-weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
-                              const weft_mesh *b, const weft_layout *to,
-                              const weft_type *t, weft_arena *arena, weft_reshard *out)
-{
-    bool              one = same_ranks(a, b), found = false;
-    weft_reshard_step send;
-    weft_measure      direct = {{0}, 0};
-    search            x      = {.m = a, .from = from, .to = to, .t = *t};
-    memset(out, 0, sizeof *out);
-    WEFT_TRY(weft_layout_verify(from, a, &t->shape));
-    WEFT_TRY(weft_layout_verify(to, b, &t->shape));
-    int axis = one ? rows_axis(from, to) : -1;
-    if (axis >= 0) return with_rows(a, 0, from, to, t, axis, arena, out);
-    WEFT_TRY(check_ragged(a, from, to, one));
-    weft_status st = has_own(from)
-                         ? WEFT_ERR_NOFIT
-                         : weft_shard__exchange(a, from, b, to, t, arena, &send, &direct);
-    if (st != WEFT_OK && (st != WEFT_ERR_NOFIT || !one)) return st;
-    /* what is too small to be shared out is not worth messages of its own */
-    bool tiny  = one && weft_shape_count(&t->shape) < a->n_rank;
-    x.bounded  = st == WEFT_OK && !tiny;
-    x.most     = direct;
-    out->bound = st == WEFT_OK ? send.bytes : -1;
-    if (one) WEFT_TRY(plan_search(&x, arena, out, &found));
-    if (found) return WEFT_OK;
-    if (!x.bounded)
-        return WEFT_FAIL(WEFT_ERR_NOFIT, "reshard: no sequence of collectives was found");
-    out->step    = weft_arena_memdup(arena, &send, sizeof send);
-    out->n_step  = 1;
-    out->measure = direct;
-    out->bytes   = send.bytes;
-    return weft_arena_status(arena);
-}
-
-static bool reshards(const weft_reshard_step *s)
-{
-    return s->kind != WEFT_STEP_COLLECTIVE ||
-           (s->coll != WEFT_BROADCAST && s->coll != WEFT_BARRIER &&
-            s->coll != WEFT_SHIFT);
-}
-
-weft_status weft_reshard_verify(const weft_reshard *r, const weft_mesh *a,
-                                const weft_mesh *b, const weft_type *t)
-{
-    for (int i = 0; i < r->n_step; i++) {
-        const weft_reshard_step *s    = &r->step[i];
-        bool                     send = s->kind == WEFT_STEP_SEND;
-        if (!reshards(s))
-            return WEFT_FAIL(WEFT_ERR_ARG, "reshard: step %d is a %s", i,
-                             weft_step_name(s));
-        WEFT_TRY(weft_layout_verify(&s->before, a, &t->shape));
-        WEFT_TRY(weft_layout_verify(&s->after, send ? b : a, &t->shape));
-        if (i > 0 && !weft_layout_same(&s->before, &r->step[i - 1].after, a, &t->shape))
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "reshard: step %d does not begin where %d ends", i, i - 1);
-        for (int k = 0; k < s->n_transfer; k++) {
-            const weft_transfer *m  = &s->transfer[k];
-            int32_t              at = s->transfer[k].from;
-            if ((weft_mesh_place(a, at) < 0 && weft_mesh_place(b, at) < 0) ||
-                weft_mesh_place(b, m->to) < 0 ||
-                !weft_shape_equal(&m->region.global, &t->shape))
-                return WEFT_FAIL(WEFT_ERR_ARG, "reshard: step %d: transfer %d", i, k);
-        }
-    }
     return WEFT_OK;
 }

@@ -259,21 +259,10 @@ int weft_shard_index_operand(const weft_op_use *u, const weft_node_factors *f,
 typedef enum weft_step_kind {
     WEFT_STEP_SLICE,  /* local: keep a part of what is there */
     WEFT_STEP_SPREAD, /* local: own part, neutral elements elsewhere: becomes unreduced */
-    WEFT_STEP_SEND,   /* messages between ranks, one for each transfer */
     /* all_gather, reduce_scatter, all_reduce, all_to_all; send_rows: ragged rows to their
      * experts' owners, return_rows: and back */
     WEFT_STEP_COLLECTIVE,
 } weft_step_kind;
-
-/* A message of SEND.  partial: a summand, combined at its receiver with the others of its round, by
- * ascending `part` in a binary tree; else a finished piece. */
-typedef struct weft_transfer {
-    /* ranks; equal: it is there already (a partial of the receiver's own) */
-    int32_t     from, to;
-    int32_t     round; /* 0: partials to the piece's owner, 1: pieces to who wants them */
-    int32_t     part;  /* partial: which summand */
-    weft_region region;
-} weft_transfer;
 
 typedef struct weft_reshard_step {
     weft_step_kind  kind;
@@ -281,18 +270,14 @@ typedef struct weft_reshard_step {
     weft_layout     before, after;
     uint32_t       axes; /* collectives: ranks that differ only along these are a group */
     weft_unreduced reduce; /* how reductions combine */
-    int            n_transfer;
-    weft_transfer *transfer;
-    int64_t        bytes;     /* on the wire, all ranks together */
-    int64_t        max_bytes; /* the most that one rank receives */
+    int64_t        bytes;  /* on the wire, all ranks together */
 } weft_reshard_step;
 
 /* The measure by which reshards are compared: bytes received by all ranks over each class of links,
  * the slowest first; then steps. */
 typedef struct weft_measure {
     int64_t bytes[WEFT_MAX_LINK];
-    /* a local one is none, a collective one, SEND as many as one rank has peers */
-    int64_t steps;
+    int64_t steps; /* a local one is none, a collective one */
 } weft_measure;
 
 int weft_measure_compare(const weft_measure *a, const weft_measure *b);
@@ -302,28 +287,17 @@ typedef struct weft_reshard {
     weft_reshard_step *step;
     weft_measure       measure;
     int64_t            bytes; /* of all steps */
-    int64_t            bound; /* no plan moves fewer */
 } weft_reshard;
 
-/* From layout `from` on mesh a to layout `to` on mesh b, for a value of type t; steps in arena.
- * WEFT_ERR_ARG: a pair that makes no sense (ragged rows recut, sum to max). */
-weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
-                              const weft_mesh *b, const weft_layout *to,
-                              const weft_type *t, weft_arena *arena, weft_reshard *out);
-/* On one mesh, by collectives and local steps alone: few steps first, then bytes; a step more is
- * taken where it saves each rank 64 KiB.  Replicas are not made to help each other for little,
- * and never along axes of
- * still: ranks along these have other values (lanes), unless a layout names them.  bound is -1. */
+/* From one layout to another on a mesh, for a value of type t, by collectives and local steps: few
+ * steps first, then bytes; a step more is taken where it saves each rank 64 KiB.  Replicas are not
+ * made to help each other for little, and never along axes of still: ranks along these have other
+ * values (lanes), unless a layout names them.  Steps in arena.  WEFT_ERR_ARG: a pair that makes no
+ * sense (ragged rows recut). */
 weft_status weft_reshard_collectives(const weft_mesh *m, uint32_t still,
                                      const weft_layout *from, const weft_layout *to,
                                      const weft_type *t, weft_arena *arena,
                                      weft_reshard *out);
-weft_status weft_reshard_verify(const weft_reshard *r, const weft_mesh *a,
-                                const weft_mesh *b, const weft_type *t);
-void weft_reshard_print(const weft_reshard *r, const weft_mesh *a, const weft_mesh *b,
-                        weft_text *t);
-weft_status weft_reshard_parse(weft_lex *x, const weft_mesh *a, const weft_mesh *b,
-                               weft_arena *arena, weft_reshard *out);
 bool        weft_step_is(const weft_reshard_step *s, weft_collective c);
 const char *weft_step_name(const weft_reshard_step *s); /* "slice", "all_reduce" */
 /* The ranks of the group that a place belongs to when axes vary; in mesh order. */

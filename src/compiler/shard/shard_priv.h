@@ -89,12 +89,4 @@ weft_status weft_shard__find_excluded(const weft_strategy     *y,
                                       const weft_graph *g, const weft_node_factors *f,
                                       weft_arena *a, weft_shard__excluded *out);
 
-/* ---- resharding's ---- */
-
-weft_status weft_shard__exchange(const weft_mesh *a, const weft_layout *from,
-                                 const weft_mesh *b, const weft_layout *to,
-                                 const weft_type *t, weft_arena *arena,
-                                 weft_reshard_step *out, weft_measure *measure);
-int weft_shard__link(const weft_mesh *a, const weft_mesh *b, int32_t x, int32_t y);
-
 #endif
