@@ -1,5 +1,5 @@
 /* Resharding: every pair of layouts on meshes of up to 6 ranks; the steps give the right
- * numbers. */
+ * numbers, and no fewer bytes are counted than there have to be. */
 #include "support/test.h"
 
 #include <math.h>
@@ -239,6 +239,8 @@ static void try_pair(const weft_mesh *m, const weft_layout *from, const weft_lay
         fail_msg("%s: %s", w.s, weft_error_text());
     check(&out, to, w.s);
     int64_t bound = fewest(&in, to);
+    if (r.bytes < bound)
+        fail_msg("%s: %ld bytes, there are %ld", w.s, (long)r.bytes, (long)bound);
     y->n++;
     y->bytes += r.bytes;
     y->bound += bound;

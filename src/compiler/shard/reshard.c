@@ -114,6 +114,15 @@ static int64_t group_size(const weft_mesh *m, uint32_t axes, int *link)
     return n;
 }
 
+/* Does an axis only cut its dimension in another order?  Places then keep unlike parts. */
+static bool reorders(const weft_reshard_step *s)
+{
+    int               axis   = __builtin_ctz(s->axes);
+    const weft_split *before = weft_layout_find(&s->before, axis);
+    const weft_split *after  = weft_layout_find(&s->after, axis);
+    return before && after && before->dim == after->dim;
+}
+
 static weft_status price(const search *x, weft_reshard_step *s, weft_measure *m)
 {
     int         link;
@@ -122,7 +131,7 @@ static weft_status price(const search *x, weft_reshard_step *s, weft_measure *m)
     weft_status st  = WEFT_OK;
     if (s->kind != WEFT_STEP_COLLECTIVE) return WEFT_OK;
     m->steps++;
-    bool even    = is_even(x, &s->before) && is_even(x, &s->after);
+    bool even    = is_even(x, &s->before) && is_even(x, &s->after) && !reorders(s);
     int  n_place = even ? 1 : x->m->n_rank; /* all alike: one stands for all */
     if (!even) WEFT_TRY(weft_arena_create(&tmp));
     for (int p = 0; p < n_place; p++) {
