@@ -365,6 +365,163 @@ static void dropping_waits_for_nobody(void **state)
     }
 }
 
+/* ---- the first cause ---- */
+
+/* The second to give up has heard of the first. */
+static bool one_after_the_other;
+
+/* What failed just now: for the reason that the rank's calls before it had? */
+static weft_status has_same_cause(char first[256], const char *what, weft_status st)
+{
+    char now[256];
+    snprintf(now, sizeof now, "%s", weft_error_text());
+    if (st != WEFT_ERR_PEER)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s ended with status %d", what, (int)st);
+    if (!first[0]) memcpy(first, now, sizeof now);
+    return strcmp(first, now)
+               ? WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: '%s', before: '%s'", what, now, first)
+               : WEFT_OK;
+}
+
+/* Every kind of operation, when all is over. */
+static weft_status all_have_same_cause(rank_state *r, two_calls *x,
+                                       weft_comm_channel *const ch[2], char first[256])
+{
+    char byte = 0;
+    for (int k = 0; k < 2; k++) {
+        WEFT_TRY(has_same_cause(first, "a barrier",
+                                weft_comm_collective(r->c, x->g[k], WEFT_BARRIER,
+                                                     WEFT_DTYPE_U8, NULL, NULL, 0)));
+        WEFT_TRY(weft_comm_start(x->request[k]));
+        WEFT_TRY(has_same_cause(first, "a new call", weft_comm_wait(x->request[k])));
+    }
+    WEFT_TRY(has_same_cause(first, "send", weft_comm_send(r->c, ch[0], &byte, 1)));
+    WEFT_TRY(has_same_cause(first, "receive", weft_comm_recv(r->c, ch[1], &byte, 1)));
+    return has_same_cause(first, "check", weft_comm_check(r->c));
+}
+
+/* Until so many ranks have counted so far. */
+static void wait_counted(int n, int want, int count)
+{
+    for (double until = weft_clock_s() + 20; weft_clock_s() < until; sched_yield()) {
+        int there = 0;
+        for (int i = 0; i < n; i++) there += atomic_load(&rank[i].count) >= count;
+        if (there >= want) return;
+    }
+}
+
+/* Ranks 1 and 2 give up for different reasons.  Each rank has a call in flight, of the group to
+ * which rank 3 does not come or of that to which rank 0 does not. */
+static weft_status two_give_up(rank_state *r)
+{
+    two_calls          x          = {0};
+    char               first[256] = "";
+    weft_comm_channel *ch[2];
+    WEFT_TRY(prepare_two(r, &x));
+    for (int k = 0; k < 2; k++) /* a ring of ranks, each way */
+        WEFT_TRY(weft_comm_open_channel(r->c, (r->rank + (k ? r->n - 1 : 1)) % r->n,
+                                        k ? WEFT_COMM_RECV : WEFT_COMM_SEND, 3, 1, 1,
+                                        &ch[k]));
+    WEFT_TRY(
+        weft_comm_collective(r->c, x.g[0], WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    for (int k = 0; k < 2; k++)
+        if (r->rank != (k ? 0 : 3)) WEFT_TRY(weft_comm_start(x.request[k]));
+    atomic_store(&r->count, 1);
+    wait_counted(r->n, r->n, 1);
+    if (r->rank == 1) weft_comm_abort(r->c, "out of paper");
+    if (r->rank == 2 && one_after_the_other) {
+        WEFT_TRY(has_same_cause(first, "a call", weft_comm_wait(x.request[0])));
+        WEFT_TRY(weft_comm_start(x.request[0]));
+    }
+    if (r->rank == 2) weft_comm_abort(r->c, "out of ink");
+    for (int k = 0; k < 2; k++)
+        if (r->rank != (k ? 0 : 3))
+            WEFT_TRY(
+                has_same_cause(first, "a call in flight", weft_comm_wait(x.request[k])));
+    WEFT_TRY(all_have_same_cause(r, &x, ch, first));
+    atomic_store(&r->count, 2);
+    wait_counted(r->n, r->n, 2);
+    usleep(20000); /* what others have said is here */
+    WEFT_TRY(all_have_same_cause(r, &x, ch, first));
+    atomic_store(&r->count, 3);
+    wait_counted(r->n, r->n, 3); /* nobody is gone before */
+    free_two(&x);
+    return WEFT_FAIL(WEFT_ERR_PEER, "%s", first);
+}
+
+/* Of ranks with the same number memory is shared. */
+static int host_of(transport over, int i)
+{
+    if (over == HOSTS || over == BOTH) return i / 2;
+    return over == TCP || over == UCX ? i : 0;
+}
+
+static void check_causes(transport over, int n)
+{
+    const char *const cause[] = {"rank 1 gave up: out of paper",
+                                 "rank 2 gave up: out of ink"};
+    for (int i = 0; i < n; i++) {
+        bool is_first = !strcmp(rank[i].text, cause[0]);
+        if (rank[i].st != WEFT_ERR_PEER ||
+            (!is_first && (one_after_the_other || strcmp(rank[i].text, cause[1]))))
+            fail_msg("%s: rank %d: %s", transport_name[over], i, rank[i].text);
+        for (int k = 0; k < i; k++)
+            if (host_of(over, k) == host_of(over, i) &&
+                strcmp(rank[k].text, rank[i].text))
+                fail_msg("%s: rank %d: %s, rank %d: %s", transport_name[over], k,
+                         rank[k].text, i, rank[i].text);
+    }
+}
+
+static void the_first_cause_stands(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++)
+        for (int i = 0; i < (TEST_LONG ? 40 : 6); i++) {
+            one_after_the_other = i % 3 == 2;
+            run_ranks((transport)over, 4, 20, two_give_up);
+            check_causes((transport)over, 4);
+        }
+}
+
+/* Rank 1 gives up while all are in the middle of a call.  Whose call is over frees its memory,
+ * whatever the others still do. */
+static weft_status give_up_within(rank_state *r)
+{
+    enum {
+        LARGE = 1 << 20
+    };
+    two_calls x = {0};
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &x.g[0]));
+    x.in[0]  = calloc(LARGE, sizeof *x.in[0]);
+    x.out[0] = calloc(LARGE, sizeof *x.out[0]);
+    if (!x.in[0] || !x.out[0]) return WEFT_FAIL(WEFT_ERR_MEM, "test");
+    weft_comm_call call = sum_of(x.g[0], x.in[0], x.out[0], LARGE);
+    WEFT_TRY(weft_comm_prepare(r->c, &call, &x.request[0]));
+    weft_status st = weft_comm_run_request(x.request[0]);
+    if (st == WEFT_OK) st = weft_comm_start(x.request[0]);
+    if (st == WEFT_OK && r->rank == 1) {
+        usleep((useconds_t)(rand() % 3000));
+        weft_comm_abort(r->c, "out of paper");
+    }
+    if (st == WEFT_OK) st = weft_comm_wait(x.request[0]);
+    free_two(&x);
+    return st;
+}
+
+static void a_call_that_is_over_leaves_its_memory(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++)
+        for (int i = 0; i < (TEST_LONG ? 40 : over < SHM ? 8 : 2); i++) {
+            run_ranks((transport)over, 4, 20, give_up_within);
+            for (int k = 0; k < 4; k++)
+                if (rank[k].st != WEFT_OK &&
+                    strcmp(rank[k].text, "rank 1 gave up: out of paper"))
+                    fail_msg("%s: rank %d: %s", transport_name[over], k, rank[k].text);
+        }
+}
+
 /* Ranks 0 and 3 say that they wait, rank 1 has and does not any more, rank 2 says nothing.  Every
  * rank hears it of every other, sooner or later, and nobody of a key that none has named. */
 static weft_status some_wait(rank_state *r)
@@ -419,6 +576,8 @@ int main(void)
         test_sanitized(keys_can_be_used_again),
         test_plain(dropping_waits_for_nobody),
         cmocka_unit_test(long_waits_are_noted),
+        cmocka_unit_test(the_first_cause_stands),
+        cmocka_unit_test(a_call_that_is_over_leaves_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,11 @@
  * (3) a sum is taken over group position by the binary tree ((0+1)+(2+3))+..., whoever computes
  *     it, so its bits depend on neither timing nor transport
  * (4) sending, receiving and collectives allocate nothing; opening, preparing and the first start
- *     of a group do */
+ *     of a group do
+ * (5) the first cause stands: after somebody gave up or died all operations of a rank, pending and
+ *     later, end with one line, and so do those of all ranks that it shares memory with: the line
+ *     that was there first.  A rank that knows of a cause adds none; two hosts report two only if
+ *     ranks of both gave up, or noticed a death, before either had heard of the other */
 #ifndef WEFT_COMM_COMM_H
 #define WEFT_COMM_COMM_H
 
@@ -126,7 +130,8 @@ typedef struct weft_comm_ops {
      * rank has told this one.  NULL: nobody is told. */
     void (*note)(weft_comm *c, int rank, uint32_t key, bool waits);
     bool (*noted)(weft_comm *c, int rank, uint32_t key);
-    /* the same with the verdict of another end, in its words; NULL: abort's */
+    /* the same with the verdict of another end, in its words; NULL: it is no half of an end for
+     * several hosts */
     void (*pass_on)(weft_comm *c, const char *verdict);
     /* at most n; NULL: nothing is known of links */
     int (*list_links)(weft_comm *c, weft_comm_link *out, int n);

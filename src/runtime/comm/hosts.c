@@ -22,18 +22,29 @@ weft_comm *weft_comm__hosts_current(const weft_comm *c, weft_comm *by)
     return by;
 }
 
+/* The verdict of the near end, to which the far end's is passed on: what came first to any rank of
+ * this host, which all of them report, whichever end a call fails at. */
+static weft_status find_verdict(weft_comm *c, weft_status st)
+{
+    weft_comm *near = weft_comm__hosts_current(c, ((hosts_pair *)c->impl)->near);
+    char       text[240];
+    if (st != WEFT_ERR_PEER) return st;
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    near->op->pass_on(near, text);
+    weft_status first = weft_comm_check(near);
+    return first != WEFT_OK ? first : WEFT_FAIL(st, "%s", text);
+}
+
 /* Who has failed leaves a word at both ends: nobody waits at one for a rank that has given up at
  * the other. */
 weft_status weft_comm__hosts_told(weft_comm *c, weft_status st)
 {
-    hosts_pair *p = c->impl;
-    char        text[240];
+    weft_comm *far = weft_comm__hosts_current(c, ((hosts_pair *)c->impl)->far);
+    char       text[240];
+    st = find_verdict(c, st);
     if (st != WEFT_ERR_PEER) return st;
     snprintf(text, sizeof text, "%s", weft_error_text());
-    for (int i = 0; i < 2; i++) {
-        weft_comm *by = weft_comm__hosts_current(c, i ? p->far : p->near);
-        (by->op->pass_on ? by->op->pass_on : by->op->abort)(by, text);
-    }
+    far->op->pass_on(far, text);
     return WEFT_FAIL(st, "%s", text);
 }
 
@@ -199,14 +210,14 @@ static void give_up(weft_comm *c, const char *why)
 {
     hosts_pair *p = c->impl;
     weft_comm_abort(weft_comm__hosts_current(c, p->near), why);
-    weft_comm_abort(weft_comm__hosts_current(c, p->far), why);
+    (void)weft_comm__hosts_told(c, weft_comm_check(p->near));
 }
 
 static weft_status check(weft_comm *c)
 {
     hosts_pair *p = c->impl;
-    WEFT_TRY(weft_comm_check(p->near));
-    return weft_comm_check(p->far);
+    WEFT_TRY(weft_comm_check(weft_comm__hosts_current(c, p->near)));
+    return find_verdict(c, weft_comm_check(weft_comm__hosts_current(c, p->far)));
 }
 
 static void stop(weft_comm *c)

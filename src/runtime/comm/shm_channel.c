@@ -253,8 +253,10 @@ static weft_status take(weft_comm_channel *ch, const slot *s, const char *data, 
         memcpy(p + *at + i, data + i, (size_t)(n - i < SHM_PIECE ? n - i : SHM_PIECE));
     }
     *at += n;
-    if (s->direct >= 0 && atomic_load(&ch->r->given_up) > ch->e->c.epoch)
+    if (s->direct >= 0 && atomic_load(&ch->r->given_up) > ch->e->c.epoch) {
+        WEFT_TRY(weft_comm__shm_check(ch->e));
         return silent(ch, "receive", true); /* the sender's memory is its own again */
+    }
     return WEFT_OK;
 }
 

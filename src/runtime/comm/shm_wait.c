@@ -183,15 +183,19 @@ static void ring_alarm(shm_head *h)
     weft_comm__shm_wake(&h->alarm);
 }
 
-/* The first verdict over an epoch stands. */
+/* The first verdict over an epoch stands.  Threads of a rank, which share the place for its words,
+ * come here one after another. */
 void weft_comm__shm_condemn(shm_head *head, shm_rank *rank, uint32_t epoch, int about,
                             int by, const char *why)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
     uint64_t v  = atomic_load(&head->verdict);
     uint64_t is = ((uint64_t)epoch + 1) << 32 | (uint64_t)about << 16 | (uint64_t)by;
     if (v >> 32 <= epoch) snprintf(rank[by].why, sizeof rank[by].why, "%s", why);
     while (v >> 32 <= epoch)
         if (atomic_compare_exchange_weak(&head->verdict, &v, is)) break;
+    pthread_mutex_unlock(&lock);
     ring_alarm(head);
 }
 
