@@ -17,7 +17,7 @@ import subprocess
 import time
 
 from eco import LONG, NARROW, ROOT, SANITIZED, SPLIT, WEFT, Scratch, check, end, hold, let_go, paced, same
-from eco_views import bits, children, incidents, rank_of, rows, words
+from eco_views import bits, children, gone, incidents, rank_of, rows, words
 
 ROUNDS = int(os.environ.get("WEFT_HOSTS_ROUNDS", "0"))
 SEED = int(os.environ.get("WEFT_HOSTS_SEED", str(random.SystemRandom().randrange(1 << 30))))
@@ -140,6 +140,13 @@ def compare(name, job, reference, codes=None):
         same(job.result["weights_xxh64"], reference[0], name + ": weights")
         fine = same(bits(job.output), reference[1], name + ": losses")
     return fine
+
+
+def await_file(path):
+    limit = time.monotonic() + LIMIT_S
+    while not os.path.exists(path) and time.monotonic() < limit:
+        time.sleep(0.005)
+    return os.path.exists(path)
 
 
 def run_reference(scratch, steps, **keys):
@@ -422,6 +429,38 @@ def interrupted(scratch, ref):
     check("no majority" in job.text, "SIGINT, a lost host: " + job.text)
 
 
+def grace_is_over(scratch, ref):
+    """A rank hangs in a step.  A host that is to leave ends with it after --grace, and the other goes on; where the job is to end all
+    ranks that are left are killed and named, and none is replaced."""
+    def start(name, grace, **keys):
+        hangs = scratch.path(name + ".hangs")
+        job = Job(scratch, name, "dp2", "1:2", ["--grace", grace, "--failure-timeout", "60"],
+                  env=dict(WEFT_FAILPOINT="step.begin:delay=300000:rank=1:while=" + hangs, WEFT_FAILPOINT_ONCE=hangs + "-once"), **keys)
+        check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+        job.await_step(job.steps() + 4)
+        open(hangs, "w").close()
+        check(await_file(hangs + "-once.0"), "a rank hangs")
+        return job, [pid for a in job.agents for pid in a.ranks().values()]
+
+    job, pids = start("grace-host", "2.5", steps=60)
+    leaves = job.agents.pop()
+    leaves.p.send_signal(signal.SIGTERM)
+    begun = time.monotonic()
+    same(leaves.end(), 1, "a host that does not leave: " + leaves.text)
+    check(2.5 <= time.monotonic() - begun < 30, "after --grace: %.1f s" % (time.monotonic() - begun))
+    check("error: this host did not leave within --grace" in leaves.text, "a host that does not leave: " + leaves.text)
+    compare("a host that did not leave", job, ref(60), [0])
+    check("back to step" not in job.text, "a host that did not leave: a replica holds the state: " + job.text)
+    check(gone(pids), "a host that did not leave: ranks are left")
+    job, pids = start("grace-all", "1", steps=100000)
+    for a in job.agents:
+        a.p.send_signal(signal.SIGINT)
+    same(job.end(), [130, 130], "a job that does not end: " + job.text)
+    check(all("[rank %d] error: it did not end after the signal, and was killed" % k in a.text for k, a in enumerate(job.agents)),
+          "a job that does not end: " + job.text)
+    check("it is replaced" not in job.text and gone(pids), "a job that does not end: " + job.text)
+
+
 def stopped_and_killed(scratch, ref):
     """The only ranks of two of three hosts are stopped one after another, and a rank is killed as it settles its state after that: each is
     replaced in place, and no committed step is run again."""
@@ -647,7 +686,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, overtaken, standby_survives, copies_named, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, waited_for, drained, host_leaves, all_told, scaled,
+CASES = [rank_killed, overtaken, standby_survives, copies_named, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, waited_for, drained, host_leaves, all_told, grace_is_over, scaled,
          interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:

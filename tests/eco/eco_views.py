@@ -381,6 +381,27 @@ def signalled(scratch):
     same([r["step"] for r in done], list(range(1, len(done) + 1)), "SIGTERM: rows")
 
 
+def signalled_in_vain(scratch):
+    """A rank hangs: after --grace, or a second signal, all are killed, and none is replaced."""
+    for sig, options in ((signal.SIGTERM, ("--grace", "1")), (signal.SIGINT, ())):
+        hangs = scratch.path("vain%d" % sig)
+        n, keys = PLANS["dp2"]
+        job = Job(n, dict(BASE, **keys, recover="on", steps=100000), scratch.path("vain-%d" % sig), "--failure-timeout", "60", *options,
+                  env=dict(WEFT_FAILPOINT="step.begin:delay=300000:rank=1:nth=4", WEFT_FAILPOINT_ONCE=hangs))
+        limit = time.monotonic() + LIMIT_S
+        while not os.path.exists(hangs + ".0") and time.monotonic() < limit:
+            time.sleep(0.005)
+        pids = children(job.p.pid)
+        job.p.send_signal(sig)
+        if not options:
+            time.sleep(0.5)
+            job.p.send_signal(sig)
+        _, text = job.end()
+        same(job.p.returncode, 128 + sig, "a rank that hangs: exit code: " + text[-1000:])
+        check("it is replaced" not in text and gone(pids), "a rank that hangs: " + text[-1000:])
+        check(("[rank 1] error: it did not end after the signal, and was killed" in text) == bool(options), "a rank that hangs: " + text[-1000:])
+
+
 def signalled_in_recovery(scratch, draw):
     """SIGTERM while a lost rank is replaced: a checkpoint, and 143.  One of three cases, or all (make long)."""
     for k in range(3) if LONG else [draw.randrange(3)]:
@@ -454,6 +475,7 @@ def run_all(scratch):
         if not SANITIZED:  # less of the same: a signal comes in a recovery, ranks outlive no agent in eco_failpoints.py
             agent_killed(scratch)
             signalled(scratch)
+            signalled_in_vain(scratch)
         signalled_in_recovery(scratch, draw)
         many_views(scratch)
     until = time.monotonic() + SECONDS

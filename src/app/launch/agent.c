@@ -281,8 +281,9 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     weft_launch__agent_hear(l, r); /* its last words */
     weft_failpoint("agent.lost");
     weft_member_cause cause = find_cause(l, r, how);
-    const char       *exit_cause;
-    int64_t           step = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
+    /* what ranks have after a signal is over: the job ends as it is */
+    if (cause != WEFT_MEMBER_DONE && l->stopped_by && l->kill_at_s > 0) return false;
+    int64_t step = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
     if (c->noticed)
         snprintf(what, sizeof what, "%s", c->what);
     else
@@ -294,7 +295,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         weft_launch__end_growth(l, r, pid, how, what);
         return end_released(l, r, cause, step);
     }
-    exit_cause = weft_launch__find_exit_cause(a, c, how);
+    const char *exit_cause = weft_launch__find_exit_cause(a, c, how);
     if (cause == WEFT_MEMBER_LOST && !strcmp(exit_cause, "oom")) cause = WEFT_MEMBER_OOM;
     if (cause != WEFT_MEMBER_DONE && a->epoch)
         weft_comm_shm_report(a->epoch, position, what);
