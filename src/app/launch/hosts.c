@@ -21,10 +21,9 @@
 #include "base/clock.h"
 #include "launch/hosts_priv.h"
 
-#define TICK_S       0.1 /* of the agreement */
-#define ONE_SIGNAL_S 2   /* SIGTERMs within it are one */
-#define RETRY_S      0.3 /* before a host that could not be reached is tried again */
-#define LINGER_S     2   /* for others to hear that the ranks here have done their work */
+#define TICK_S   0.1 /* of the agreement */
+#define RETRY_S  0.3 /* before a host that could not be reached is tried again */
+#define LINGER_S 2   /* for others to hear that the ranks here have done their work */
 
 /* ---- frames ---- */
 
@@ -665,39 +664,6 @@ void weft_launch__hosts_act(weft_launch__run *l)
         act_once(l, &x);
 }
 
-/* ---- signals ---- */
-
-/* SIGTERM and SIGUSR1: this host leaves.  SIGINT and SIGHUP, and a signal to a host that is to
- * leave and does not: the job ends. */
-bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig)
-{
-    weft_launch__hosts *h      = l->hosts;
-    bool                leaves = sig == SIGTERM || sig == SIGUSR1;
-    double              now_s  = weft_clock_s();
-    if (!h || h->over || !h->entered || weft_launch__agent_is_over(l)) return false;
-    if (leaves && h->drain_s > 0 && now_s - h->drain_s < ONE_SIGNAL_S) return true;
-    if (h->drain_s > 0) leaves = false;
-    h->drain_s = now_s;
-    if (leaves)
-        weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
-    else
-        weft_launch__tell_hosts(
-            h, (weft_hosts_event){.kind       = WEFT_HOSTS_SAVE_ALL,
-                                  .interrupts = sig == SIGINT,
-                                  .text = "a host received a signal to stop the job"});
-    weft_launch__hosts_act(l);
-    return true;
-}
-
-/* What a host has to leave in is over: others find that it is lost. */
-static void check_grace(weft_launch__run *l, double now_s)
-{
-    const weft_launch__hosts *h = l->hosts;
-    if (h->over || h->drain_s <= 0 || l->stopped_by || l->o->stop_s <= 0) return;
-    if (now_s - h->drain_s > l->o->stop_s)
-        weft_launch__end_here(l, false, "this host did not leave within --grace");
-}
-
 /* ---- the loop ---- */
 
 /* Has the register one? */
@@ -725,7 +691,7 @@ void weft_launch__hosts_serve(weft_launch__run *l)
     start_view(l);
     tell_stopped(l);
     tell_progress(l);
-    check_grace(l, now_s);
+    weft_launch__check_grace(l, now_s);
     if (now_s - h->tick_s >= TICK_S || has_outcome(h)) {
         h->tick_s = now_s;
         weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_TICK});

@@ -135,6 +135,11 @@ void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
 /* Ranks are stopped for the next view: the time of the incidents of hosts that it lacks. */
 void weft_launch__note_stopping(weft_launch__hosts *h);
 
+/* ---- hosts_signal.c ---- */
+
+/* What this host has to leave in may be over: it ends, and others find that it is lost. */
+void weft_launch__check_grace(weft_launch__run *l, double now_s);
+
 /* ---- hosts_prepare.c ---- */
 
 void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from);

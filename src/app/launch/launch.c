@@ -476,7 +476,8 @@ static void take_signal(weft_launch__run *l, int sig)
 void weft_launch__request_stop(weft_launch__run *l)
 {
     if (l->stopped_by) return;
-    if (!weft_launch__hosts_take_signal(l, SIGINT)) take_signal(l, SIGTERM);
+    if (!weft_launch__hosts_save(l, weft_launch__agent_reason(l)))
+        take_signal(l, SIGTERM);
 }
 
 /* Ctrl-Z reaches the launcher alone: ranks have groups of their own. */

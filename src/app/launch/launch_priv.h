@@ -333,6 +333,8 @@ int                     weft_launch__hosts_position(const weft_launch__run *l);
 int                     weft_launch__hosts_rdzv_fd(const weft_launch__run *l);
 /* false: this host's ranks are to save and end. */
 bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig);
+/* All hosts are to save and end, why; false: this host's ranks alone. */
+bool weft_launch__hosts_save(weft_launch__run *l, const char *why);
 bool weft_launch__hosts_is_out(const weft_launch__run *l); /* it goes, others may go on */
 bool weft_launch__hosts_saves(const weft_launch__run *l); /* its ranks save before that */
 /* The launcher ends with this code: is the job over, for all hosts? */
