@@ -269,14 +269,40 @@ static void note_steps(weft_launch__agent *a, int n_rank, int64_t step, double n
                                       now_s - a->outcome.committed_s);
 }
 
+/* What was seen of its end; returns how it was noticed. */
+static const char *describe_loss(const weft_launch__run *l, int r, int how, char *what,
+                                 size_t size)
+{
+    const weft_launch__child *c = &l->c[r];
+    if (c->noticed) {
+        snprintf(what, size, "%s", c->what);
+        return c->noticed;
+    }
+    weft_launch__describe_exit(how, what, size);
+    if (c->killed_s <= 0) return "waitpid";
+    weft_incident_add_left(&l->agent->left, what, size);
+    return "no answer";
+}
+
+/* Rank 0 has ended with all written. */
+static void note_done(weft_launch__run *l, int64_t step)
+{
+    weft_launch__agent *a = l->agent;
+    weft_launch__hosts_done(l);
+    weft_launch__drop_preparing(l);
+    if (!a->n_incident) return;
+    a->outcome.step        = step + 1; /* none was left after the last one of them */
+    a->outcome.n_rank      = count_ranks(l);
+    a->outcome.committed_s = weft_clock_s();
+    weft_launch__write_incidents(l, NULL, "");
+}
+
 bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
 {
     weft_launch__agent       *a = l->agent;
     const weft_launch__child *c = &l->c[r];
     char                      what[400];
-    const char               *noticed = c->noticed        ? c->noticed
-                                        : c->killed_s > 0 ? "no answer"
-                                                          : "waitpid";
+    const char               *noticed;
     if (!a) return false;
     weft_launch__agent_hear(l, r); /* its last words */
     weft_failpoint("agent.lost");
@@ -284,12 +310,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     /* what ranks have after a signal is over: the job ends as it is */
     if (cause != WEFT_MEMBER_DONE && l->stopped_by && l->kill_at_s > 0) return false;
     int64_t step = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->step);
-    if (c->noticed)
-        snprintf(what, sizeof what, "%s", c->what);
-    else
-        weft_launch__describe_exit(how, what, sizeof what);
-    if (!c->noticed && c->killed_s > 0)
-        weft_incident_add_left(&a->left, what, sizeof what);
+    noticed      = describe_loss(l, r, how, what, sizeof what);
     int position = weft_launch__position(l, r);
     if (position >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l)) {
         weft_launch__end_growth(l, r, pid, how, what);
@@ -302,14 +323,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     if (cause == WEFT_MEMBER_CRASHED) /* what it has written is not trusted */
         weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
     if (position == 0) a->done = cause == WEFT_MEMBER_DONE;
-    if (a->done) weft_launch__hosts_done(l);
-    if (a->done) weft_launch__drop_preparing(l);
-    if (a->done && a->n_incident) { /* no step was left after the last one of them */
-        a->outcome.step        = step + 1;
-        a->outcome.n_rank      = count_ranks(l);
-        a->outcome.committed_s = weft_clock_s();
-        weft_launch__write_incidents(l, NULL, "");
-    }
+    if (a->done) note_done(l, step);
     bool lost   = cause != WEFT_MEMBER_DONE && cause != WEFT_MEMBER_FAILED;
     bool kept   = lost && !a->over && !a->done && weft_member_replaces(a->member);
     bool spared = false;
