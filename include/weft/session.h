@@ -38,6 +38,7 @@ typedef struct weft_session_options {
     /* one call on a file of a checkpoint may take that long; 0: 600 */
     double io_timeout_s;
     int    min_rank; /* that the job may go on with later; 0: their number stays */
+    int    min_host; /* the same of hosts */
     /* Arguments of a process of this program that makes plans ahead, beside training; NULL ends
      * them.  NULL: plans are made when they are needed. */
     const char *const *planner;

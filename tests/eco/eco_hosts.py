@@ -626,6 +626,28 @@ def idle_connections(scratch, ref):
     check(min(loaded or [1e9]) <= max(plain or [0]) + 100, "idle connections: pauses %r ms, %r ms before" % (loaded, plain))
 
 
+def cost_at_min(scratch, ref):
+    """lanes and micro_batch are those of MAX; what that costs with MIN hosts is said at the start, and what MIN alone would choose is what
+    a job of MIN hosts does choose."""
+    for name, keys in (("keys", dict(plan="off")), ("open", {})):
+        keys = dict(model=NARROW, data=BASE["data"], seq=16, batch=8, steps=1, reduction="invariant", init="random", threads=1, recover="on", **keys)
+        texts = []
+        for nodes in (["--nnodes", "1:2", "--rdzv", "127.0.0.1:%d" % free_port(), "--insecure-network"], []):
+            p = subprocess.run([WEFT, "run", "--nproc-per-node", "2", *nodes, *words(dict(keys, output=scratch.path("cost-%s-%d" % (name, len(texts)))))],
+                               capture_output=True, text=True)
+            check(p.returncode == 0, "cost at MIN, %s: %r" % (name, p))
+            texts.append(p.stderr)
+        number = r"([0-9.e+-]+)"
+        found = re.search("predicted for 1 host \\(2 ranks\\): %s s a step and %s MB a rank with lanes (\\d+), micro_batch (\\d+), which are for 2; chosen for 1 "
+                          "alone, lanes (\\d+), micro_batch (\\d+): %s s and %s MB" % ((number,) * 4), texts[0])
+        if not check(found, "cost at MIN, %s: %s" % (name, texts[0])):
+            continue
+        x = [float(v) for v in found.groups()]
+        taken = [[float(v) for v in re.search(r"micro_batch (\d+), lanes (\d+)", t).groups()][::-1] for t in texts]
+        same((x[2:4], x[4:6]), tuple(taken), "cost at MIN, %s: lanes and micro_batch taken" % name)
+        check(0 < x[6] < x[0] < 1 and x[1] > 1 and x[7] > 1 and x[2:4] != x[4:6], "cost at MIN, %s: %r" % (name, x))
+
+
 def scaled(scratch, ref):
     """weft scale over hosts: a rank less on the second one, again all, then the second host leaves; what cannot be is refused.  A new
     rank prepares before the view: one that is lost meanwhile changes no view, and where a view is needed meanwhile it begins again."""

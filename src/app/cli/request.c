@@ -228,6 +228,7 @@ weft_session_options weft_cli_session_options(const weft_launch_request *q)
                                   .trace        = q->trace,
                                   .io_timeout_s = q->io_timeout_s,
                                   .min_rank     = (int)q->min_rank,
+                                  .min_host     = (int)q->min_host,
                                   .replay       = q->replay};
 }
 

@@ -378,6 +378,7 @@ static int take_nodes(run_options *o)
     const weft_cli_span    *n = &o->nodes;
     o->n_node                 = n->max;
     if (n->is_one) return -1;
+    o->request.min_host = (double)n->min;
     if (n->min < 1 || n->min > n->max)
         return weft_cli_usage(c, "--nnodes %lld:%lld: MIN is from 1 to MAX",
                               (long long)n->min, (long long)n->max);

@@ -43,7 +43,7 @@ static const request_field fields[] = {
     FIELD(command, TEXT),   FIELD(fresh, FLAG),        FIELD(quiet, FLAG),
     FIELD(json, FLAG),      FIELD(check, FLAG),        FIELD(check_s, REAL),
     FIELD(timeout_s, REAL), FIELD(io_timeout_s, REAL), FIELD(min_rank, REAL),
-    FIELD(replay, TEXT),
+    FIELD(min_host, REAL),  FIELD(replay, TEXT),
 };
 #undef FIELD
 

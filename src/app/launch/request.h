@@ -30,6 +30,7 @@ typedef struct weft_launch_request {
     double      timeout_s;    /* of ranks that wait for each other */
     double      io_timeout_s; /* of one call on a file */
     double      min_rank;     /* that the job may go on with; 0: their number stays */
+    double      min_host;     /* the same of hosts */
 } weft_launch_request;
 
 void weft_launch_request_print(const weft_launch_request *q, weft_text *t);

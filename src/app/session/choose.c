@@ -105,18 +105,23 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
         weft_search_fix(&q->constraints, WEFT_KEY_copies, j->strategy.copies);
 }
 
+static weft_status find_plan(weft_planner_request *q, weft_planner_answer **out)
+{
+    weft_status st = weft_planner_plan(q, out);
+    if (weft_search_given(&q->constraints, WEFT_KEY_copies) < 2 ||
+        (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG))
+        return st;
+    /* a plan without the copies: the start says what a lost rank would cost */
+    weft_search_fix(&q->constraints, WEFT_KEY_copies, -1);
+    return weft_planner_plan(q, out);
+}
+
 static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,
                           weft_planner_answer **out)
 {
     weft_planner_request q;
     ask(j, c, world, fixed, &q);
-    weft_status st = weft_planner_plan(&q, out);
-    if (weft_search_given(&q.constraints, WEFT_KEY_copies) < 2 ||
-        (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG))
-        return st;
-    /* a plan without the copies: the start says what a lost rank would cost */
-    weft_search_fix(&q.constraints, WEFT_KEY_copies, -1);
-    return weft_planner_plan(&q, out);
+    return find_plan(&q, out);
 }
 
 /* Takes a's plan and its training. */
@@ -186,6 +191,62 @@ weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *ou
     weft_cluster *c;
     WEFT_TRY(find_machines(j, 1, 1, 0, &c));
     weft_status st = decide_on(j, c, 1, true, out);
+    weft_cluster_destroy(c);
+    return st;
+}
+
+/* ---- other numbers of ranks ---- */
+
+/* Its keys stay, but for dp. */
+static void fix_keys(const weft_strategy *y, weft_search_constraints *p)
+{
+    const struct {
+        weft_strategy_key key;
+        int               size;
+    } list[] = {{WEFT_KEY_tp, y->tp},
+                {WEFT_KEY_cp, y->cp},
+                {WEFT_KEY_ep, y->ep},
+                {WEFT_KEY_pp, y->pp}};
+    for (size_t k = 0; k < WEFT_COUNT(list); k++)
+        weft_search_fix(p, list[k].key, list[k].size > 1 ? list[k].size : 1);
+    weft_search_fix(p, WEFT_KEY_zero, y->zero);
+}
+
+/* Without a planner micro_batch and lanes follow from dp. */
+static weft_status cut_for(weft_job *j, int world)
+{
+    const weft_strategy *y     = &j->strategy;
+    const int            of[]  = {y->tp, y->cp, y->ep, y->pp};
+    int                  other = 1;
+    for (size_t k = 0; k < WEFT_COUNT(of); k++) other *= of[k] > 1 ? of[k] : 1;
+    int dp = world / other > 1 ? world / other : 1;
+    weft_job_default_cut(j);
+    if (!j->given_micro_batch && !j->given_lanes) j->micro_batch = j->batch / dp;
+    return weft_job_check_cut(j, dp);
+}
+
+weft_status weft_session__predict(const weft_job *job, int world, int local, int n_core,
+                                  bool keeps, weft_session__predicted *out)
+{
+    weft_job             j    = *job;
+    bool                 open = weft_job_is_open(&j);
+    weft_cluster        *c    = NULL;
+    weft_planner_answer *a    = NULL;
+    weft_status          st   = WEFT_OK;
+    weft_planner_request q;
+    if ((!runs_on_cpus(&j) && !j.cluster) || j.plan_file)
+        return WEFT_FAIL(WEFT_ERR_ARG, "nothing predicts it");
+    if (!keeps && !open) WEFT_TRY(cut_for(&j, world));
+    WEFT_GO(find_machines(&j, world, local, n_core, &c));
+    ask(&j, c, world, keeps || !open, &q);
+    if (!open) fix_keys(&j.strategy, &q.constraints);
+    WEFT_GO(find_plan(&q, &a));
+    *out = (weft_session__predicted){.step_s      = a->step_s,
+                                     .mem_bytes   = a->tried[0]->mem_bytes,
+                                     .micro_batch = a->plan->of.micro_batch,
+                                     .lanes       = a->plan->of.lanes};
+out:
+    weft_planner_destroy(a);
     weft_cluster_destroy(c);
     return st;
 }

@@ -651,6 +651,15 @@ double weft_session__find_crowding(void);
 void   weft_session__rebalance(weft_session *s);
 /* Was this view asked for because of a better plan? */
 bool weft_session__is_better_wanted(const weft_session *s);
+/* What is predicted for `world` ranks, `local` of them on each host; keeps: with the job's
+ * micro_batch and lanes, else with those that such a job would choose.  WEFT_ERR_ARG: nothing is. */
+typedef struct weft_session__predicted {
+    double  step_s;
+    int64_t mem_bytes; /* of the rank that has most */
+    int64_t micro_batch, lanes;
+} weft_session__predicted;
+weft_status weft_session__predict(const weft_job *j, int world, int local, int n_core,
+                                  bool keeps, weft_session__predicted *out);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
 /* A plan file against the job's cluster, where it names one. */

@@ -119,22 +119,70 @@ static void say_device(weft_session *s)
     if (*f.warning) weft_say_warn(&s->say, "%s: %s", s->device->name, f.warning);
 }
 
+/* The fewest ranks that the job may have, and the unit that they are counted in. */
+typedef struct fewest {
+    int         n_rank, local; /* of each host */
+    int         n, most;       /* of units */
+    const char *unit;
+} fewest;
+
+static fewest find_fewest(const weft_session *s)
+{
+    const weft_generation *g = s->now;
+    int                    n = s->o->min_host, local = g->max_local;
+    if (n > 0 && local > 0)
+        return (fewest){n * local, local, n, (g->max_rank + local - 1) / local, "host"};
+    return (fewest){s->o->min_rank, s->o->min_rank, s->o->min_rank, g->max_rank, "rank"};
+}
+
+/* A step of the fewest ranks as the job is, beside one of a job of these alone. */
+static void say_predicted(weft_session *s, const fewest *f)
+{
+    weft_session__predicted as_is, alone;
+    weft_job                j         = s->job;
+    char                    ranks[32] = "";
+    if (s->say.mute || s->say.quiet ||
+        weft_session__predict(&j, f->n_rank, f->local, s->now->n_core, true, &as_is) !=
+            WEFT_OK)
+        return;
+    j.given_micro_batch = s->asked->given_micro_batch;
+    j.given_lanes       = s->asked->given_lanes;
+    if (weft_session__predict(&j, f->n_rank, f->local, s->now->n_core, false, &alone) !=
+        WEFT_OK)
+        return;
+    if (!strcmp(f->unit, "host"))
+        snprintf(ranks, sizeof ranks, " (%d rank%s)", f->n_rank,
+                 f->n_rank > 1 ? "s" : "");
+    weft_say_info(&s->say,
+                  "predicted for %d %s%s%s: %.4g s a step and %.4g MB a rank with lanes "
+                  "%lld, micro_batch %lld, which are for %d; chosen for %d alone, lanes "
+                  "%lld, micro_batch %lld: %.4g s and %.4g MB",
+                  f->n, f->unit, f->n > 1 ? "s" : "", ranks, as_is.step_s,
+                  1e-6 * (double)as_is.mem_bytes, (long long)as_is.lanes,
+                  (long long)as_is.micro_batch, f->most, f->n, (long long)alone.lanes,
+                  (long long)alone.micro_batch, alone.step_s,
+                  1e-6 * (double)alone.mem_bytes);
+}
+
 /* What the lanes of the most ranks cost the fewest: sums of gradients that a rank holds at once,
  * one for each level of the tree over its lanes (base/lanes.h). */
 static void say_elastic(weft_session *s)
 {
-    int     pp = s->now->plan ? s->now->plan->strategy.pp : 1, most = s->now->n_rank;
-    int     dp = s->o->min_rank / pp > 1 ? s->o->min_rank / pp : 1, level = 0;
+    fewest  f  = find_fewest(s);
+    int     pp = s->now->plan ? s->now->plan->strategy.pp : 1;
+    int     dp = f.n_rank / pp > 1 ? f.n_rank / pp : 1, level = 0;
     int64_t each = (s->job.lanes + dp - 1) / dp;
     double  sum  = 4 * (double)weft_model_weights(s->now->made.model);
-    if (!s->o->min_rank) return;
+    if (!f.n_rank || f.n >= f.most) return;
     while (INT64_C(1) << (level + 1) <= each) level++;
-    weft_say_info(&s->say,
-                  "%d to %d ranks: %lld lanes keep every bit; with %d a rank has %lld of "
-                  "them, and holds up to %d sums of gradients more (%.3g MB)",
-                  s->o->min_rank, most, (long long)s->job.lanes, s->o->min_rank,
-                  (long long)each, level,
-                  1e-6 * sum * level / (s->o->min_rank < pp ? s->o->min_rank : pp));
+    weft_say_info(
+        &s->say,
+        "%d to %d %ss: %lld lane%s keep%s every bit; with %d a rank has %lld of "
+        "them, and holds up to %d sums of gradients more (%.3g MB)",
+        f.n, f.most, f.unit, (long long)s->job.lanes, s->job.lanes > 1 ? "s" : "",
+        s->job.lanes > 1 ? "" : "s", f.n, (long long)each, level,
+        1e-6 * sum * level / (f.n_rank < pp ? f.n_rank : pp));
+    say_predicted(s, &f);
 }
 
 void weft_session__log_start(weft_session *s)
