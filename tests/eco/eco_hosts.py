@@ -626,6 +626,41 @@ def idle_connections(scratch, ref):
     check(min(loaded or [1e9]) <= max(plain or [0]) + 100, "idle connections: pauses %r ms, %r ms before" % (loaded, plain))
 
 
+class Apart(Job):
+    """Each agent runs in a folder of its own, in which its output is; this process in that of the first one."""
+    def __init__(self, scratch, *args, **more):
+        self.scratch = scratch
+        for number in range(3):
+            os.mkdir(scratch.path("apart-%d" % number))
+        os.chdir(scratch.path("apart-0"))
+        super().__init__(self, *args, **more)
+
+    def path(self, name):
+        return "/proc/self/cwd/" + name
+
+    def command(self, number):
+        return ["env", "-C", self.scratch.path("apart-%d" % number)]
+
+
+def not_shared(scratch, ref):
+    """A second host joins, and then another in its place, that do not see the first one's output: the view names it before anything is
+    saved.  Rank 0 saves alone."""
+    was = os.getcwd()
+    try:
+        job = Apart(scratch, "out", "dp2", "1:2", steps=60)
+        text = "WARN host %s (rank 1) does not see /proc/self/cwd/out/checkpoints: rank 0 writes checkpoints alone, " % socket.gethostname()
+        check(job.await_text(job.agents[0], text), "a host that does not see the output: " + job.agents[0].name)
+        job.await_step(job.steps() + 4)
+        job.agents[1].kill_all()
+        check(job.await_text(job.agents[0], ": 1 host", 2), "it is lost: " + job.agents[0].name)
+        job.join()
+        check(job.await_text(job.agents[0], text, 2), "another host that does not see the output: " + job.agents[0].name)
+        compare("output not shared", job, ref(60), [0, -9, 0])
+        same(job.text.count("does not see"), 2, "it is said once a host: " + job.text)
+    finally:
+        os.chdir(was)
+
+
 def cost_at_min(scratch, ref):
     """lanes and micro_batch are those of MAX; what that costs with MIN hosts is said at the start, and what MIN alone would choose is what
     a job of MIN hosts does choose."""
@@ -638,14 +673,16 @@ def cost_at_min(scratch, ref):
             check(p.returncode == 0, "cost at MIN, %s: %r" % (name, p))
             texts.append(p.stderr)
         number = r"([0-9.e+-]+)"
-        found = re.search("predicted for 1 host \\(2 ranks\\): %s s a step and %s MB a rank with lanes (\\d+), micro_batch (\\d+), which are for 2; chosen for 1 "
+        found = re.search("predicted for 1 host \\((\\d) ranks?\\): %s s a step and %s MB a rank with lanes (\\d+), micro_batch (\\d+), which are for 2; chosen for 1 "
                           "alone, lanes (\\d+), micro_batch (\\d+): %s s and %s MB" % ((number,) * 4), texts[0])
         if not check(found, "cost at MIN, %s: %s" % (name, texts[0])):
             continue
-        x = [float(v) for v in found.groups()]
+        n, *x = [float(v) for v in found.groups()]
         taken = [[float(v) for v in re.search(r"micro_batch (\d+), lanes (\d+)", t).groups()][::-1] for t in texts]
-        same((x[2:4], x[4:6]), tuple(taken), "cost at MIN, %s: lanes and micro_batch taken" % name)
-        check(0 < x[6] < x[0] < 1 and x[1] > 1 and x[7] > 1 and x[2:4] != x[4:6], "cost at MIN, %s: %r" % (name, x))
+        same(x[2:4], taken[0], "cost at MIN, %s: lanes and micro_batch of MAX" % name)
+        if n == 2:  # on a busy machine the quick plan may have no use for the second rank
+            same(x[4:6], taken[1], "cost at MIN, %s: those of MIN alone" % name)
+        check(0 < x[6] < x[0] < 1 and x[1] > 1 and x[7] > 1 and (n == 2 or name == "open"), "cost at MIN, %s: %r" % (name, found.group(0)))
 
 
 def scaled(scratch, ref):
@@ -709,7 +746,7 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, copies_named, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, waited_for, drained, host_leaves, all_told, grace_is_over, scaled,
-         interrupted, bad_input]
+         interrupted, cost_at_min, not_shared, dumped, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

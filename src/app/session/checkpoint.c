@@ -580,45 +580,12 @@ void weft_session__drop_save(weft_session *s)
     (void)WEFT_FAIL(WEFT_ERR_PEER, "%s", text);
 }
 
-/* ---- do all ranks see the folder? ---- */
-
-/* Rank 0 makes a file under a temporary name that the others look for. */
-static weft_status probe_output(weft_session *s)
-{
-    char    name[64] = "", path[4500];
-    int     world = count_ranks(s), fd = -1;
-    int32_t sees = 0, *all = calloc((size_t)world, sizeof *all);
-    if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
-    if (weft_session__writes(s)) {
-        snprintf(name, sizeof name, "probe-%d-%llx.tmp", (int)getpid(),
-                 (unsigned long long)(weft_clock_s() * 1e9));
-        snprintf(path, sizeof path, "%s/%s", s->out.checkpoints, name);
-        if (weft_io_mkdirs(s->out.checkpoints) == WEFT_OK)
-            fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0) close(fd);
-    }
-    weft_status st = weft_session__share(s, name, sizeof name);
-    if (st == WEFT_OK) {
-        snprintf(path, sizeof path, "%s/%s", s->out.checkpoints, name);
-        sees = weft_io_exists(path) && access(s->out.checkpoints, W_OK) == 0;
-        st   = weft_session__gather(s, &sees, sizeof sees, all);
-    }
-    s->now->sees_output = 1;
-    for (int r = 0; r < world && st == WEFT_OK; r++)
-        if (!all[r] && all[0]) s->now->sees_output = -1;
-    if (fd >= 0) (void)unlink(path);
-    free(all);
-    if (st == WEFT_OK && s->now->sees_output < 0)
-        weft_say_warn(&s->say,
-                      "not all ranks see %s: rank 0 writes checkpoints alone, and "
-                      "training waits for it",
-                      s->out.checkpoints);
-    return st;
-}
+/* ---- the two ways to save ---- */
 
 static weft_status choose_way(weft_session *s, bool *alone)
 {
-    if (count_ranks(s) > 1 && !s->now->sees_output) WEFT_TRY(probe_output(s));
+    if (count_ranks(s) > 1 && !s->now->sees_output)
+        WEFT_TRY(weft_session__probe_output(s));
     *alone = s->now->sees_output < 0;
     return WEFT_OK;
 }
@@ -629,8 +596,6 @@ static weft_status save_alone(weft_session *s)
     s->out.saved_step = s->r.steps;
     return WEFT_OK;
 }
-
-/* ---- the two ways to save ---- */
 
 weft_status weft_session__save(weft_session *s)
 {

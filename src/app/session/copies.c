@@ -89,9 +89,7 @@ static bool has_hosts(const weft_generation *g)
     return (g->local > 0 && g->local < g->n_rank) || g->max_rank > g->max_local;
 }
 
-/* Of each rank the first one of its failure domain; twice, for holders of both kinds (all_holders).
- * NULL: out of memory. */
-static int *find_domains(const weft_generation *g)
+int *weft_session__find_domains(const weft_generation *g)
 {
     const int32_t *host   = g->comm ? weft_comm_hosts_of(g->comm) : NULL;
     bool           one    = has_hosts(g) && g->local >= g->n_rank;
@@ -120,13 +118,12 @@ static int find_alone(const weft_generation *g, const int *domain, bool *alone)
 
 int weft_session__count_copies(const weft_session *s)
 {
-    const int *domain = find_domains(s->now);
+    const int *domain = weft_session__find_domains(s->now);
     return domain ? find_alone(s->now, domain, NULL) : 1;
 }
 
-/* "hosts a (ranks 0-1), b (ranks 2-3) and 6 more", "rank 1": those of which `of` is true. */
-static void put_domains(const weft_generation *g, const int *domain, const bool *of,
-                        weft_text *t)
+void weft_session__put_domains(const weft_generation *g, const int *domain,
+                               const bool *of, weft_text *t)
 {
     int count = 0, named = 0;
     for (int r = 0; r < g->n_rank; r++) count += of[r];
@@ -137,7 +134,7 @@ static void put_domains(const weft_generation *g, const int *domain, const bool 
         if (!has_hosts(g)) weft_text_add(t, "%d", r);
         if (!has_hosts(g)) continue;
         for (last = r; last + 1 < g->n_rank && domain[last + 1] == r;) last++;
-        weft_text_add(t, "%s (rank", g->host_name[r]);
+        weft_text_add(t, "%s (rank", g->host_name ? g->host_name[r] : "?");
         weft_text_add(t, last > r ? "s %d-%d)" : " %d)", r, last);
     }
     if (count > named) weft_text_add(t, " and %d more", count - named);
@@ -158,7 +155,7 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
                       least > 1 ? "are" : "is", least);
     if (n_alone) {
         weft_text_add(t, least < asked ? "; " : "copies: ");
-        put_domains(g, domain, alone, t);
+        weft_session__put_domains(g, domain, alone, t);
         weft_text_add(t,
                       " hold%s what no other %s does: where %s %s, the job goes back "
                       "to the newest checkpoint (checkpoint.every is %lld)",
@@ -175,7 +172,7 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
     else
         weft_text_add(t, ": ");
     for (int r = 0; r < g->n_rank; r++) alone[r] = domain[r] == r;
-    put_domains(g, domain, alone, t);
+    weft_session__put_domains(g, domain, alone, t);
     weft_text_add(t, "; the loss of one costs no step");
 }
 
@@ -190,7 +187,7 @@ void weft_session__say_copies(weft_session *s)
         (g->n_rank < 2 && asked < 2 && !*s->status.copies))
         return;
     bool *alone  = WEFT_ARENA_ARRAY(g->arena, bool, g->n_rank);
-    int  *domain = find_domains(g);
+    int  *domain = weft_session__find_domains(g);
     if (weft_arena_status(g->arena) != WEFT_OK) return;
     int least = find_alone(g, domain, alone);
     put_copies(s, domain, alone, least, &t);

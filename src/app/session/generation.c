@@ -432,6 +432,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
         weft_session__log_start(s);
     WEFT_TRY(weft_session__open_status(s));
     weft_session__say_copies(s);
+    WEFT_TRY(weft_session__probe_hosts(s));
     weft_session__keep_card(s);
     g->opened_s = weft_clock_s() - begun_s;
     weft_failpoint("view.ready");

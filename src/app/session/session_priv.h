@@ -186,10 +186,12 @@ enum {
 /* What a job writes. */
 typedef struct weft_session__output {
     const char        *folder, *checkpoints; /* the output folder, and the one in it */
-    int                claim;                /* the folder, locked; -1: not */
-    weft_ckpt_findings found;                /* about checkpoints */
-    int64_t            saved_step;           /* newest checkpoint, -1 none */
-    struct weft_session__saving *saving;     /* the one under way, or NULL */
+    uint64_t           probed_hosts; /* a hash of those that sees_output is of; 0: none */
+    int                sees_output;  /* as of a generation */
+    int                claim;        /* the folder, locked; -1: not */
+    weft_ckpt_findings found;        /* about checkpoints */
+    int64_t            saved_step;   /* newest checkpoint, -1 none */
+    struct weft_session__saving *saving; /* the one under way, or NULL */
     /* from the begin of a step to its commit point, rather too little; 0: not known */
     double commit_s;
     /* one was still under way when the next was due: the next ones are to be faster */
@@ -450,6 +452,13 @@ weft_status weft_session__compare_copies(weft_session *s);
 /* How many ranks, or hosts of several, hold each part of the state, and whose loss would cost the
  * steps since the newest checkpoint; where that is not as in the view before. */
 void weft_session__say_copies(weft_session *s);
+/* Of each rank the first one of its failure domain; twice, for holders of both kinds (all_holders).
+ * NULL: out of memory. */
+int *weft_session__find_domains(const weft_generation *g);
+/* "hosts a (ranks 0-1), b (ranks 2-3) and 6 more", "rank 1": those of which `of` is true, by first
+ * rank. */
+void weft_session__put_domains(const weft_generation *g, const int *domain,
+                               const bool *of, weft_text *t);
 int  weft_session__count_copies(const weft_session *s);
 /* Before a generation is closed that has lost a rank, or that another one follows. */
 weft_status weft_session__keep_for_next(weft_session *s);
@@ -702,6 +711,10 @@ weft_status weft_session__check_data(weft_session *s);
 /* ... the same, then weights and optimizer state from it. */
 weft_status weft_session__restore(weft_session *s);
 
+/* output.c: do all ranks see the output folder?  All of them; where hosts are as they were, what was
+ * found then.  probe_hosts: nothing on one host. */
+weft_status weft_session__probe_output(weft_session *s);
+weft_status weft_session__probe_hosts(weft_session *s);
 /* checkpoint.c: all ranks together.  save returns when the checkpoint is there; start_save when the
  * state may be read by the next step, which may change it after wait_copied. */
 weft_status weft_session__save(weft_session *s);
