@@ -254,6 +254,8 @@ def copies_named(scratch, ref):
     job.join()
     check(job.await_text(job.agents[0], "INFO copies are whole again: " + every), "two hosts again: " + job.agents[0].name)
     compare("copies that come and go", job, ref(120), [0, -9, 0])
+    folders = sorted(os.listdir(os.path.join(job.output, "dumps")))
+    check(len(folders) == 1 and folders[0].endswith("-1"), "dumps of the host that was lost, none of hosts that joined: %r" % folders)
 
 
 def standby_survives(scratch, ref):
@@ -659,6 +661,28 @@ def not_shared(scratch, ref):
         same(job.text.count("does not see"), 2, "it is said once a host: " + job.text)
     finally:
         os.chdir(was)
+
+
+def dumped(scratch, ref):
+    """A rank of the first of two hosts hangs in an instruction: ranks of both hosts have written what they did last into one folder, and
+    weft doctor names the one that is missing, and what the other host's rank waits in."""
+    library, flag = os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), scratch.path("hang-now")
+    job = Job(scratch, "dumped", "dp2", "2", steps=60, env=dict(LD_PRELOAD=library, HANG_FILE=flag))
+    job.await_step(6)
+    with open(flag, "w"):
+        pass
+    folder = os.path.join(job.output, "dumps")
+    found = await_incidents(job, 1)
+    check([i["noticed"] for i in found] == ["hang"], "a rank of one host hangs: %r" % found)
+    lost = found[0]["rank"] if found else -1
+    limit, text = time.monotonic() + LIMIT_S, ""
+    while "missing: rank %d\n" % lost not in text and time.monotonic() < limit:  # children write it
+        text = subprocess.run([WEFT, "doctor", folder], capture_output=True, text=True).stdout
+        time.sleep(0.02)
+    check(text.startswith("first mismatch: ") and "missing: rank %d\n" % lost in text and re.search(r"^rank %d: .* runs for " % (1 - lost), text, re.M),
+          "doctor over two hosts: " + text)
+    compare("dumps of two hosts", job, ref(60), [0, 0])
+    same(sorted(os.listdir(folder)), ["epoch-%d-1" % found[0]["epoch"]], "one folder for both hosts")
 
 
 def cost_at_min(scratch, ref):

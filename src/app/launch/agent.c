@@ -163,6 +163,8 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
             weft_launch__agent_hear(l, weft_launch__slot_at(l, 0));
         e.kind = WEFT_MEMBER_LEFT;
         weft_incident_note_left(&a->left, m->epoch, m->text);
+        if (l->hosts && *m->text && current) /* its peers are on other hosts, too */
+            weft_launch__recorder_dump(l, a->folder, m->epoch);
         weft_member_tell(a->member, &e);
         break;
     case WEFT_LINE_READY:

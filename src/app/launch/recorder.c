@@ -1,5 +1,6 @@
 /* Flight recorders of ranks (base/flight.h): memory that ranks write and the launcher keeps, and
- * what becomes of it when one fails: OUTPUT/dumps/epoch-E-K/rank<r>.json of all of them. */
+ * what becomes of it when one fails: OUTPUT/dumps/epoch-E-K/rank<r>.json of all of them, K counted
+ * in each epoch.  Of several hosts each writes its own ranks into one folder, once an epoch. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,6 +24,8 @@ struct weft_launch__recorder {
     weft_flight_ring *ring; /* of each rank here */
     size_t            bytes;
     int               n_dump;
+    uint32_t          epoch;   /* of the last one, */
+    int               n_epoch; /* and how many there are of it */
 };
 
 weft_status weft_launch__recorder_open(weft_launch__run *l)
@@ -63,6 +66,8 @@ static void write_dump(const weft_launch__run *l, const weft_flight_ring *ring,
     for (int r = 0; r < l->n; r++) {
         char      path[4400];
         weft_text t = {0};
+        if (weft_launch__position(l, r) >= weft_launch__agent_count(l))
+            continue; /* it prepares, or waits; another host may have a rank of its number */
         snprintf(path, sizeof path, "%s/rank%d.json", folder, weft_launch__rank(l, r));
         weft_flight_print(&ring[r], &t);
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -87,12 +92,17 @@ void weft_launch__recorder_dump(weft_launch__run *l, const char *output, uint32_
     struct stat            s;
     if (!x || !output || !*output || x->n_dump == MAX_DUMP || !has_entries(l)) return;
     if (stat(output, &s) || !S_ISDIR(s.st_mode)) return; /* the job has not begun */
+    bool again = x->n_dump && x->epoch == epoch;
+    if (again && l->hosts) return;
     weft_flight_ring *copy = malloc(x->bytes);
     if (!copy) return;
     memcpy(copy, x->ring, x->bytes); /* as it is now: survivors go on */
     snprintf(folder, sizeof folder, "%s/dumps", output);
     (void)mkdir(folder, 0777);
-    snprintf(folder, sizeof folder, "%s/dumps/epoch-%u-%d", output, epoch, ++x->n_dump);
+    x->n_dump++;
+    x->n_epoch = again ? x->n_epoch + 1 : 1;
+    x->epoch   = epoch;
+    snprintf(folder, sizeof folder, "%s/dumps/epoch-%u-%d", output, epoch, x->n_epoch);
     pid_t child = mkdir(folder, 0777) && errno != EEXIST ? -1 : fork();
     if (!child) {
         if (!fork()) write_dump(l, copy, folder);
