@@ -10,7 +10,7 @@
 #include "planner/replan.h"
 #include "session/ahead.h"
 #include "session/session.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     NICE   = 19,

@@ -12,7 +12,7 @@
 #include "planner/planner.h"
 #include "probe/probe.h"
 #include "session/session.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     CANDIDATES  = 3,

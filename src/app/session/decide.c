@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "session/session.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     MAX_COMMAND = 400,     /* characters of a command that an error repeats */

@@ -15,7 +15,7 @@
 #include "comm/shm.h"
 #include "session/peak.h"
 #include "session/gpu_memory.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     TIMEOUT_S = 60 /* of ranks that wait for each other, where nobody says */

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "comm/hosts.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     STEPS = 20 /* between two looks, at least */

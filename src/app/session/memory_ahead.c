@@ -14,7 +14,7 @@
 #include "comm/shm.h"
 #include "session/ahead.h"
 #include "session/brief.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 #include "state/table.h"
 
 enum {

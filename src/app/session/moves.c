@@ -6,7 +6,7 @@
 #include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     LEFT_SHARE = 8 /* of free memory, which old and new states together leave to others */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/lanes.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 /* Without dp, tp, cp, ep and pp all ranks are data parallel. */
 static weft_status complete_strategy(const weft_job *j, int world, weft_strategy *out)

@@ -25,7 +25,7 @@
 #include "base/hash.h"
 #include "comm/hosts.h"
 #include "session/ahead.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 static const double LEAST_LEFT_S = 2;    /* of a job: below, nothing is made ahead */
 static const double WORTH        = 1.05; /* predictions are not better than that */

@@ -10,7 +10,7 @@
 #include "comm/shm.h"
 #include "session/ahead.h"
 #include "session/brief.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     /* bytes of plans in a brief, which is one frame between agents */

@@ -7,7 +7,7 @@
 
 #include "comm/hosts.h"
 #include "planner/replan.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     STAYS = 20 /* steps after it was named */

@@ -18,7 +18,7 @@
 #include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "comm/membership.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 static const weft_membership_source *agent_of(const weft_session *s)
 {

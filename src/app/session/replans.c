@@ -12,7 +12,7 @@
 #include "comm/membership.h"
 #include "comm/shm.h"
 #include "planner/replan.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     MAX_PLAN = 64 << 20

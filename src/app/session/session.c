@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/failpoint.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 /* ---- reactions ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 /* The model's own weights, unless the job says to draw new ones. */
 weft_status weft_session__open_source(weft_session *s)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 enum {
     N_MEDIAN = 64 /* steps that the measured time is the median of */

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "session/session_priv.h"
+#include "session/plans_priv.h"
 
 /* One step; N labels count.  N = 0 runs nothing: loss 0, no update.  Ranks agree on it in the
  * middle, before anything is written (commit.c). */
