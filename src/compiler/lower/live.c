@@ -64,6 +64,14 @@ static int result_over_operand(const weft_instr *i)
     return weft_op_get(i->op)->flags & WEFT_OP_ELEM && !i->n_post ? 0 : -1;
 }
 
+/* A sum over micro-batches is nobody's once the update has read it: the next step begins anew. */
+static bool may_overwrite(const weft_segment *s, const weft_storage *t, int at)
+{
+    return t->last == at &&
+           (t->kind == WEFT_STORE_WORK ||
+            (t->kind == WEFT_STORE_ACCUM && at >= s->phase_end[WEFT_PHASE_BACKWARD]));
+}
+
 static bool can_share(const weft_segment *s, int at, const weft_instr *i, int result,
                       int row_elements)
 {
@@ -73,8 +81,8 @@ static bool can_share(const weft_segment *s, int at, const weft_instr *i, int re
         x->type.dtype != y->type.dtype)
         return false;
     const weft_storage *a = &s->storage[x->buffer], *b = &s->storage[y->buffer];
-    if (a->kind != WEFT_STORE_WORK || b->kind != WEFT_STORE_WORK) return false;
-    if (a->last != at || b->first != at) return false;
+    if (!may_overwrite(s, a, at) || b->kind != WEFT_STORE_WORK || b->first != at)
+        return false;
     cover_kind kind = cover_of(s, x, row_elements);
     if (kind == COVERS_PART || cover_of(s, y, row_elements) != kind) return false;
     for (int k = 1; k < i->n_in;
