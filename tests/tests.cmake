@@ -129,6 +129,7 @@ foreach(f ${eco_src})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
         "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=${sanitized}")
 endforeach()
+set_tests_properties(eco_many PROPERTIES TIMEOUT 1800) # make long: 2,000 views
 
 # Of the recorded jobs every third once more, where host code that touches device memory dies
 # (src/runtime/device/guard.c): it takes seven times as long there.
@@ -169,7 +170,7 @@ set_tests_properties(hosts_survive_standby PROPERTIES TIMEOUT 600 SKIP_RETURN_CO
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_mover eco_campaign eco_views eco_ahead eco_hosts eco_slots eco_nccl eco_failpoints test_cuda_fail test_overlap test_comm_rows test_shm
+set(half test_mover eco_campaign eco_views eco_ahead eco_hosts eco_slots eco_many eco_nccl eco_failpoints test_cuda_fail test_overlap test_comm_rows test_shm
     hosts_survive hosts_survive_standby hosts_nccl)
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
     eco_resume random_plans test_ckpt_crash)
@@ -225,7 +226,7 @@ endforeach()
 # Two clusters of it count their jobs alike, and so choose the same port.
 set_tests_properties(hosts_slurm hosts_slurm_agents PROPERTIES RESOURCE_LOCK slurm)
 # What another process of the machine can make fail by taking the cores for a while: tools/test.sh runs it once more.
-foreach(name ${on_time} ${waiting} ${half} eco_trace test_measure test_compile test_agree test_signals eco_hosts eco_slots eco_updates eco_scale eco_rdzv
+foreach(name ${on_time} ${waiting} ${half} eco_trace test_measure test_compile test_agree test_signals eco_hosts eco_slots eco_many eco_updates eco_scale eco_rdzv
              eco_restart eco_ahead eco_replay eco_control hosts_survive hosts_survive_standby hosts_register)
     if(name IN_LIST all_tests)
         set_tests_properties(${name} PROPERTIES LABELS clock)

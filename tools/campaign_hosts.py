@@ -52,6 +52,7 @@ class Job(eco_hosts.Job):
         self.wires, self.output, self.n, self.nnodes, self.keys = wires, output, n_rank, nnodes, keys
         self.options, self.env, self.rdzv = list(options), env, rdzv
         self.agents, self.at, self.members, self.expected = [], [], [], []
+        self.seen = views.RowCount()
 
     def command(self, number):
         return self.wires.command(self.at[number])

@@ -85,28 +85,51 @@ def rank_of(pid):
     return None
 
 
+class RowCount:
+    """Rows of metrics.jsonl so far; those that were counted before are not read again."""
+    def __init__(self):
+        self.bytes = self.rows = 0
+
+    def count(self, folder):
+        try:
+            with open(os.path.join(folder, "metrics.jsonl"), "rb") as f:
+                if os.fstat(f.fileno()).st_size < self.bytes:
+                    self.bytes = self.rows = 0  # a new rank 0 has cut it off
+                f.seek(self.bytes)
+                more = f.read()
+                self.bytes += len(more)
+                self.rows += more.count(b"\n")
+                return self.rows
+        except OSError:
+            return 0
+
+
+def size_of(pid):
+    """Open descriptors and resident pages of a process."""
+    with open("/proc/%d/statm" % pid) as f:
+        return len(os.listdir("/proc/%d/fd" % pid)), int(f.read().split()[1])
+
+
+def check_sizes(sizes, what):
+    """Two of the same process: it has no more descriptors and hardly more memory than before.  Sanitized, freed memory is kept for a
+    while, and leaks are found at the end."""
+    check(len(sizes) == 2 and sizes[1][0] <= sizes[0][0], "%s: descriptors and pages: %r" % (what, sizes))
+    check(SANITIZED or sizes[1][1] <= sizes[0][1] + 300, "%s: descriptors and pages: %r" % (what, sizes))
+
+
 class Job:
     def __init__(self, n, keys, output, *options, env=None):
         self.output = output
         self.log = open(output + ".log", "wb+")
         self.text = ""
-        self.seen = [0, 0]  # bytes and lines of metrics.jsonl
+        self.seen = RowCount()
         self.p = subprocess.Popen([WEFT, "run", "--nproc-per-node", str(n), "--json", *options,
                                    *words(dict(keys, output=output))], stdout=subprocess.PIPE, stderr=self.log,
                                   env=dict(os.environ, WEFT_CHECK_COPIES="1",
                                            **paced(env, hold(output), keys.get("steps", 1))))
 
     def steps(self):
-        try:
-            with open(os.path.join(self.output, "metrics.jsonl"), "rb") as f:
-                if os.fstat(f.fileno()).st_size < self.seen[0]:
-                    self.seen = [0, 0]  # a new rank 0 has cut it off
-                f.seek(self.seen[0])
-                more = f.read()
-                self.seen = [self.seen[0] + len(more), self.seen[1] + more.count(b"\n")]
-                return self.seen[1]
-        except OSError:
-            return 0
+        return self.seen.count(self.output)
 
     def await_step(self, step):
         limit = time.monotonic() + LIMIT_S
@@ -419,25 +442,19 @@ def signalled_in_recovery(scratch, draw):
 
 def many_views(scratch):
     """Views leave nothing behind: the agent's descriptors and memory are those of the beginning."""
-    def size(pid):
-        with open("/proc/%d/statm" % pid) as f:
-            return len(os.listdir("/proc/%d/fd" % pid)), int(f.read().split()[1])
-
     job = start(scratch, "many", "dp2", steps=100000, seq=8, batch=4, **{"checkpoint.every": 1000000})
     sizes = []
     for k in range(MANY):
         job.await_step(12 * (k // 2) + 6 * (k % 2) + 1)
         if k in (min(20, 2 * MANY // 3), MANY - 1):
-            sizes.append(size(job.p.pid))
+            sizes.append(size_of(job.p.pid))
         check(job.kill(k % 2), "views: kill %d" % k)
     job.await_step(6 * MANY + 10)
     job.p.send_signal(signal.SIGTERM)
     _, text = job.end()
     same(job.p.returncode, 143, "views: exit code: " + text[-500:])
     check(len(incidents(job.output)) == MANY, "views: %d incidents" % len(incidents(job.output)))
-    check(len(sizes) == 2 and sizes[1][0] <= sizes[0][0], "views: %r" % sizes)
-    # sanitized: freed memory is kept for a while, and leaks are found at the end
-    check(SANITIZED or sizes[1][1] <= sizes[0][1] + 300, "views: %r" % sizes)
+    check_sizes(sizes, "views")
 
 
 def write_table(found, by_plan):
