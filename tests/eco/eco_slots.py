@@ -72,6 +72,24 @@ def host_left_out(scratch, ref):
         check(all(a == b for a, b in back), "the only rank of a host: its state was saved: %r" % back)
 
 
+def never_starts(scratch, ref):
+    """No process of a slot gets as far as a step any more: its rank, or its host where that has no other, is left out at once."""
+    for plan, rank, codes in (("dp4", 2, [0, 0]), ("dp2", 1, [0, 1]), ("zero1-copies", 0, [0, 0]), ("dp2", 0, [1, 0]))[:4 if LONG else 2]:
+        name = "never-%s-%d" % (plan, rank)
+        go = scratch.path(name + ".go")
+        job = Job(scratch, name, plan, "1:2", steps=STEPS, env=dict(WEFT_FAILPOINT="view.adopt:kill:rank=%d:while=%s" % (rank, go)))
+        check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+        job.await_step(job.steps() + 3)
+        open(go, "w").close()
+        job.kill(rank)
+        compare(name, job, ref(STEPS), codes)
+        found = [i for i in found_of(job) if i["cause"] == "kill"]
+        same([i["decided"] for i in found], ["replace", "replace", "shrink", "shrink"], "%s: %r" % (name, found))
+        check("it was lost too often; " + ("it is left out" if codes == [0, 0] else "its host is cordoned") in job.text, "%s: %s" % (name, job.text))
+        check("back to step" not in job.text, "%s: the state is there: %s" % (name, job.text))
+        same(views(job.output)[-1], {"dp2": [1]}.get(plan, [2, 1] if rank else [1, 2]), name + ": ranks of each host")
+
+
 def no_fewer(scratch, ref):
     """A fixed number of hosts: the state is saved, and the job ends, on both."""
     job = start(scratch, "often-fixed", "dp2", 1, "2", steps=100000)
@@ -124,7 +142,7 @@ def step_ends_ranks(scratch, ref):
         same(len(rows(job.output)), 5, name + ": steps")
 
 
-CASES = [rank_left_out, host_left_out, no_fewer, not_left_out, step_ends_ranks]
+CASES = [rank_left_out, host_left_out, never_starts, no_fewer, not_left_out, step_ends_ranks]
 if SANITIZED and not LONG and not CASE:
     CASES = [host_left_out, step_ends_ranks]
 

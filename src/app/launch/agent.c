@@ -337,6 +337,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         note_steps(a, weft_launch__agent_count(l), step, i.noticed_s);
         spared = weft_launch__choose_level(l, r, step, &i.choice);
         weft_launch__add_incident(a, &i);
+        if (weft_launch__hosts_is_cordoned(l)) /* it is in no view that is to come */
+            weft_launch__write_incidents(l, "", "its host is cordoned");
         weft_launch__recorder_dump(l, a->folder, i.epoch);
     }
     weft_member_tell(a->member, &(weft_member_event){.kind   = WEFT_MEMBER_ENDED,
@@ -354,8 +356,9 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         return true;
     }
     if (kept && !weft_member_is_over(a->member))
-        weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; it is replaced",
-                         l->first + position, what, (long long)step);
+        weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; %s",
+                         l->first + position, what, (long long)step,
+                         weft_launch__name_answer(l, l->first + position));
     /* what is left to account for: errors, a signal, the end */
     return lost && (a->done || (kept && !weft_member_is_over(a->member)));
 }

@@ -59,7 +59,8 @@ void weft_launch__write_incidents(weft_launch__run *l, const char *decided,
         weft_incident *i = &a->incident[k];
         if (!decided && went_back(a, i)) reject_replace(i);
         bool stops         = i->rank >= 0 && i->choice.level == WEFT_LEVEL_STOP;
-        a->outcome.decided = decided && !stops ? decided : name_decision(i);
+        bool all           = decided && *decided && !stops; /* the same for all */
+        a->outcome.decided = all ? decided : name_decision(i);
         a->outcome.why     = stops ? a->stop_why : why;
         weft_launch__publish(l, i, &a->outcome);
     }

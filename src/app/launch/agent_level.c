@@ -2,7 +2,8 @@
  *
  * A slot that was lost too often is left out where the job may have fewer ranks.  Its rank is
  * replaced once more first, so that its state is whole and there to be moved.  Of several hosts
- * the rank leaves alone where its host has others (hosts_scale.c), else its host leaves. */
+ * the rank leaves alone where its host has others (hosts_scale.c), else its host leaves; where the
+ * new process is lost as well before a step is committed with it, at once. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -16,18 +17,54 @@ int weft_launch__min_rank(const weft_launch__run *l, bool alone)
     return weft_launch__hosts_may_leave(l) ? 1 : weft_launch__hosts_world(l);
 }
 
+/* ---- a slot that is left out ---- */
+
+/* It is to be, and no view was asked for. */
+static bool is_leaving(const weft_launch__agent *a, int slot)
+{
+    return a->cordon && a->scale_to && !a->scale_from && a->cordoned == slot;
+}
+
+/* Of several hosts.  lost: it has no process now. */
+static void leave_slot_of_hosts(weft_launch__run *l, bool lost)
+{
+    weft_launch__agent *a    = l->agent;
+    int                 slot = a->cordoned, rank = weft_launch__rank(l, slot);
+    bool                alone = weft_launch__agent_count(l) > 1;
+    int                 least = weft_launch__min_rank(l, alone);
+    char                why[160];
+    if (!weft_member_is_in_view(a->member, slot) || !least ||
+        weft_launch__hosts_world(l) <= least) {
+        weft_launch__forget_scale(
+            l); /* it is out already, or hosts were lost meanwhile */
+    } else if (alone) {
+        weft_launch__say(l, rank, "warn", "it was %s; it is left out", a->cordon);
+        weft_launch__leave_rank_out(l, rank, a->cordon, lost);
+    } else {
+        snprintf(why, sizeof why, "rank %d was %s within few steps", rank, a->cordon);
+        weft_launch__say(l, rank, "warn", "it was %s; its host is cordoned", a->cordon);
+        weft_launch__forget_scale(l);
+        weft_launch__hosts_cordon(l, why);
+    }
+}
+
+void weft_launch__leave_slot_out(weft_launch__run *l)
+{
+    if (l->agent->outcome.committed_s > 0) leave_slot_of_hosts(l, false);
+}
+
 /* ---- a rank that was lost ---- */
 
 bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
                                weft_level_choice *out)
 {
-    weft_launch__agent *a     = l->agent;
-    weft_launch_loss    loss  = {.n_rank    = weft_launch__agent_count(l),
-                                 .min_rank  = l->o->min_rank,
-                                 .too_often = weft_member_is_too_often(a->member, r, step),
-                                 .is_stopping = *a->stop_why,
-                                 .now_s       = weft_clock_s()};
-    bool                again = *a->stop_why;
+    weft_launch__agent *a       = l->agent;
+    bool                leaving = is_leaving(a, r), again = *a->stop_why;
+    weft_launch_loss    loss = {.n_rank      = weft_launch__agent_count(l),
+                                .min_rank    = l->o->min_rank,
+                                .is_stopping = *a->stop_why,
+                                .now_s       = weft_clock_s()};
+    loss.too_often           = leaving || weft_member_is_too_often(a->member, r, step);
     if (l->hosts && loss.too_often) {
         loss.of_host  = true;
         loss.min_rank = weft_launch__min_rank(l, loss.n_rank > 1);
@@ -36,6 +73,8 @@ bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
     weft_launch_levels_choose(&a->levels, &loss, out);
     if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to)
         weft_launch__leave_out(l, r, "lost too often");
+    else if (out->level == WEFT_LEVEL_SHRINK && leaving && l->hosts)
+        leave_slot_of_hosts(l, true);
     if (out->level == WEFT_LEVEL_STOP && !again)
         snprintf(a->stop_why, sizeof a->stop_why,
                  loss.too_often
@@ -47,29 +86,13 @@ bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
     return out->level == WEFT_LEVEL_SHRINK || (out->level == WEFT_LEVEL_STOP && !again);
 }
 
-/* The slot of scale_to, of several hosts: another process has it, and a step was committed with
- * that. */
-void weft_launch__leave_slot_out(weft_launch__run *l)
+const char *weft_launch__name_answer(const weft_launch__run *l, int rank)
 {
-    weft_launch__agent *a    = l->agent;
-    int                 slot = a->cordoned, rank = weft_launch__rank(l, slot);
-    bool                alone = weft_launch__agent_count(l) > 1;
-    int                 least = weft_launch__min_rank(l, alone);
-    char                why[160];
-    if (a->outcome.committed_s <= 0) return;
-    if (!weft_member_is_in_view(a->member, slot) || !least ||
-        weft_launch__hosts_world(l) <= least) {
-        weft_launch__forget_scale(
-            l); /* it is out already, or hosts were lost meanwhile */
-    } else if (alone) {
-        weft_launch__say(l, rank, "warn", "it was %s; it is left out", a->cordon);
-        weft_launch__leave_rank_out(l, rank, a->cordon);
-    } else {
-        snprintf(why, sizeof why, "rank %d was %s within few steps", rank, a->cordon);
-        weft_launch__say(l, rank, "warn", "it was %s; its host is cordoned", a->cordon);
-        weft_launch__forget_scale(l);
-        weft_launch__hosts_cordon(l, why);
-    }
+    const weft_launch__agent *a = l->agent;
+    if (weft_launch__hosts_is_cordoned(l)) return "its host leaves";
+    return l->hosts && a->cordon && a->scale_from && a->cordoned == rank
+               ? "it is left out"
+               : "it is replaced";
 }
 
 /* ---- a rank with other bits ---- */

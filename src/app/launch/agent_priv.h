@@ -63,7 +63,7 @@ weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
 void          weft_launch__add_incident(weft_launch__agent *a, const weft_incident *i);
 void          weft_launch__publish(weft_launch__run *l, const weft_incident *i,
                                    const weft_incident_outcome *o);
-/* All that wait for their outcome; decided NULL: the job goes on. */
+/* All that wait for their outcome; decided NULL: the job goes on; "": this host does not see how. */
 void weft_launch__write_incidents(weft_launch__run *l, const char *decided,
                                   const char *why);
 /* The pauses that end with the first step of a view. */
@@ -78,6 +78,8 @@ const char *weft_launch__find_exit_cause(weft_launch__agent       *a,
  * the slot gets a process however often it was lost. */
 bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
                                weft_level_choice *out);
+/* What is done about a rank that was lost, for the log. */
+const char *weft_launch__name_answer(const weft_launch__run *l, int rank);
 /* Of several hosts: the slot that is to be left out is, with its rank or its host, once its rank
  * was replaced. */
 void weft_launch__leave_slot_out(weft_launch__run *l);
@@ -94,9 +96,11 @@ void weft_launch__begin_scale(weft_launch__run *l);
 /* Ranks that replay another run leave by themselves: the view is decided as soon as it can be. */
 void weft_launch__scale_for_ranks(weft_launch__run *l, int n);
 /* One rank less, without slot r, why: as soon as a view may be decided.  leave_rank_out: of several
- * hosts, without that rank, at once.  forget: nothing of it any more. */
+ * hosts, without that rank, at once; lost: a rank of this host that has no process, so that a view
+ * follows anyway.  forget: nothing of it any more. */
 void weft_launch__leave_out(weft_launch__run *l, int r, const char *why);
-void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why);
+void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why,
+                                 bool lost);
 void weft_launch__forget_scale(weft_launch__run *l);
 /* A rank stays slow, and less work for it was not possible or does not pay: the job goes on without
  * its slot, or its host where all of that is slow, where that is predicted to be faster. */

@@ -342,7 +342,8 @@ void weft_launch__forget_scale(weft_launch__run *l)
     a->cordon                   = NULL;
 }
 
-void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why)
+void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why,
+                                 bool lost)
 {
     weft_launch__agent *a = l->agent;
     a->scale_from         = count_world(l);
@@ -352,7 +353,7 @@ void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why)
     a->asked_s            = weft_clock_s();
     a->cordon             = why;
     a->cordoned           = rank;
-    weft_launch__hosts_leave_out(l, rank);
+    weft_launch__hosts_leave_out(l, rank, lost);
 }
 
 void weft_launch__agent_leave_out(weft_launch__run *l, int position)
@@ -382,7 +383,7 @@ static void leave_host_out(weft_launch__run *l, const weft_incident *i, bool alo
 {
     if (alone) {
         weft_launch__say(l, -1, "warn", "%s; it is left out", i->what);
-        weft_launch__leave_rank_out(l, i->rank, "slow");
+        weft_launch__leave_rank_out(l, i->rank, "slow", false);
         return;
     }
     weft_launch__say(l, -1, "warn", "%s; host %s, which has it, leaves", i->what,

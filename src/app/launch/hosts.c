@@ -391,6 +391,11 @@ void weft_launch__hosts_cordon(weft_launch__run *l, const char *why)
     weft_launch__hosts_act(l);
 }
 
+bool weft_launch__hosts_is_cordoned(const weft_launch__run *l)
+{
+    return l->hosts && *l->hosts->cordon;
+}
+
 void weft_launch__hosts_done(weft_launch__run *l)
 {
     if (!l->hosts) return;

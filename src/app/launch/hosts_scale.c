@@ -103,22 +103,32 @@ bool weft_launch__hosts_end_grow(weft_launch__run *l, int r, const char *what)
 
 /* ---- one rank less ---- */
 
-void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use)
+/* The next view of this host; false: it has no such rank, or no other. */
+static bool leave_out(weft_launch__run *l, const host_use *use)
 {
     weft_launch__hosts *h = l->hosts;
     int n = weft_launch__agent_count(l), position = use->n_rank - l->first;
     if (use->epoch != weft_hosts_view(h->agreement)->epoch || !l->agent || n < 2 ||
         position < 0 || position >= n || weft_failpoint_flips("hosts.leave_out"))
-        return;
+        return false;
     weft_launch__agent_leave_out(l, position);
     h->n_scaled = n - 1;
-    weft_launch__hosts_want(l, "a rank leaves");
+    return true;
 }
 
-void weft_launch__hosts_leave_out(weft_launch__run *l, int rank)
+void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use)
+{
+    if (leave_out(l, use)) weft_launch__hosts_want(l, "a rank leaves");
+}
+
+void weft_launch__hosts_leave_out(weft_launch__run *l, int rank, bool lost)
 {
     weft_launch__hosts *h   = l->hosts;
     host_use            use = {weft_hosts_view(h->agreement)->epoch, rank};
+    if (lost) { /* its end asks for the view */
+        (void)leave_out(l, &use);
+        return;
+    }
     weft_launch__send_all(h, FRAME_LEAVE_OUT, &use, sizeof use);
     weft_launch__take_leave_out(l, &use);
     weft_launch__hosts_act(l);

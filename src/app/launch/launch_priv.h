@@ -302,15 +302,16 @@ bool weft_launch__hosts_have_done(const weft_launch__run *l, int n);
 bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
                               size_t size);
 /* The host of the view that has a rank, and how many it has; "": none has.  release: that host
- * leaves.  leave_out: that rank alone. */
+ * leaves.  leave_out: that rank alone; lost: it is of this host and has no process. */
 const char *weft_launch__hosts_name_of(const weft_launch__run *l, int rank, int *n_rank);
 void        weft_launch__hosts_release(weft_launch__run *l, int rank);
-void        weft_launch__hosts_leave_out(weft_launch__run *l, int rank);
+void        weft_launch__hosts_leave_out(weft_launch__run *l, int rank, bool lost);
 /* hosts_crash.c: a process here was ended by what it ran; the others hear of it. */
 void weft_launch__hosts_crashed(weft_launch__run *l);
 /* May the job go on with a host less?  cordon: this one leaves, and ends with that line. */
 bool weft_launch__hosts_may_leave(const weft_launch__run *l);
 void weft_launch__hosts_cordon(weft_launch__run *l, const char *why);
+bool weft_launch__hosts_is_cordoned(const weft_launch__run *l);
 /* The job is to have n ranks; why: "", or that it cannot be. */
 void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size);
 /* hosts_prepare.c: ranks of the view that slot r prepares for or is in, of this host (prepares
