@@ -395,7 +395,7 @@ def put_times(f, what, times):
 
 
 def write_table(path, words, campaign):
-    phases = ("decide", "leave", "start", "connect", "build", "move", "step", "total")
+    phases = ("notice", "decide", "leave", "start", "connect", "build", "move", "step", "total")
     ms = [(i["cause"], i["ms"]) for i in campaign.found if "ms" in i]
     with open(path + ".new", "w") as f:
         f.write("# tools/campaign.py %s, %s, %d processors: %d jobs, %d faults, %d incidents, %s\n" % (
