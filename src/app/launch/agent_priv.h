@@ -63,7 +63,8 @@ weft_incident weft_launch__make_incident(const weft_launch__agent *a, int r,
 void          weft_launch__add_incident(weft_launch__agent *a, const weft_incident *i);
 void          weft_launch__publish(weft_launch__run *l, const weft_incident *i,
                                    const weft_incident_outcome *o);
-/* All that wait for their outcome; decided NULL: the job goes on; "": this host does not see how. */
+/* All that wait for their outcome; decided NULL: the job goes on; "": this host does not see
+ * how. */
 void weft_launch__write_incidents(weft_launch__run *l, const char *decided,
                                   const char *why);
 /* The pauses that end with the first step of a view. */
