@@ -206,7 +206,7 @@ def host_lost(scratch, ref):
     pipeline with the standby replicas of the other stages."""
     for plan in ("dp4", "zero1-copies", "zero3-copies", "pp4-copies"):
         job = Job(scratch, "lost-" + plan, plan, "1:2", steps=60)
-        job.await_text(job.agents[0], "2 hosts")
+        job.await_text(job.agents[0], ": 2 hosts")
         job.await_step(job.steps() + 6)
         job.agents[1].kill_all()
         compare("a lost host, " + plan, job, ref(60), [0, -9])
@@ -217,7 +217,7 @@ def lost_on_the_way_back(scratch, ref):
     """The second host of two is lost with its shards, and a rank of the first one while all go back to the newest checkpoint."""
     job = Job(scratch, "back", "zero1", "1:2", steps=40, env=dict(
         WEFT_FAILPOINT="restore.opened:kill:rank=0", WEFT_FAILPOINT_ONCE=scratch.path("back-once")), **{"checkpoint.every": 4})
-    job.await_text(job.agents[0], "2 hosts")
+    job.await_text(job.agents[0], ": 2 hosts")
     job.await_step(job.steps() + 6)
     job.agents[1].kill_all()
     compare("a rank lost on the way back", job, ref(40), [0, -9])
@@ -227,7 +227,7 @@ def lost_on_the_way_back(scratch, ref):
 def copies_survive(scratch, ref):
     """ZeRO with copies: 2: each shard is on both hosts."""
     job = Job(scratch, "copies", "zero1", "1:2", steps=60, copies=2)
-    job.await_text(job.agents[0], "2 hosts")
+    job.await_text(job.agents[0], ": 2 hosts")
     job.await_step(job.steps() + 6)
     job.agents[1].kill_all()
     compare("a lost host with copies: 2", job, ref(60), [0, -9])
@@ -259,7 +259,7 @@ def copies_named(scratch, ref):
 def standby_survives(scratch, ref):
     """A stage on each of two hosts: the first one has the standby replica of the second, and goes on without a step run again."""
     job = Job(scratch, "standby", "pp2-copies", "1:2", steps=40)
-    job.await_text(job.agents[0], "2 hosts")
+    job.await_text(job.agents[0], ": 2 hosts")
     job.await_step(job.steps() + 4)
     with open(os.path.join(job.output, "status.json")) as f:
         status = f.read()
@@ -274,11 +274,11 @@ def host_joins(scratch, ref):
     job = Job(scratch, "join", "dp2", "1:3", n_agent=1, steps=60, dp=3)
     job.await_step(5)
     job.join()
-    job.await_text(job.agents[0], "2 hosts")
+    job.await_text(job.agents[0], ": 2 hosts")
     job.await_step(job.steps() + 5)
     job.join()
     compare("hosts that join", job, ref(60), [0, 0, 0])
-    check("3 hosts" in job.agents[0].text and "back to step" not in job.text, "hosts that join: " + job.text)
+    check(": 3 hosts" in job.agents[0].text and "back to step" not in job.text, "hosts that join: " + job.text)
 
 
 def joins_prepared(scratch, ref):
@@ -316,7 +316,7 @@ def joins_prepared(scratch, ref):
     same((views(), incidents(job.output)), (1, []), "a host without the data: views and incidents")
     job.env = dict(WEFT_FAILPOINT="prepare.begin:kill", WEFT_FAILPOINT_ONCE=scratch.path("prepared-once"))
     joiner = job.join()
-    check(job.await_text(job.agents[0], "2 hosts") and job.await_text(joiner, "this host joins as it is"), "a rank lost: " + joiner.name)
+    check(job.await_text(job.agents[0], ": 2 hosts") and job.await_text(joiner, "this host joins as it is"), "a rank lost: " + joiner.name)
     job.await_step(job.steps() + 5)
     joiner.p.send_signal(signal.SIGTERM)
     same(end_joiner()[0], 0, "it leaves")
@@ -325,7 +325,7 @@ def joins_prepared(scratch, ref):
     joiner = job.join()
     job.await_text(joiner, "they prepare")
     before = job.steps()
-    job.await_text(joiner, "2 hosts")
+    job.await_text(joiner, ": 2 hosts")
     job.await_step(job.steps() + 5)
     found = [i for i in incidents(job.output) if i["cause"] == "join"]
     check(len(found) == 2 and found[-1]["step"] >= before + 3, "training goes on while a host prepares: step %d: %r" % (before, found))
@@ -371,7 +371,7 @@ def joins_in_batches(scratch, ref):
 def host_leaves(scratch, ref):
     """SIGTERM to one agent: the others go on; to the last one: save and stop."""
     job = Job(scratch, "leave", "dp2", "1:2", steps=100000)
-    job.await_text(job.agents[0], "2 hosts")
+    job.await_text(job.agents[0], ": 2 hosts")
     job.await_step(job.steps() + 5)
     job.agents[1].p.send_signal(signal.SIGTERM)
     same(job.agents[1].end(), 0, "a drained host ends with 0: " + job.agents[1].text[-1000:])
@@ -436,7 +436,7 @@ def grace_is_over(scratch, ref):
         hangs = scratch.path(name + ".hangs")
         job = Job(scratch, name, "dp2", "1:2", ["--grace", grace, "--failure-timeout", "60"],
                   env=dict(WEFT_FAILPOINT="step.begin:delay=300000:rank=1:while=" + hangs, WEFT_FAILPOINT_ONCE=hangs + "-once"), **keys)
-        check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+        check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
         job.await_step(job.steps() + 4)
         open(hangs, "w").close()
         check(await_file(hangs + "-once.0"), "a rank hangs")
@@ -469,7 +469,7 @@ def stopped_and_killed(scratch, ref):
         PLANS["zero3-three"] = (1, dict(dp=3, zero=3))
         job = Job(scratch, name, "zero3-three", "1:3", ["--failure-timeout", "1"] + ["--on-stop", "replace"] * replace, 3, steps=60, env=dict(
             WEFT_FAILPOINT="move.settle:kill:rank=1", WEFT_FAILPOINT_ONCE=scratch.path(name + "-once")))
-        job.await_text(job.agents[0], "3 hosts")
+        job.await_text(job.agents[0], ": 3 hosts")
         for k in (2, 0):
             job.await_step(job.steps() + 4)
             for pid in job.agents[k].ranks().values():
@@ -485,7 +485,7 @@ def come_and_go(scratch, ref):
     job.await_step(3)
     job.join()
     job.join()
-    check(job.await_text(job.agents[0], "3 hosts"), "three hosts: " + job.agents[0].name)
+    check(job.await_text(job.agents[0], ": 3 hosts"), "three hosts: " + job.agents[0].name)
     job.await_step(job.steps() + 3)
     job.kill(1)
     job.await_step(job.steps() + 3)
@@ -500,7 +500,7 @@ def come_and_go(scratch, ref):
 def leader_lost(scratch, ref):
     """The first of three hosts, with rank 0: the two others are a majority and go on."""
     job = Job(scratch, "leader", "dp2", "2:3", n_agent=3, steps=60, dp=3)
-    check(job.await_text(job.agents[1], "3 hosts"), "three hosts: " + job.agents[1].name)
+    check(job.await_text(job.agents[1], ": 3 hosts"), "three hosts: " + job.agents[1].name)
     job.await_step(job.steps() + 4)
     job.agents[0].kill_all()
     compare("the first host is lost", job, ref(60), [-9, 0, 0])
@@ -525,7 +525,7 @@ def waited_for(scratch, ref):
     """The second of two hosts is stopped as a whole, and both are needed: while the first waits for another one, incidents and weft status
     say so.  The incident counts from when the host was noticed to be lost; how long it was silent before that is its first phase."""
     job = Job(scratch, "waited", "dp2", "2:2", ["--failure-timeout", "1"], steps=60)
-    check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
     job.await_step(job.steps() + 4)
     before, lost = len(incidents(job.output)), job.agents[1]
     for pid in [lost.p.pid, *lost.ranks().values()]:
@@ -553,7 +553,7 @@ def waited_for(scratch, ref):
 def drained(scratch, ref):
     """weft drain by address; what only that host holds is saved first, and no step is run again."""
     job = Job(scratch, "drain", "pp2", "1:2", n_agent=2, steps=60)
-    check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
     job.await_step(job.steps() + 4)
     with open(job.agents[0].name + ".log") as f:
         hosts = re.findall(r"2 hosts \((.*?)\)", f.read())[-1].split(", ")
@@ -722,7 +722,7 @@ def scaled(scratch, ref):
     # once rank 3 was in a view, as a rank of a host that joins, the next process that prepares to be it is lost, one after it slow
     job = Job(scratch, "scale", "dp4", "1:2", steps=steps, env=dict(
         WEFT_FAILPOINT="view.told:delay=1:rank=3,prepare.done:kill:rank=3,prepare.begin:delay=1500:rank=3", WEFT_FAILPOINT_ONCE=scratch.path("scale-once")))
-    check(job.await_text(job.agents[0], "2 hosts"), "two hosts: " + job.agents[0].name)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
     job.await_step(job.steps() + 3)
     scale(4, 2, "the job has 4 ranks")
     scale(5, 2, "5 ranks: the job may have up to 4 on 2 hosts")

@@ -159,7 +159,7 @@ def replay_hosts(scratch):
     job = eco_hosts.Job(scratch, "hosts", "dp2-tp2", "1:2", n_agent=1, steps=60)
     job.await_step(4)
     job.join()
-    job.await_text(job.agents[0], "2 hosts")
+    job.await_text(job.agents[0], ": 2 hosts")
     job.await_step(job.steps() + 6)
     job.agents[1].kill_all()
     job.await_text(job.agents[0], ": 1 host", 2)

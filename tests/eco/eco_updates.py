@@ -68,7 +68,7 @@ def killed_while_one_leaves(scratch, ref, plan, place):
     """A rank is killed in its update of the step after which the other host leaves."""
     name = "%s@leaves" % plan
     job = Job(scratch, name, plan, "1:2", steps=STEPS * 3, env=points(scratch, name, "resize.update:delay=1:rank=0,resize.update:kill:rank=1"))
-    job.await_text(job.agents[0], "2 hosts")
+    job.await_text(job.agents[0], ": 2 hosts")
     job.await_step(job.steps() + 4)
     job.agents[1].p.terminate()
     compare("a rank killed while a host leaves, " + plan, job, ref(plan, STEPS * 3), [0, 0])

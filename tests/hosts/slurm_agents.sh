@@ -36,7 +36,7 @@ begin() { # name, steps, sbatch's options
     name=$1 steps=$2; shift 2
     id=$(sbatch --parsable --no-kill -N2 -n2 --ntasks-per-node=1 --overcommit -o "$tmp/$name.log" "$@" \
         --wrap "srun --no-kill --kill-on-bad-exit=0 --overcommit --cpu-bind=none $tmp/agent.sh $name $steps") || fail "$name: sbatch"
-    await "two hosts" has_text n1 '2 hosts'
+    await "two hosts" has_text n1 ': 2 hosts'
     await "steps" has_rows $(($(rows "$name") + 5))
 }
 same_losses() { # the first 400, with those of one process
