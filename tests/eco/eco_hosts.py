@@ -700,6 +700,7 @@ def cost_at_min(scratch, ref):
         if not check(found, "cost at MIN, %s: %s" % (name, texts[0])):
             continue
         n, *x = [float(v) for v in found.groups()]
+        check("hosts from 1 to 2: %d lane" % x[2] in texts[0], "cost at MIN, %s: lanes: %s" % (name, texts[0]))
         taken = [[float(v) for v in re.search(r"micro_batch (\d+), lanes (\d+)", t).groups()][::-1] for t in texts]
         same(x[2:4], taken[0], "cost at MIN, %s: lanes and micro_batch of MAX" % name)
         if n == 2:  # on a busy machine the quick plan may have no use for the second rank

@@ -177,9 +177,9 @@ static void say_elastic(weft_session *s)
     while (INT64_C(1) << (level + 1) <= each) level++;
     weft_say_info(
         &s->say,
-        "%d to %d %ss: %lld lane%s keep%s every bit; with %d a rank has %lld of "
-        "them, and holds up to %d sums of gradients more (%.3g MB)",
-        f.n, f.most, f.unit, (long long)s->job.lanes, s->job.lanes > 1 ? "s" : "",
+        "%ss from %d to %d: %lld lane%s keep%s every bit; with %d a rank has %lld "
+        "of them, and holds up to %d sums of gradients more (%.3g MB)",
+        f.unit, f.n, f.most, (long long)s->job.lanes, s->job.lanes > 1 ? "s" : "",
         s->job.lanes > 1 ? "" : "s", f.n, (long long)each, level,
         1e-6 * sum * level / (f.n_rank < pp ? f.n_rank : pp));
     say_predicted(s, &f);
