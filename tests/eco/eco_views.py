@@ -277,6 +277,26 @@ def cordoned(scratch):
     check(found[-1]["what"] == "from 3 to 2 ranks, without slot 1" and found[-1]["cause"] == "cordon", "cordoned: %r" % found[-1:])
 
 
+def never_starts(scratch):
+    """A rank is killed in its update, and no other process of its slot gets as far as a step: the job goes on without it, at once, and the
+    others end its updates."""
+    for name, rank, keys in (("zero1", 1, dict(dp=3, zero=1)), ("pp2", 0, dict(pp=2)))[:2 if LONG else 1]:
+        kills = ["update.chunk_made:kill:rank=%d:nth=40" % rank] + ["view.adopt:kill:rank=%d" % rank] * 3
+        n = "1:%d" % (keys.get("dp", 1) * keys.get("pp", 1))
+        job = Job(n, dict(BASE, recover="on", **keys), scratch.path("never-" + name),
+                  env=dict(WEFT_FAILPOINT=",".join(kills), WEFT_FAILPOINT_ONCE=scratch.path("never-once-" + name)))
+        reference = Job(1, dict(BASE, dp=1), scratch.path("ref-never-" + name))
+        plain, _ = reference.end()
+        result, text = job.end()
+        if check(plain and result, "a slot that does not start: %r %s" % (job.p.returncode, text[-1500:])):
+            same((result["weights_xxh64"], bits(job.output)), (plain["weights_xxh64"], bits(reference.output)), "a slot that does not start: bits")
+        found = incidents(job.output)
+        same([(i["cause"], i["decided"]) for i in found], [("kill", "replace")] * 2 + [("kill", "shrink")] * 2 + [("cordon", "resize")],
+             "a slot that does not start: %r" % found)
+        check("the updates of slot %d are ended by the plan before" % rank in text and " back to step" not in text,
+              "a slot that does not start: " + text[-1500:])
+
+
 def not_allowed(scratch):
     """recover: shrink, of a job with a fixed number of ranks: its state is saved."""
     job = start(scratch, "allowed", steps=1000, recover="shrink")
@@ -484,6 +504,7 @@ def run_all(scratch):
     if not sys.argv[1:]:
         lost_too_often(scratch)
         cordoned(scratch)
+        never_starts(scratch)
         if not SANITIZED:
             not_allowed(scratch)
         pp2 = run_plain(scratch, "pp2")

@@ -587,6 +587,33 @@ static void a_cordoned_slot_is_left_out(void **state)
     weft_member_destroy(m);
 }
 
+/* It is to be left out, and does not get as far as that. */
+static void a_slot_that_does_not_start_is_left_out(void **state)
+{
+    (void)state;
+    weft_member *m = make_elastic(4, 4);
+    end_slot(m, 1, WEFT_MEMBER_LOST, 5);
+    expect(m, WEFT_MEMBER_START, 1);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    weft_member_leave_out(m, 1);
+    end_slot(m, 0, WEFT_MEMBER_LOST, 5); /* another one's process */
+    expect(m, WEFT_MEMBER_START, 0);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_order(m, "0 1 2 3 ");
+    end_slot(m, 1, WEFT_MEMBER_LOST, 5);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_order(m, "0 3 2 ");
+    assert_int_equal(weft_member_usable(m), 3);
+    settle(m);
+    weft_member_prepare(m, 4);
+    expect_nothing(m);
+    end_slot(m, 3, WEFT_MEMBER_LOST, 6);
+    expect(m, WEFT_MEMBER_START, 3);
+    expect(m, WEFT_MEMBER_VIEW, -1);
+    expect_order(m, "0 3 2 ");
+    weft_member_destroy(m);
+}
+
 /* New ranks prepare beyond the view; the view has them once it is asked for. */
 static void new_ranks_prepare_first(void **state)
 {
@@ -734,6 +761,7 @@ int main(void)
         cmocka_unit_test(fewer_may_be_of_use),
         cmocka_unit_test(more_may_be_needed_once_more),
         cmocka_unit_test(a_cordoned_slot_is_left_out),
+        cmocka_unit_test(a_slot_that_does_not_start_is_left_out),
         cmocka_unit_test(new_ranks_prepare_first),
         cmocka_unit_test(the_end_does_not_wait_for_a_view),
         cmocka_unit_test(a_lost_rank_is_replaced),

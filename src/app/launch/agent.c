@@ -337,6 +337,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         note_steps(a, weft_launch__agent_count(l), step, i.noticed_s);
         spared = weft_launch__choose_level(l, r, step, &i.choice);
         weft_launch__add_incident(a, &i);
+        if (!l->hosts) weft_launch__note_stop(l);
         if (weft_launch__hosts_is_cordoned(l)) /* it is in no view that is to come */
             weft_launch__write_incidents(l, "", "its host is cordoned");
         weft_launch__recorder_dump(l, a->folder, i.epoch);

@@ -2,8 +2,8 @@
  *
  * A slot that was lost too often is left out where the job may have fewer ranks.  Its rank is
  * replaced once more first, so that its state is whole and there to be moved.  Of several hosts
- * the rank leaves alone where its host has others (hosts_scale.c), else its host leaves; where the
- * new process is lost as well before a step is committed with it, at once. */
+ * the rank leaves alone where its host has others (hosts_scale.c), else its host leaves.  Where the
+ * new process is lost as well before that, the view that follows is without it. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -73,8 +73,8 @@ bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
     weft_launch_levels_choose(&a->levels, &loss, out);
     if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to)
         weft_launch__leave_out(l, r, "lost too often");
-    else if (out->level == WEFT_LEVEL_SHRINK && leaving && l->hosts)
-        leave_slot_of_hosts(l, true);
+    else if (out->level == WEFT_LEVEL_SHRINK && leaving)
+        l->hosts ? leave_slot_of_hosts(l, true) : weft_launch__drop_slot(l);
     if (out->level == WEFT_LEVEL_STOP && !again)
         snprintf(a->stop_why, sizeof a->stop_why,
                  loss.too_often

@@ -98,10 +98,12 @@ void weft_launch__begin_scale(weft_launch__run *l);
 void weft_launch__scale_for_ranks(weft_launch__run *l, int n);
 /* One rank less, without slot r, why: as soon as a view may be decided.  leave_rank_out: of several
  * hosts, without that rank, at once; lost: a rank of this host that has no process, so that a view
- * follows anyway.  forget: nothing of it any more. */
+ * follows anyway.  drop_slot: of one host, the slot of leave_out, the same.  forget: nothing of it
+ * any more. */
 void weft_launch__leave_out(weft_launch__run *l, int r, const char *why);
 void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why,
                                  bool lost);
+void weft_launch__drop_slot(weft_launch__run *l);
 void weft_launch__forget_scale(weft_launch__run *l);
 /* A rank stays slow, and less work for it was not possible or does not pay: the job goes on without
  * its slot, or its host where all of that is slow, where that is predicted to be faster. */

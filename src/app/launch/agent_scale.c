@@ -303,8 +303,9 @@ void weft_launch__begin_scale(weft_launch__run *l)
         return;
     }
     if (is_preparing(l)) return;
-    a->prepare_s  = 0;
-    a->scale_from = weft_launch__agent_count(l);
+    a->prepare_s   = 0;
+    a->scale_from  = weft_launch__agent_count(l);
+    a->scale_noted = true;
     note_scale(l);
     if (a->cordon) weft_member_cordon(a->member, a->cordoned);
     weft_failpoint("agent.resize");
@@ -340,6 +341,15 @@ void weft_launch__forget_scale(weft_launch__run *l)
     weft_launch__agent *a = l->agent;
     a->scale_to = a->scale_from = 0;
     a->cordon                   = NULL;
+}
+
+void weft_launch__drop_slot(weft_launch__run *l)
+{
+    weft_launch__agent *a = l->agent;
+    a->scale_from         = weft_launch__agent_count(l);
+    a->scale_to           = a->scale_from - 1;
+    a->scale_noted        = false;
+    weft_member_leave_out(a->member, a->cordoned);
 }
 
 void weft_launch__leave_rank_out(weft_launch__run *l, int rank, const char *why,

@@ -308,6 +308,26 @@ void weft_member_destroy(weft_member *m)
 
 /* ---- losses ---- */
 
+/* Cordoned slots go to the end, and the last ones of the view take their ranks: all others keep
+ * theirs. */
+static void move_cordoned(weft_member *m)
+{
+    int n = m->n_slot, last = m->n_room;
+    for (int k = n - 1; k >= 0; k--) {
+        if (!slot_at(m, k)->cordoned) continue;
+        int bad     = m->order[k];
+        m->order[k] = m->order[--n];
+        m->order[n] = bad;
+    }
+    for (int k = last - 1; k >= 0; k--) {
+        if (!slot_at(m, k)->cordoned) continue;
+        int bad = m->order[k];
+        memmove(m->order + k, m->order + k + 1,
+                sizeof *m->order * (size_t)(last - k - 1));
+        m->order[--last] = bad;
+    }
+}
+
 /* n_loss losses, of which the last one is after that step. */
 static bool is_lost_too_often(const weft_member *m, const member_slot *s, int n_loss,
                               int64_t step)
@@ -369,6 +389,16 @@ bool weft_member_replaces(const weft_member *m)
            !((m->stopping || m->limits.outside) && left);
 }
 
+/* No other process will be of use there. */
+static void drop_slot(weft_member *m, int k)
+{
+    m->leaves = -1;
+    if (m->n_slot < 2) return;
+    weft_member_cordon(m, k);
+    move_cordoned(m);
+    m->n_slot--;
+}
+
 static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spared)
 {
     member_slot *s = &m->slot[k];
@@ -385,6 +415,7 @@ static void lose_slot(weft_member *m, int k, weft_member_cause cause, bool spare
         end_job(m, why);
     } else {
         if (spared) s->n_loss = 0; /* what follows is another's */
+        if (m->leaves == k && !m->limits.outside) drop_slot(m, k);
         decide_view(m, "a rank was lost");
     }
 }
@@ -518,32 +549,12 @@ bool weft_member_may_resize(const weft_member *m)
     return !m->over && !m->stopping && !slot_at(m, 0)->done && weft_member_is_ready(m);
 }
 
-/* Cordoned slots go to the end, and the last ones of the view take their ranks: all others keep
- * theirs. */
-static void leave_out(weft_member *m)
-{
-    int n = m->n_slot, last = m->n_room;
-    for (int k = n - 1; k >= 0; k--) {
-        if (!slot_at(m, k)->cordoned) continue;
-        int bad     = m->order[k];
-        m->order[k] = m->order[--n];
-        m->order[n] = bad;
-    }
-    for (int k = last - 1; k >= 0; k--) {
-        if (!slot_at(m, k)->cordoned) continue;
-        int bad = m->order[k];
-        memmove(m->order + k, m->order + k + 1,
-                sizeof *m->order * (size_t)(last - k - 1));
-        m->order[--last] = bad;
-    }
-}
-
 void weft_member_resize(weft_member *m, int n)
 {
     if (n < 1 || n > weft_member_usable(m) || n == m->n_slot ||
         !weft_member_may_resize(m))
         return;
-    leave_out(m);
+    move_cordoned(m);
     m->n_slot = n;
     m->n_view = 0; /* nothing was lost */
     decide_view(m, "ranks lost a peer");

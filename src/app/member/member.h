@@ -105,8 +105,8 @@ bool weft_member_next(weft_member *m, weft_member_action *out);
 
 /* outside: the view of an epoch was decided, and n slots are in it. */
 void weft_member_enter(weft_member *m, uint32_t epoch, int n);
-/* outside: the slot is the first to go: the next view with fewer slots is without it, and the last
- * one of the view takes its rank. */
+/* The slot is the first to go, and the last one of the view takes its rank.  outside: the next view
+ * with fewer slots is without it.  Else: the view that follows the end of its process, now, is. */
 void weft_member_leave_out(weft_member *m, int slot);
 /* outside: ranks are to leave, as one is lost; those that do not are killed. */
 void weft_member_leave(weft_member *m, double now_s);
