@@ -124,14 +124,14 @@ def not_left_out(scratch, ref):
 # ---- a step that ends each rank that runs it ----
 
 def step_ends_ranks(scratch, ref):
-    """A crash, or want of memory, of a rank of each host in the same step, one after the other or at once: both hosts end with that
-    reason, and run it no more."""
+    """Crashes, or want of memory, of ranks of two hosts in the same step, one after the other or at once: all hosts end with that reason,
+    also one that lost none, and run the step no more."""
     oom = ",agent.oom:flip:rank=none"
-    for name, points, once, why in (("crash", "step.begin:abort:rank=1:nth=6,step.begin:abort:rank=0", True, "a crash"),
-                                    ("at-once", "step.begin:abort:nth=6", False, "a crash"),
-                                    ("oom", "step.begin:kill:rank=1:nth=6" + oom + ",step.begin:kill:rank=0" + oom, True, "want of memory")):
+    for name, n, points, once, why in (("crash", 3, "step.begin:abort:rank=1:nth=6,step.begin:abort:rank=2", True, "a crash"),
+                                       ("at-once", 2, "step.begin:abort:nth=6", False, "a crash"),
+                                       ("oom", 2, "step.begin:kill:rank=1:nth=6" + oom + ",step.begin:kill:rank=0" + oom, True, "want of memory")):
         env = dict(WEFT_FAILPOINT=points, **(dict(WEFT_FAILPOINT_ONCE=scratch.path(name + "-once")) if once else {}))
-        job = Job(scratch, name, "dp2", "2", steps=100000, env=env)
+        job = Job(scratch, name, "dp2", str(n), n_agent=n, steps=100000, env=env, dp=n)
         codes = job.end()
         check(set(codes) <= {1, 134, 137}, "%s: %r %s" % (name, codes, job.text))
         reason = "step 6 ends each rank that runs it: two were lost in it, the last one by " + why
