@@ -17,14 +17,6 @@ static void check_double(double x, const char *want)
     weft_text_fini(&t);
 }
 
-static void check_float(float x, const char *want)
-{
-    weft_text t = {0};
-    weft_text_put_float(&t, x);
-    assert_string_equal(t.s, want);
-    weft_text_fini(&t);
-}
-
 static void shortest_numbers(void **state)
 {
     (void)state;
@@ -43,10 +35,6 @@ static void shortest_numbers(void **state)
     check_double(INFINITY, "inf");
     check_double(-INFINITY, "-inf");
     check_double(NAN, "nan");
-    check_float(0.1f, "0.1");
-    check_float(3e-4f, "0.0003");
-    check_float(16777216.0f, "16777216");
-    check_float(1e-45f, "1e-45");
 }
 
 /* Any bits that are a number read back as those bits. */
@@ -64,10 +52,6 @@ static void random_bits_round_trip(void **state)
         weft_text_put_double(&t, x);
         assert_true(weft_text_read_double(t.s, &y));
         assert_memory_equal(&x, &y, sizeof x);
-        weft_text_fini(&t);
-        weft_text_put_float(&t, (float)x);
-        assert_true(weft_text_read_double(t.s, &y));
-        assert_true((float)y == (float)x);
         weft_text_fini(&t);
     }
 }
@@ -128,7 +112,6 @@ static void any_locale(void **state)
     if (comma) {
         check_double(0.1, "0.1");
         check_double(1234.5, "1234.5");
-        check_float(1.5f, "1.5");
         assert_true(weft_text_read_double("2.5", &x));
         assert_true(x == 2.5);
         assert_false(weft_text_read_double("2,5", &x));

@@ -288,11 +288,6 @@ double weft_runner_get(const weft_runner *r, const char *name)
     return (double)value;
 }
 
-weft_status weft_runner_read(const weft_runner *r, const char *name, void *host)
-{
-    return weft_exec_read(r->exec, name, 0, NULL, host);
-}
-
 weft_status weft_runner_read_row(const weft_runner *r, const char *name, int64_t row,
                                  void *host)
 {

@@ -45,8 +45,6 @@ weft_exec  *weft_runner_exec(const weft_runner *r);
  * device that fails makes the next step fail, or gives NaN. */
 void   weft_runner_put(weft_runner *r, const char *name, double x);
 double weft_runner_get(const weft_runner *r, const char *name);
-/* All of an output, in its type. */
-weft_status weft_runner_read(const weft_runner *r, const char *name, void *host);
 /* Row number `row` of an output, counted through all dimensions but the last, in its type. */
 weft_status weft_runner_read_row(const weft_runner *r, const char *name, int64_t row,
                                  void *host);

@@ -105,18 +105,6 @@ void weft_text_put_double(weft_text *t, double x)
     put_digits(t, x, digits);
 }
 
-void weft_text_put_float(weft_text *t, float x)
-{
-    char buf[48];
-    int  digits = fabsf(x) < FLT_MIN ? 1 : FLT_DIG;
-    if (put_special(t, (double)x)) return;
-    for (; digits < 9; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, (double)x);
-        if (strtof(buf, NULL) == x) break;
-    }
-    put_digits(t, (double)x, digits);
-}
-
 /* glibc gives the C locale without allocating, so there is nothing to free. */
 bool weft_text_read_double(const char *s, double *out)
 {

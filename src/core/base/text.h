@@ -24,7 +24,6 @@ void weft_text_add(weft_text *t, const char *fmt, ...)
 void weft_text_put(weft_text *t, const char *s, size_t n);
 /* The shortest decimal that reads back as exactly x ("0.1", "1e-05", "3"). */
 void weft_text_put_double(weft_text *t, double x);
-void weft_text_put_float(weft_text *t, float x);
 /* s between double quotes with JSON's escapes. */
 void        weft_text_put_quoted(weft_text *t, const char *s);
 weft_status weft_text_status(const weft_text *t); /* WEFT_ERR_MEM once an add failed */

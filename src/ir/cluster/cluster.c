@@ -95,25 +95,6 @@ double weft_cluster_flops(const weft_device_kind *d, const char *dtype)
     return f32;
 }
 
-/* Between measured points: straight in log flops; outside: the nearest one. */
-static double on_curve(const weft_device_kind *d, double flops)
-{
-    const weft_share_point *p = d->point;
-    int                     i = 0;
-    while (i < d->n_point && p[i].flops < flops) i++;
-    if (!i) return p[0].share;
-    if (i == d->n_point) return p[i - 1].share;
-    double x = log(flops / p[i - 1].flops) / log(p[i].flops / p[i - 1].flops);
-    return p[i - 1].share + x * (p[i].share - p[i - 1].share);
-}
-
-double weft_cluster_share(const weft_device_kind *d, double m, double n, double k)
-{
-    if (d->n_point) return on_curve(d, 2 * m * n * k);
-    double side = cbrt(m * n * k);
-    return d->efficiency * side / (side + d->half_size);
-}
-
 /* ---- runs ---- */
 
 const weft_health *weft_cluster__health_of(const weft_cluster *c, int rank)

@@ -245,11 +245,6 @@ bool weft_cluster_is_cuda(const weft_cluster *c);
 /* Bytes of a device that a plan may fill: all but the reserve; of a CPU all (the session compares
  * with what is free when it starts). */
 int64_t weft_cluster_usable_bytes(const weft_device_kind *d);
-/* Share of the peak that a product of (m,k) by (k,n) reaches: by the curve, or with the side s =
- * cube root of
- * mnk: efficiency * s / (s + half_size). */
-double weft_cluster_share(const weft_device_kind *d, double m, double n, double k);
-
 /* Devices that are alike, as a run of ranks: *at = 0 at the start; false when there are no more.
  * 10^4 equal devices are one run. */
 typedef struct weft_device_run {

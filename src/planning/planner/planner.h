@@ -67,10 +67,9 @@ void        weft_planner_workspace_destroy(weft_planner_workspace *w); /* accept
 
 /* What it is about; borrowed.  A search of the problem fills the workspace's layer costs, so it is
  * run where the workspace may be changed. */
-const weft_planner_request *weft_planner_request_of(const weft_planner_workspace *w);
-const weft_search_problem  *weft_planner_problem(const weft_planner_workspace *w);
-const weft_config          *weft_planner_config(const weft_planner_workspace *w);
-const weft_cost_constants  *weft_planner_constants(const weft_planner_workspace *w);
+const weft_search_problem *weft_planner_problem(const weft_planner_workspace *w);
+const weft_config         *weft_planner_config(const weft_planner_workspace *w);
+const weft_cost_constants *weft_planner_constants(const weft_planner_workspace *w);
 double weft_planner_flops(const weft_planner_workspace *w); /* of one unit of the batch */
 /* Layer costs are of programs (rows.h), not of a transformer's sizes. */
 bool weft_planner_is_rows(const weft_planner_workspace *w);

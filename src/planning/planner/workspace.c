@@ -145,11 +145,6 @@ weft_status weft_planner_workspace_for(weft_planner_workspace    *w,
 
 /* ---- what it is about ---- */
 
-const weft_planner_request *weft_planner_request_of(const weft_planner_workspace *w)
-{
-    return &w->request;
-}
-
 const weft_search_problem *weft_planner_problem(const weft_planner_workspace *w)
 {
     return &w->problem;

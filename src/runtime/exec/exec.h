@@ -8,7 +8,7 @@
  *     weft_exec_run(e, step, 1);                         one step; allocates nothing
  *     weft_exec_read(e, "loss", 0, NULL, &loss);         look at the outputs
  *     weft_exec_destroy(e);
- *     weft_exec_free_slabs(program, slab);
+ *     weft_device_free(&slab[0]);                        and the others
  *
  * Slabs are the caller's.  All other memory is there once create returns: scratch, message
  * buffers, and every instruction's operands as views, for each slot it may meet.  Streams whose
@@ -226,7 +226,6 @@ weft_exec_stats weft_exec_get_stats(const weft_exec *e);
  * others in DEVICE.  An error frees what was allocated. */
 weft_status weft_exec_alloc_slabs(const weft_program *p, weft_device *d,
                                   weft_memory *slab);
-void        weft_exec_free_slabs(const weft_program *p, weft_memory *slab);
 
 /* What ran when, of the newest slices; times from the start of the first run after create or the
  * last weft_exec_timeline().  The caller destroys it. */

@@ -3,11 +3,6 @@
 
 #include "exec/exec_priv.h"
 
-void weft_exec_free_slabs(const weft_program *p, weft_memory *slab)
-{
-    for (int i = 0; i < p->n_slab; i++) weft_device_free(&slab[i]);
-}
-
 weft_status weft_exec_alloc_slabs(const weft_program *p, weft_device *d,
                                   weft_memory *slab)
 {

@@ -102,24 +102,6 @@ weft_status weft_move_verify(const weft_move_list *l, const weft_holders *old,
 
 /* ---- what it takes ---- */
 
-void weft_move_weigh(const weft_move_list   *l, const weft_holders *new,
-                     const weft_move_routes *routes, weft_move_load *load)
-{
-    for (int r = 0; r < routes->world; r++) load[r] = (weft_move_load){0};
-    for (int i = 0; i < l->n; i++) {
-        const weft_move *m      = &l->move[i];
-        int              server = m->from % routes->world;
-        int64_t          bytes  = weft_region_count(&m->region) *
-                        weft_dtype_bytes(new->tensor[m->target].dtype);
-        if (!routes->host || routes->host[server] == routes->host[m->to]) {
-            load[m->to].copied += bytes;
-        } else {
-            load[server].sent += bytes;
-            load[m->to].received += bytes;
-        }
-    }
-}
-
 double weft_move_simulate(const weft_move_load *load, const weft_move_routes *routes,
                           const weft_move_speed *speed)
 {

@@ -1,8 +1,7 @@
 /* A list of moves, looked at before it is carried out: is it right, and what does it take?  Pure.
  *
  *     WEFT_TRY(weft_move_verify(&list, old, new));
- *     weft_move_weigh(&list, new, &(weft_move_routes){.world = 4}, load);      by rank
- *     seconds = weft_move_simulate(load, &routes, &speed);
+ *     seconds = weft_move_simulate(load, &routes, &speed);     load: what each rank carries
  *
  * The model of time: a rank copies what it needs of its own host, then all messages go at once; a
  * host's go through its port in each direction, and the slowest rank and the slowest host count. */
@@ -27,10 +26,6 @@ typedef struct weft_move_routes {
 typedef struct weft_move_load {
     int64_t copied, sent, received;
 } weft_move_load;
-
-/* load: of each rank, filled in. */
-void weft_move_weigh(const weft_move_list   *l, const weft_holders *new,
-                     const weft_move_routes *routes, weft_move_load *load);
 
 typedef struct weft_move_speed {
     double copy_Bps; /* of one rank, bytes that arrive */
