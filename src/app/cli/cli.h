@@ -73,9 +73,8 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 /* `weft help NAME` where NAME is no subcommand; false when it is no topic either. */
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
-/* Log lines of a rendezvous (weft_launch_join_options.log), and of them the warnings. */
+/* Log lines of a rendezvous (weft_launch_join_options.log). */
 void weft_cli_log(bool warning, const char *text);
-void weft_cli_log_warning(bool warning, const char *text);
 
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,

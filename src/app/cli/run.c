@@ -188,7 +188,7 @@ void weft_cli_log(bool warning, const char *text)
         weft_say_info(&(weft_say){0}, "%s", text);
 }
 
-void weft_cli_log_warning(bool warning, const char *text)
+static void log_warning(bool warning, const char *text)
 {
     if (warning) weft_cli_log(true, text);
 }
@@ -246,8 +246,7 @@ static int be_rank(const weft_launch_environment *e, const weft_launch_request *
 {
     weft_launch_join_options join = {.timeout_s = q->timeout_s,
                                      .token     = *token,
-                                     .log =
-                                         q->quiet ? weft_cli_log_warning : weft_cli_log};
+                                     .log       = q->quiet ? log_warning : weft_cli_log};
     return q->check ? check_ranks(e, &join, q) : train_rank(e, &join, q);
 }
 

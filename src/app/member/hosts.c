@@ -108,7 +108,7 @@ void weft_member__end_together(weft_hosts *h, const char *why)
     a->saves = a->together = true;
 }
 
-void weft_member__send_alive(weft_hosts *h)
+static void send_alive(weft_hosts *h)
 {
     hosts_message m = {.kind = HOSTS_ALIVE};
     if (h->state != HOSTS_MEMBER) return;
@@ -129,7 +129,7 @@ void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts)
     h->interrupts = interrupts;
     snprintf(h->save_why, sizeof h->save_why, "%s", why);
     weft_member__add_action(h, WEFT_HOSTS_SAVE, why)->interrupts = interrupts;
-    weft_member__send_alive(h);
+    send_alive(h);
 }
 
 /* ---- views ---- */
@@ -188,7 +188,7 @@ static void enter_view(weft_hosts *h)
     h->state   = HOSTS_MEMBER;
     h->below_s = h->now_s;
     weft_member__add_action(h, WEFT_HOSTS_VIEW, h->view->reason);
-    weft_member__send_alive(h);
+    send_alive(h);
     for (int k = 0; k < h->view->n_host; k++)
         weft_member__drop_candidate(h, h->view->host[k].id);
     if (++h->n_idle_view <= h->o.max_view) return;
@@ -301,7 +301,7 @@ static void tick_candidate(weft_hosts *h)
 static void tick_member(weft_hosts *h)
 {
     char why[200];
-    if (h->now_s >= h->alive_s) weft_member__send_alive(h);
+    if (h->now_s >= h->alive_s) send_alive(h);
     weft_member__watch_peers(h);
     weft_member__watch_register(h);
     if (h->state != HOSTS_MEMBER) return;
@@ -390,7 +390,7 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         break;
     case WEFT_HOSTS_STOPPED: note_stopped(h, e); break;
     case WEFT_HOSTS_READY:
-        if (now) h->peer[h->self].ready = true, weft_member__send_alive(h);
+        if (now) h->peer[h->self].ready = true, send_alive(h);
         break;
     case WEFT_HOSTS_STEP:
         h->n_idle_view = 0;
@@ -402,8 +402,7 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         weft_member__save_all(h, e->text ? e->text : "", e->interrupts);
         break;
     case WEFT_HOSTS_DONE:
-        if (h->state == HOSTS_MEMBER)
-            h->peer[h->self].done = true, weft_member__send_alive(h);
+        if (h->state == HOSTS_MEMBER) h->peer[h->self].done = true, send_alive(h);
         break;
     case WEFT_HOSTS_PREPARED: weft_member__note_prepared(h, e->epoch); break;
     default: break;

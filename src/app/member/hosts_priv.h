@@ -131,7 +131,6 @@ void weft_member__end_alone(weft_hosts *h, const char *why);
 /* The same with the hosts of h->scratch, which becomes the view. */
 void weft_member__end_together(weft_hosts *h, const char *why);
 void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts);
-void weft_member__send_alive(weft_hosts *h);
 /* Takes a view that stands where it is newer.  spread: this agent decided it, and sends it. */
 bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool spread);
 

@@ -434,8 +434,6 @@ void weft_session__report(const weft_session *s, const char *cause, const char *
                           const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Of an error: "disk", "numeric", "differs", "error". */
 const char *weft_session__find_cause(const weft_session *s, weft_status st);
-/* standby.c: have ranks standby replicas of each other's state?  The same answer on all of them. */
-bool weft_session__has_standby(const weft_session *s);
 /* Who holds what, replicas too; when the program's state is there. */
 weft_status weft_session__find_all_holders(weft_session *s, const weft_state *state);
 /* Fills the replicas that `to` has out of what ranks hold; all ranks, when their own state is

@@ -5,7 +5,8 @@
 #include "comm/hosts.h"
 #include "session/session_priv.h"
 
-bool weft_session__has_standby(const weft_session *s)
+/* Have ranks standby replicas of each other's state?  The same answer on all of them. */
+static bool has_standby(const weft_session *s)
 {
     const weft_generation *g = s->now;
     return g->comm && g->plan && weft_plan_has_standby(g->plan);
@@ -45,7 +46,7 @@ out:
 
 weft_status weft_session__find_all_holders(weft_session *s, const weft_state *state)
 {
-    if (!weft_session__has_standby(s)) return WEFT_OK;
+    if (!has_standby(s)) return WEFT_OK;
     return exchange_both(s, state, &s->now->all_holders);
 }
 
@@ -65,7 +66,7 @@ weft_status weft_session__fill_standby(weft_session *s, weft_state *to)
     weft_state      *empty = NULL, *standby;
     weft_mover      *m;
     weft_status      st = WEFT_OK;
-    if (!weft_session__has_standby(s)) return WEFT_OK;
+    if (!has_standby(s)) return WEFT_OK;
     WEFT_GO(take_standby(to, false, &empty, &standby));
     WEFT_GO(weft_holders_exchange(standby, g->comm, g->group, &holds));
     WEFT_GO(weft_mover_open(&(weft_mover_side){to, g->holders},
@@ -85,7 +86,7 @@ weft_status weft_session__list_standby(weft_session *s, weft_state *to, bool who
     weft_holders    *holds = NULL;
     *side                  = (weft_mover_side){0};
     *empty                 = NULL;
-    if (!weft_session__has_standby(s)) return WEFT_OK;
+    if (!has_standby(s)) return WEFT_OK;
     WEFT_TRY(take_standby(to, whole, empty, &side->state));
     WEFT_TRY(weft_holders_exchange(side->state, g->comm, g->group, &holds));
     side->holders = holds;
@@ -119,14 +120,14 @@ weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_stat
     weft_mover      *m;
     bool             complete;
     weft_status      st = WEFT_OK;
-    if (weft_session__has_standby(s))
+    if (has_standby(s))
         WEFT_GO(exchange_both(s, have, &from));
     else
         WEFT_GO(weft_holders_exchange(have, g->comm, g->group, &from));
     WEFT_GO(weft_session__find_complete(from, g->holders, &complete));
     g->restores = !complete;
     if (g->restores) goto out;
-    if (weft_session__has_standby(s)) {
+    if (has_standby(s)) {
         WEFT_GO(move_from_both(s, have, from, to));
         WEFT_GO(weft_session__fill_standby(s, to));
     } else {

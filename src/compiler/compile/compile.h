@@ -103,9 +103,6 @@ weft_status weft_compile_plan(const weft_training *t, const weft_strategy *y, in
 /* The same with the layers of each of the pp * chunks stages; NULL: cut by flops. */
 weft_status weft_compile_plan_layers(const weft_training *t, const weft_strategy *y,
                                      const int *layers, int world, weft_plan **out);
-/* Runs of a model's layers (weft_graph_find_runs; a shortened model knows its own). */
-weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
-                              weft_graph_layers **out);
 /* Layers that stages are cut between, of the training graph: their first nodes in node[], in a;
  * behind those one number more, where the last layer ends.  What is before the first goes with
  * it, and what is behind the last one. */

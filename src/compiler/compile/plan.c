@@ -28,8 +28,9 @@ static int find_moved(const weft_training *t, int i)
     return v < 0 ? -1 : t->graph->value[v].node;
 }
 
-weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
-                              weft_graph_layers **out)
+/* Runs of a model's layers (weft_graph_find_runs; a shortened model knows its own). */
+static weft_status find_runs(const weft_model *m, weft_arena *a, int *n,
+                             weft_graph_layers **out)
 {
     if (!m->n_run) return weft_graph_find_runs(m->graph, a, n, out);
     *n   = m->n_run;
@@ -41,7 +42,7 @@ weft_status weft_compile_layers(const weft_training *t, weft_arena *a, int *n, i
 {
     weft_graph_layers *run;
     int                n_run, n_layer = 0;
-    WEFT_TRY(weft_compile_runs(t->model, a, &n_run, &run));
+    WEFT_TRY(find_runs(t->model, a, &n_run, &run));
     for (int r = 0; r < n_run; r++) n_layer += run[r].count;
     *node = WEFT_ARENA_ARRAY(a, int, n_layer + 1);
     WEFT_TRY(weft_arena_status(a));

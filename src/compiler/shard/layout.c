@@ -241,11 +241,18 @@ static void zigzag(int64_t n, int64_t p, int64_t c, int64_t lo[2], int64_t hi[2]
     hi[1] = n - back;
 }
 
+static int64_t count_positions(const weft_interval *a, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += a[i].hi - a[i].lo;
+    return sum;
+}
+
 /* Part c of p of what is there. */
 static weft_status cut(const list *l, const weft_split *s, int64_t p, int64_t c,
                        list *out)
 {
-    int64_t all = weft_shard__total(l->x, l->n), n = (all + s->unit - 1) / s->unit;
+    int64_t all = count_positions(l->x, l->n), n = (all + s->unit - 1) / s->unit;
     int64_t u = s->unit, from[2], to[2];
     switch ((weft_split_order)s->order) {
     case WEFT_SPLIT_CYCLIC:
@@ -321,13 +328,6 @@ weft_status weft_layout_intervals(const weft_layout *l, const weft_mesh *m, int 
     *out = all.x;
     *n   = all.n;
     return WEFT_OK;
-}
-
-int64_t weft_shard__total(const weft_interval *a, int n)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < n; i++) sum += a[i].hi - a[i].lo;
-    return sum;
 }
 
 int64_t weft_shard__common(const weft_interval *a, int n_a, const weft_interval *b,

@@ -18,17 +18,17 @@
 #include "graph/recompute.h"
 #include "shard/shard_priv.h"
 
-int weft_shard__node_mesh(const weft_shard__run *r, int node)
+static int find_node_mesh(const weft_shard__run *r, int node)
 {
     return r->o->node_mesh ? r->o->node_mesh[node] : 0;
 }
 
-int weft_shard__mesh_of(const weft_shard__run *r, weft_vid v)
+static int find_mesh(const weft_shard__run *r, weft_vid v)
 {
     int node = r->g->value[v].node;
-    if (node >= 0) return weft_shard__node_mesh(r, node);
+    if (node >= 0) return find_node_mesh(r, node);
     if (r->first_user[v] < r->first_user[v + 1])
-        return weft_shard__node_mesh(r, r->user[r->first_user[v]]);
+        return find_node_mesh(r, r->user[r->first_user[v]]);
     return 0;
 }
 
@@ -57,7 +57,7 @@ static weft_status make_node(weft_shard__run *r, int i)
     weft_type             *out = WEFT_ARENA_ARRAY(r->tmp, weft_type, n->n_out + 1);
     WEFT_TRY(weft_arena_status(r->tmp));
     r->node[i].u   = weft_graph_use(r->g, n, in, out);
-    r->node[i].cut = weft_layout_replicated(weft_shard__node_mesh(r, i), 0);
+    r->node[i].cut = weft_layout_replicated(find_node_mesh(r, i), 0);
     if (r->node[i].cut.mesh < 0 || r->node[i].cut.mesh >= r->o->n_mesh)
         return WEFT_FAIL(WEFT_ERR_ARG, "sharding: node %d is on mesh %d of %d", i,
                          r->node[i].cut.mesh, r->o->n_mesh);
@@ -81,8 +81,8 @@ static weft_status set_up(weft_shard__run *r)
     weft_graph_find_repeats(r->g, r->first_user, r->user, r->repeats);
     for (int i = 0; i < r->g->n_node; i++) WEFT_TRY(make_node(r, i));
     for (weft_vid v = 0; v < n; v++)
-        r->wish[v] = r->marked[v] = r->rest[v] = weft_layout_replicated(
-            weft_shard__mesh_of(r, v), r->g->value[v].type.shape.n);
+        r->wish[v] = r->marked[v] = r->rest[v] =
+            weft_layout_replicated(find_mesh(r, v), r->g->value[v].type.shape.n);
     return WEFT_OK;
 }
 

@@ -27,7 +27,6 @@ void weft_shard__sort(weft_layout *l);
 /* How many positions two ascending lists have in common. */
 int64_t weft_shard__common(const weft_interval *a, int n_a, const weft_interval *b,
                            int n_b);
-int64_t weft_shard__total(const weft_interval *a, int n);
 
 int64_t weft_shard__bytes(const weft_type *t);
 
@@ -59,8 +58,6 @@ typedef struct weft_shard__run {
     bool      changed;
 } weft_shard__run;
 
-int         weft_shard__mesh_of(const weft_shard__run *r, weft_vid v);
-int         weft_shard__node_mesh(const weft_shard__run *r, int node);
 weft_status weft_shard__visit(weft_shard__run *r, int node);
 weft_status weft_shard__find_summed(weft_shard__run *r);
 weft_status weft_shard__resolve(weft_shard__run *r);

@@ -14,7 +14,4 @@ weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *at
 weft_status weft_graph__find_layers_in(const weft_graph *g, int first, int end,
                                        weft_graph_layers *out);
 
-/* A name that the tokenizer reads as one word; others are written between quotes. */
-bool weft_graph__is_word(const char *name);
-
 #endif

@@ -23,7 +23,8 @@
 
 static const char *const phase_name[] = {"forward", "backward", "update"};
 
-bool weft_graph__is_word(const char *s)
+/* A name that the tokenizer reads as one word; others are written between quotes. */
+static bool is_word(const char *s)
 {
     if (!isalpha((unsigned char)*s) && *s != '_' && *s != '%') return false;
     for (s++; *s; s++)
@@ -35,7 +36,7 @@ bool weft_graph__is_word(const char *s)
 
 static void put_name(weft_text *t, const char *name)
 {
-    if (weft_graph__is_word(name))
+    if (is_word(name))
         weft_text_add(t, "%s", name);
     else
         weft_text_put_quoted(t, name);

@@ -15,10 +15,6 @@ typedef struct weft_op__spec {
 } weft_op__spec;
 weft_status weft_op__parse_spec(const char *spec, weft_op__spec *out);
 
-/* NumPy's rule: align at the last dimension, sizes equal or 1. */
-weft_status weft_op__broadcast(const weft_op_use *u, const weft_shape *a,
-                               const weft_shape *b, weft_shape *out);
-
 #define OP(ID, name, in, out, attr, rule, shape, flops, bytes, flags)                    \
     weft_status weft_op__shape_##shape(const weft_op_use *u, weft_type *o);
 #include "op/ops.def"

@@ -127,8 +127,9 @@ weft_status weft_op__shape_spec(const weft_op_use *u, weft_type *o)
     return WEFT_OK;
 }
 
-weft_status weft_op__broadcast(const weft_op_use *u, const weft_shape *a,
-                               const weft_shape *b, weft_shape *out)
+/* NumPy's rule: align at the last dimension, sizes equal or 1. */
+static weft_status broadcast_shapes(const weft_op_use *u, const weft_shape *a,
+                                    const weft_shape *b, weft_shape *out)
 {
     int n  = a->n > b->n ? a->n : b->n;
     out->n = n;
@@ -148,7 +149,7 @@ weft_status weft_op__broadcast(const weft_op_use *u, const weft_shape *a,
 weft_status weft_op__shape_broadcast2(const weft_op_use *u, weft_type *o)
 {
     o[0].dtype = u->in[0].dtype;
-    return weft_op__broadcast(u, &u->in[0].shape, &u->in[1].shape, &o[0].shape);
+    return broadcast_shapes(u, &u->in[0].shape, &u->in[1].shape, &o[0].shape);
 }
 
 weft_status weft_op__shape_same(const weft_op_use *u, weft_type *o)
@@ -204,7 +205,7 @@ weft_status weft_op__shape_broadcast(const weft_op_use *u, weft_type *o)
     weft_shape s, got;
     char       a[WEFT_OP__TEXT], b[WEFT_OP__TEXT];
     WEFT_TRY(list_shape(u, "shape", &s));
-    WEFT_TRY(weft_op__broadcast(u, &u->in[0].shape, &s, &got));
+    WEFT_TRY(broadcast_shapes(u, &u->in[0].shape, &s, &got));
     if (!weft_shape_equal(&s, &got))
         return WEFT_FAIL(WEFT_ERR_ARG, "broadcast: [%s] does not spread to [%s]",
                          weft_op__shape(u, 0, a), weft_shape_text(&s, b, sizeof b));

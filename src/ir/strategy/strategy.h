@@ -152,8 +152,6 @@ void weft_strategy_print(const weft_strategy *s, weft_text *t);
 /* One value, as in key=value or as JSON (null: nothing). */
 void weft_strategy_print_value(const weft_strategy *s, const weft_strategy_row *row,
                                bool json, weft_text *t);
-/* 66 as 0.66 */
-void weft_strategy_print_fraction(int percent, weft_text *t);
 bool weft_strategy_row_equal(const weft_strategy *a, const weft_strategy *b,
                              const weft_strategy_row *row);
 bool weft_strategy_equal(const weft_strategy *a, const weft_strategy *b);

@@ -353,7 +353,8 @@ out:
 
 /* ---- printing ---- */
 
-void weft_strategy_print_fraction(int percent, weft_text *t)
+/* 66 as 0.66 */
+static void print_fraction(int percent, weft_text *t)
 {
     if (percent % 100 == 0)
         weft_text_add(t, "%d", percent / 100);
@@ -400,9 +401,7 @@ void weft_strategy_print_value(const weft_strategy *s, const weft_strategy_row *
     case WEFT_STRATEGY_BYTES:
         weft_text_add(t, "%lld", (long long)*(const int64_t *)field);
         break;
-    case WEFT_STRATEGY_FRACTION:
-        weft_strategy_print_fraction(*(const int *)field, t);
-        break;
+    case WEFT_STRATEGY_FRACTION: print_fraction(*(const int *)field, t); break;
     case WEFT_STRATEGY_BOOL:
         weft_text_add(t, *(const bool *)field ? "true" : "false");
         break;

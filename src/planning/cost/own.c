@@ -13,7 +13,8 @@
 #include "cost/score_priv.h"
 #include "program/coalesce.h"
 
-double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
+/* Ranks that share states, or sum gradients with each other. */
+static double count_replicas(const weft_cost_point *p, const weft_cost_variant *v)
 {
     return (double)p->dp / v->ep;
 }
@@ -21,7 +22,7 @@ double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
 /* Copies move the same bytes and hold more of them. */
 double weft_cost__sharers(const weft_cost_table *t, const weft_cost_point *p)
 {
-    double n = weft_cost__replicas(p, &t->variant[p->variant]);
+    double n = count_replicas(p, &t->variant[p->variant]);
     return p->zero && t->copies > 1 ? fmax(1, n / t->copies) : n;
 }
 
@@ -200,6 +201,20 @@ static double share_of(const weft_cost_share *x, double replicas)
     return x->once + x->part / replicas;
 }
 
+enum {
+    PART = 30 /* of a device's memory: further sums take no more */
+};
+
+/* Lanes of a replica: what the point says, else as planner/make.c deals them. */
+static int count_lanes(const weft_cost_table *t, const weft_cost_point *p,
+                       const weft_cost__own *x)
+{
+    int    n    = p->dp / t->variant[p->variant].ep;
+    double room = t->engine.mem_limit * (double)t->device[0].mem_bytes / PART;
+    if (p->lanes > 0) return p->lanes;
+    return weft_cost_lanes(n, n * p->n_micro, x->sum_bytes, room) / n;
+}
+
 double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
                              int device, const weft_cost__own *x)
 {
@@ -213,7 +228,7 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
            times * all_seconds(t, p, f, WEFT_REDUCE_SCATTER, z->scatter, sums) +
            times * cp_seconds(t, p, f, &z->scatter[WEFT_COST_OVER_DP], sums) +
            all_seconds(t, p, f, WEFT_ALL_GATHER, z->tell, 0) + share_of(&z->before_s, n) +
-           (weft_cost__own_lanes(t, p, x) - 1) * x->merge_s;
+           (count_lanes(t, p, x) - 1) * x->merge_s;
 }
 
 double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
@@ -308,19 +323,6 @@ static double message_bytes(const weft_cost_point *p, int s, const weft_cost__ow
                message_slots(2, p->n_micro);
 }
 
-enum {
-    PART = 30 /* of a device's memory: further sums take no more */
-};
-
-int weft_cost__own_lanes(const weft_cost_table *t, const weft_cost_point *p,
-                         const weft_cost__own *x)
-{
-    int    n    = p->dp / t->variant[p->variant].ep;
-    double room = t->engine.mem_limit * (double)t->device[0].mem_bytes / PART;
-    if (p->lanes > 0) return p->lanes;
-    return weft_cost_lanes(n, n * p->n_micro, x->sum_bytes, room) / n;
-}
-
 /* Of replicas whose number is no power of two some have more lanes than others. */
 void weft_cost__own_deal(const weft_cost_table *t, weft_cost_point *p)
 {
@@ -381,8 +383,7 @@ weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_po
     const weft_cost_sharing *z      = &x->share;
     double                   update = share_of(&z->update, n), mine = 0;
     weft_cost__room          r = {.state = share_of(&z->state, n),
-                                  .sums =
-                                      x->sum_bytes * lane_slots(p, weft_cost__own_lanes(t, p, x))};
+                                  .sums = x->sum_bytes * lane_slots(p, count_lanes(t, p, x))};
     if (has_standby(t, p)) { /* as large as its own, about; with its gradients */
         r.state *= 2;
         r.sums += x->sum_bytes;

@@ -24,9 +24,7 @@ typedef struct weft_cost__own {
     weft_cost_sharing share;
 } weft_cost__own;
 
-/* Ranks that share states, or sum gradients with each other. */
-double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v);
-/* Of these, those that states are sharded over. */
+/* Ranks that states are sharded over. */
 double weft_cost__sharers(const weft_cost_table *t, const weft_cost_point *p);
 /* n rows alike, behind those that are there; of so many replicas. */
 void             weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
@@ -49,9 +47,6 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
                              int device, const weft_cost__own *x);
 double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x);
-/* Lanes of a replica: what the point says, else as planner/make.c deals them. */
-int weft_cost__own_lanes(const weft_cost_table *t, const weft_cost_point *p,
-                         const weft_cost__own *x);
 /* The point as the replica with most micro-batches has it. */
 void weft_cost__own_deal(const weft_cost_table *t, weft_cost_point *p);
 /* What is gathered in every micro-batch. */

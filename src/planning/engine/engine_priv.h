@@ -46,8 +46,6 @@ weft_status weft_engine__emit_torchtitan(const weft_config *c, const weft_engine
 weft_status weft_engine__emit_paddle(const weft_config *c, const weft_engine_plan *p,
                                      weft_text *t);
 
-/* Does what is written for the engine say which model it is? */
-bool weft_engine__names_model(weft_engine e, const weft_config *c);
 bool weft_engine__has_flavour(const weft_config *c); /* torchtitan's */
 /* readback.c.  WEFT_ERR_ARG: the text reads back as another model or plan; the first difference. */
 weft_status weft_engine__check_written(weft_engine e, const weft_config *c,

@@ -33,7 +33,8 @@ static const weft_strategy_key keys[] = {WEFT_KEY_tp,  WEFT_KEY_cp, WEFT_KEY_ep,
                                          WEFT_KEY_pp,  WEFT_KEY_dp, WEFT_KEY_sp,
                                          WEFT_KEY_zero};
 
-bool weft_engine__names_model(weft_engine e, const weft_config *c)
+/* Does what is written for the engine say which model it is? */
+static bool names_model(weft_engine e, const weft_config *c)
 {
     return e == WEFT_ENGINE_MEGATRON ||
            (e == WEFT_ENGINE_TORCHTITAN && weft_engine__has_flavour(c));
@@ -97,7 +98,7 @@ weft_status weft_engine__check_written(weft_engine e, const weft_config *c,
         return WEFT_FAIL(WEFT_ERR_ARG, "a plan of %.0f devices", world);
     WEFT_TRY(weft_arena_create(&a));
     weft_engine_open(&b);
-    if (!weft_engine__names_model(e, c)) b = *c;
+    if (!names_model(e, c)) b = *c;
     b.recompute = "";
     b.dp        = -1; /* c may be of all devices, the plan of some */
     WEFT_GO(weft_engine_read(e, "what was written", text, n, (int)world, a, &b, NULL));

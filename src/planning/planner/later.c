@@ -26,7 +26,7 @@ int64_t weft_planner__bucket(const weft_planner_workspace *w, const weft_search_
 }
 
 /* The strategy of a choice and what cost scores agree. */
-void weft_planner__set_zero(weft_search_choice *x, int zero)
+static void set_zero(weft_search_choice *x, int zero)
 {
     x->strategy.zero = x->point.zero = zero;
 }
@@ -35,7 +35,7 @@ void weft_planner__set_later(weft_search_choice *x, int n)
 {
     if (x->point.dp / x->variant.ep < 2) return; /* nobody to gather from */
     x->strategy.overlap_param_gather = n;
-    if (!x->point.zero) weft_planner__set_zero(x, 1);
+    if (!x->point.zero) set_zero(x, 1);
 }
 
 void weft_planner__set_copies(const weft_planner_workspace *w, weft_search_choice *x)
@@ -86,7 +86,7 @@ static weft_status check_like(weft_planner_workspace *w, const weft_planner_trie
                             .plain  = x->plain,
                             .quick  = weft_search_ranks(&x->choice) > FEW,
                             .why    = ""};
-    weft_planner__set_zero(&y.choice, zero);
+    set_zero(&y.choice, zero);
     y.bucket = weft_planner__bucket(w, &y.choice);
     if (later) weft_planner__set_later(&y.choice, later);
     return weft_planner__check(w, &y, 1, out);

@@ -63,7 +63,8 @@ void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t)
             LONGEST_UNTIMED);
 }
 
-bool weft_planner__is_untimed(const weft_planner_workspace *w)
+/* Ours, planned for devices that it never ran on: all but CPUs. */
+static bool is_untimed(const weft_planner_workspace *w)
 {
     return weft_planner__is_ours(w) && !weft_planner_has_run_on(w->request.cluster);
 }
@@ -71,7 +72,7 @@ bool weft_planner__is_untimed(const weft_planner_workspace *w)
 bool weft_planner__ran_there(const weft_planner_workspace *w)
 {
     const weft_cluster *c = w->request.cluster;
-    if (weft_planner__is_ours(w)) return !weft_planner__is_untimed(w);
+    if (weft_planner__is_ours(w)) return !is_untimed(w);
     for (int i = 0; i < c->n_node; i++)
         if (!weft_cost_was_measured(w->constants, w->config.framework,
                                     c->device[c->node[i].device].name))
@@ -134,7 +135,7 @@ static void set_engine_overheads(weft_planner_workspace *w)
         if (x > most) most = x;
         d->mem_bytes = weft_cluster_usable_bytes(d);
     }
-    w->problem.best_case = weft_planner__is_untimed(w);
+    w->problem.best_case = is_untimed(w);
     if (w->problem.best_case) w->problem.model.shape.engine.longest = LONGEST_UNTIMED;
     w->problem.model.shape.engine.mem_fixed = (double)most;
     w->problem.model.shape.engine.mem_limit = 1;

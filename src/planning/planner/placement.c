@@ -45,9 +45,11 @@ static double over(double n)
     return n > 1 ? (n - 1) / n : 0;
 }
 
-weft_place_mesh weft_planner_mesh(const weft_search_problem *p,
-                                  const weft_search_choice  *x,
-                                  const weft_cost_stage     *stage)
+/* The mesh of a choice with its traffic; where experts do not divide the replicas their traffic
+ * counts as replicas' own. */
+static weft_place_mesh make_mesh(const weft_search_problem *p,
+                                 const weft_search_choice  *x,
+                                 const weft_cost_stage     *stage)
 {
     const weft_cost_variant *v  = &x->variant;
     const weft_cost_table   *t  = &p->model.shape;
@@ -240,7 +242,7 @@ static weft_status make_job(const weft_search_problem *p, const weft_search_choi
     weft_cost_stage *stage;
     memset(out, 0, sizeof *out);
     WEFT_TRY(weft_planner_stages(p, x, a, &stage));
-    out->mesh  = weft_planner_mesh(p, x, stage);
+    out->mesh  = make_mesh(p, x, stage);
     out->job   = weft_place_mesh_job(&out->mesh);
     int      n = weft_place_n_rank(&out->job), per = n / x->point.pp;
     uint8_t *kind = WEFT_ARENA_ARRAY(a, uint8_t, weft_cluster_count(c));

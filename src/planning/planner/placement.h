@@ -16,12 +16,6 @@
 weft_status weft_planner_stages(const weft_search_problem *p, const weft_search_choice *x,
                                 weft_arena *a, weft_cost_stage **out);
 
-/* The mesh of a choice with its traffic; where experts do not divide the replicas their traffic
- * counts as replicas' own. */
-weft_place_mesh weft_planner_mesh(const weft_search_problem *p,
-                                  const weft_search_choice  *x,
-                                  const weft_cost_stage     *stage);
-
 /* A device for each rank as the search counted them out, kind by kind along the pipeline: before
  * anybody looks at traffic. */
 weft_status weft_planner_deal(const weft_search_problem *p, const weft_search_choice *x,

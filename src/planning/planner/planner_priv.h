@@ -56,8 +56,6 @@ weft_status weft_planner__open_fixed(weft_planner_workspace *w);
 weft_status weft_planner__open_part(weft_planner_workspace *w, const weft_cluster *c,
                                     weft_planner_workspace *sub);
 bool        weft_planner__is_ours(const weft_planner_workspace *w);
-/* Ours, planned for devices that it never ran on: all but CPUs. */
-bool weft_planner__is_untimed(const weft_planner_workspace *w);
 /* Devices that a search may use. */
 int weft_planner__n_device(const weft_planner_workspace *w);
 /* Steps of the engine were measured on all kinds of devices. */
@@ -142,9 +140,7 @@ void        weft_planner__training_destroy(weft_planner__training *t); /* accept
 void weft_planner__take_training(weft_planner_workspace *w, weft_planner__training *t);
 void weft_planner__free_trainings(weft_planner_workspace *w, int keep);
 
-/* later.c: with another stage of ZeRO. */
-void weft_planner__set_zero(weft_search_choice *x, int zero);
-/* With the next step gathering `percent` of the parameters. */
+/* later.c: with the next step gathering `percent` of the parameters. */
 void weft_planner__set_later(weft_search_choice *x, int percent);
 /* The copies that are asked for. */
 void weft_planner__set_copies(const weft_planner_workspace *w, weft_search_choice *x);

@@ -44,7 +44,8 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
     return WEFT_OK;
 }
 
-int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant *v)
+/* Sequences of a micro-batch, all ranks along ep together. */
+static int count_sequences(const weft_planner__rows *x, const weft_cost_variant *v)
 {
     return x->s.micro_batch > 0 ? v->micro_batch : v->micro_batch * v->ep;
 }
@@ -126,9 +127,8 @@ static weft_status make_groups(pricer *z)
 weft_status weft_planner__pricer_open(pricer *z)
 {
     WEFT_TRY(weft_arena_create(&z->a));
-    WEFT_TRY(weft_planner__short_of(z->x, z->longer, z->more,
-                                    weft_planner__sequences(z->x, z->v), z->v->recompute,
-                                    &z->s));
+    WEFT_TRY(weft_planner__short_of(z->x, z->longer, z->more, count_sequences(z->x, z->v),
+                                    z->v->recompute, &z->s));
     WEFT_TRY(cut_values(z));
     WEFT_TRY(assign_layers(z));
     WEFT_TRY(make_groups(z));

@@ -157,8 +157,6 @@ weft_status weft_planner__add_seconds(weft_planner__pricer *z);
 weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
                                    int micro_batch, weft_cost_recompute r,
                                    weft_planner__short **out);
-/* Sequences of a micro-batch, all ranks along ep together. */
-int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant *v);
 /* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a short
  * model; in a. */
 weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_variant *v,

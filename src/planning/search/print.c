@@ -4,7 +4,7 @@
 
 #include "search/search_priv.h"
 
-void weft_search__put_cut(const weft_search_choice *c, weft_text *t)
+static void put_cut(const weft_search_choice *c, weft_text *t)
 {
     for (int s = 0; s < c->point.pp; s++)
         weft_text_add(t, "%s%d", s ? "-" : "", c->point.cut[s]);
@@ -60,7 +60,7 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     if (p->pp > 1) put_keys(&y, order, (int)WEFT_COUNT(order), 0, t);
     if (p->pp > 1 && !weft_search__is_even(c)) {
         weft_text_add(t, " stages=");
-        weft_search__put_cut(c, t);
+        put_cut(c, t);
     }
 }
 
@@ -84,7 +84,7 @@ static void put_score(const weft_cost_score *s, weft_text *t)
         put_part(t, mem[i].name, mem[i].x, 1e9, "GB");
 }
 
-void weft_search__put_kinds(const weft_search_machines *m, unsigned kinds, weft_text *t)
+static void put_kinds(const weft_search_machines *m, unsigned kinds, weft_text *t)
 {
     const char *glue = "";
     for (int d = 0; d < m->n; d++)
@@ -106,7 +106,7 @@ static void put_placement(const weft_search_machines *m, const weft_search_choic
         weft_text_add(t, "  stage%s %d", e - s > 1 ? "s" : "", s);
         if (e - s > 1) weft_text_add(t, " to %d", e - 1);
         weft_text_add(t, ": %d layers on %d x ", layers, per * (e - s));
-        weft_search__put_kinds(m, p->kinds[s], t);
+        put_kinds(m, p->kinds[s], t);
         weft_text_add(t, "\n");
     }
 }
@@ -222,7 +222,7 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {
         weft_text_add(t, "%s{\"layers\": %d, \"devices\": \"", i ? ", " : "", p->cut[i]);
-        weft_search__put_kinds(m, p->kinds[i], t);
+        put_kinds(m, p->kinds[i], t);
         weft_text_add(t, "\"}");
     }
     weft_text_add(t,

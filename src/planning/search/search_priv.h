@@ -172,9 +172,6 @@ weft_strategy weft_search__strategy_of(const weft_cost_variant *v,
 bool weft_search__is_whole(const weft_search_model *m, int i, const weft_strategy *y);
 /* Are all stages as weft_cost_even_cut has them? */
 bool weft_search__is_even(const weft_search_choice *c);
-/* print.c: "7-7-6", "a100+t4" */
-void weft_search__put_cut(const weft_search_choice *c, weft_text *t);
-void weft_search__put_kinds(const weft_search_machines *m, unsigned kinds, weft_text *t);
 
 /* Why b lost against a, in words. */
 void weft_search__why(const weft_search_choice *a, const weft_search_choice *b,

@@ -17,7 +17,7 @@ struct weft_comm_channel {
     net_flow  *flow; /* n_slot of them */
 };
 
-void weft_comm__net_free_channel(void *channel)
+static void free_channel(void *channel)
 {
     weft_comm_channel *ch = channel;
     free(ch->ring);
@@ -30,7 +30,7 @@ static weft_status create(net_end *e, int peer, bool send, int tag, int64_t byte
 {
     weft_comm_channel *ch = calloc(1, sizeof *ch);
     if (!ch) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    *ch = (weft_comm_channel){.opened  = {.free = weft_comm__net_free_channel},
+    *ch = (weft_comm_channel){.opened  = {.free = free_channel},
                               .e       = e,
                               .peer    = peer,
                               .tag     = tag,
@@ -42,7 +42,7 @@ static weft_status create(net_end *e, int peer, bool send, int tag, int64_t byte
         for (int k = 0; ch->flow && k < ch->n_slot; k++) ch->flow[k].done = true;
         if (credits && bytes) ch->ring = malloc((size_t)credits * (size_t)bytes);
         if (!ch->flow || (credits && bytes && !ch->ring)) {
-            weft_comm__net_free_channel(ch);
+            free_channel(ch);
             return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
         }
     }
@@ -159,7 +159,7 @@ weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side s
         e->opened       = ch;
         *out            = ch;
     } else {
-        weft_comm__net_free_channel(ch);
+        free_channel(ch);
     }
     weft_comm__net_leave(e);
     return st;
@@ -184,7 +184,7 @@ weft_status weft_comm__net_close_channel(weft_comm *c, weft_comm_channel *ch)
     if (ch->flow) c->bytes -= ch->bytes * ch->credits;
     weft_comm__net_unlist(e, &ch->opened);
     weft_comm__net_leave(e);
-    weft_comm__net_free_channel(ch);
+    free_channel(ch);
     return WEFT_OK;
 }
 

@@ -370,7 +370,6 @@ weft_status weft_comm__net_send(weft_comm *c, weft_comm_channel *ch, const void 
 bool        weft_comm__net_can_send(weft_comm *c, weft_comm_channel *ch);
 weft_status weft_comm__net_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes);
-void        weft_comm__net_free_channel(void *channel);
 weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                                       uint32_t instance, weft_comm_group **out);
 weft_status weft_comm__net_close_group(weft_comm *c, weft_comm_group *g);

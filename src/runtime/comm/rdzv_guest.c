@@ -271,8 +271,8 @@ static weft_status visit_until(rdzv_visit *v, weft_comm_rdzv_table *out)
     }
 }
 
-weft_status weft_comm__rdzv_visit(const weft_comm_rdzv_options *o, const void *mine,
-                                  int64_t bytes, weft_comm_rdzv_table *out)
+static weft_status visit_host(const weft_comm_rdzv_options *o, const void *mine,
+                              int64_t bytes, weft_comm_rdzv_table *out)
 {
     double     now = weft_clock_s();
     rdzv_visit v   = {.o        = o,
@@ -295,6 +295,6 @@ weft_status weft_comm_rdzv_run(const weft_comm_rdzv_options *o, const void *mine
     if (!o->token || bytes < 0 || bytes > WEFT_COMM_RDZV_MAX_BYTES)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "a rendezvous of %lld bytes%s",
                          (long long)bytes, o->token ? "" : " without a token");
-    return o->rank ? weft_comm__rdzv_visit(o, mine, bytes, out)
+    return o->rank ? visit_host(o, mine, bytes, out)
                    : weft_comm__rdzv_host(o, mine, bytes, out);
 }

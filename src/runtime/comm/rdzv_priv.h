@@ -96,8 +96,6 @@ weft_status weft_comm__rdzv_table_parse(char *text, int64_t n, int world,
 
 weft_status weft_comm__rdzv_host(const weft_comm_rdzv_options *o, const void *mine,
                                  int64_t bytes, weft_comm_rdzv_table *out);
-weft_status weft_comm__rdzv_visit(const weft_comm_rdzv_options *o, const void *mine,
-                                  int64_t bytes, weft_comm_rdzv_table *out);
 int         weft_comm__rdzv_ms_left(double deadline); /* for poll() */
 bool        weft_comm__rdzv_is_over(const weft_comm_rdzv_options *o);
 weft_status weft_comm__rdzv_fail_over(const weft_comm_rdzv_options *o);
