@@ -46,6 +46,29 @@ static void measured(void **state)
     weft_cluster_destroy(c);
 }
 
+/* Hosts like one, joined by wires that were timed; the one is not needed any more. */
+static void hosts_are_joined(void **state)
+{
+    static const char one[] =
+        "name: one\n"
+        "device: [{name: d, flops: {f32: 1e12}, mem_Bps: 1e11, mem_bytes: 1000000000}]\n"
+        "link: [{name: memory, alpha_s: 1e-06, Bps: 1e10}]\n"
+        "node: [{name: n, count: 1, device: d, n_device: 2, link: memory}]\n";
+    weft_probe_wire wire = {.alpha_s = 2e-5, .Bps = 1e9};
+    weft_cluster   *c, *all;
+    (void)state;
+    if (weft_cluster_parse("one", one, strlen(one), &c) != WEFT_OK ||
+        weft_probe_hosts(c, 3, &wire, &all) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    weft_cluster_destroy(c);
+    assert_int_equal(weft_cluster_count(all), 6);
+    assert_true(weft_cluster_link(all, 0, 1)->Bps == 1e10);
+    assert_true(weft_cluster_link(all, 1, 2)->Bps == 1e9);
+    assert_string_equal(weft_cluster_link(all, 1, 2)->name, "net");
+    assert_int_equal(weft_probe_hosts(all, 2, &wire, &c), WEFT_ERR_ARG);
+    weft_cluster_destroy(all);
+}
+
 static void cached(void **state)
 {
     (void)state;
@@ -62,6 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(discovered),
         cmocka_unit_test(measured),
+        cmocka_unit_test(hosts_are_joined),
         cmocka_unit_test(cached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,6 @@ weft_status weft_probe_hosts(const weft_cluster *host, int n_host,
     weft_cluster    all  = *host;
     weft_link_kind *link = calloc((size_t)host->n_link + 1, sizeof *link);
     weft_host_kind  node = {0};
-    weft_text       t    = {0};
     weft_status     st   = WEFT_OK;
     if (!link) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     if (host->n_node != 1 || host->node[0].count != 1 || host->node[0].net >= 0)
@@ -139,10 +138,8 @@ weft_status weft_probe_hosts(const weft_cluster *host, int n_host,
     all.link           = link;
     all.n_link++;
     all.node = &node;
-    WEFT_GO(weft_cluster_print(&all, &t));
-    WEFT_GO(weft_cluster_parse("calibration", t.s, t.n, out));
+    st       = weft_cluster_copy(&all, out);
 out:
-    weft_text_fini(&t);
     free(link);
     return st;
 }

@@ -208,6 +208,18 @@ weft_status weft_cluster__freeze(weft_cluster *c)
     return WEFT_OK;
 }
 
+weft_status weft_cluster_copy(const weft_cluster *c, weft_cluster **out)
+{
+    weft_cluster *d;
+    WEFT_TRY(weft_cluster__copy(c, &d));
+    weft_status st = weft_cluster__freeze(d);
+    if (st == WEFT_OK)
+        *out = d;
+    else
+        weft_cluster_destroy(d);
+    return st;
+}
+
 weft_status weft_cluster__add_usual(weft_cluster *c, const weft_kinds *lib, int device,
                                     int count, int n_device)
 {

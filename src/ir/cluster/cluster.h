@@ -173,6 +173,8 @@ void weft_cluster_print_link(const weft_link_kind *l, weft_text *t);
 /* For people: a few lines. */
 weft_status weft_cluster_describe(const weft_cluster *c, weft_text *t);
 weft_status weft_cluster_verify(const weft_cluster *c);
+/* One of its own, verified: it shares nothing with c, whose lists may be the caller's. */
+weft_status weft_cluster_copy(const weft_cluster *c, weft_cluster **out);
 void        weft_cluster_destroy(weft_cluster *c);
 
 /* A new cluster, one version on, after one event:

@@ -165,12 +165,10 @@ weft_status weft_trace_fit(const weft_trace *m, const weft_cluster *c, weft_clus
 {
     fitter        f    = {.t = m};
     weft_cluster *next = NULL;
-    weft_text     text = {0};
     weft_status   st;
     memset(fit, 0, sizeof *fit);
     if (c->n_timing) return weft_trace__learn(m, c, out, fit);
-    WEFT_GO(weft_cluster_print(c, &text)); /* a copy of our own to change */
-    WEFT_GO(weft_cluster_parse(c->name, text.s, text.n, &next));
+    WEFT_GO(weft_cluster_copy(c, &next));
     const weft_link_kind *l = m->n_rank > 1 ? weft_cluster_link(next, 0, 1) : NULL;
     f.d                     = &next->device[weft_cluster_device(next, 0) - next->device];
     f.l                     = l ? &next->link[l - next->link] : NULL;
@@ -190,6 +188,5 @@ weft_status weft_trace_fit(const weft_trace *m, const weft_cluster *c, weft_clus
     next = NULL;
 out:
     weft_cluster_destroy(next);
-    weft_text_fini(&text);
     return st;
 }
