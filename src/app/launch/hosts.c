@@ -131,58 +131,91 @@ static void send_key(weft_launch__hosts *h, uint64_t to)
 }
 
 /* Accepted only from the first host of the newest view. */
-static void take_key(weft_launch__run *l, uint64_t from, const void *bytes)
+static void take_key(weft_launch__run *l, uint64_t from, const host_key *key)
 {
     weft_launch__hosts     *h = l->hosts;
     const weft_member_view *v = weft_hosts_view(h->agreement);
-    host_key                key;
-    memcpy(&key, bytes, sizeof key);
-    if (v->n_host && v->host[0].id == from && key.epoch == v->epoch) {
-        h->key = key;
-        start_view(l);
-    }
-    weft_comm_key_wipe(&key.key);
+    if (!v->n_host || v->host[0].id != from || key->epoch != v->epoch) return;
+    h->key = *key;
+    start_view(l);
 }
 
 /* To a host of the view that this one is the first of. */
-static void give_key(weft_launch__hosts *h, uint64_t to, const void *bytes)
+static void give_key(weft_launch__hosts *h, uint64_t to, uint32_t epoch)
 {
     const weft_member_view *v = weft_hosts_view(h->agreement);
-    uint32_t                epoch;
-    memcpy(&epoch, bytes, sizeof epoch);
     if (v->n_host && v->host[0].id == h->self.id && epoch == v->epoch &&
         h->key.epoch == epoch && weft_member_view_find(v, to) >= 0)
         send_key(h, to);
+}
+
+/* A connection is over.  gone: the agent at its other end is, too, where this was its only one. */
+static void drop_link(weft_launch__hosts *h, host_link *link, bool gone)
+{
+    host_link was = *link;
+    *link         = h->link[--h->n_link];
+    if (was.open && was.id && gone && !weft_launch__find_link(h, was.id, true))
+        weft_launch__tell_hosts(
+            h, (weft_hosts_event){.kind = WEFT_HOSTS_GONE, .id = was.id});
+}
+
+/* Who has the token and sends what no agent sends is as one that has ended. */
+static void drop_agent(weft_launch__run *l, const weft_control_event *e, host_link *link,
+                       const char *why)
+{
+    weft_launch__hosts *h    = l->hosts;
+    const char         *host = e->hello && *e->hello->host ? e->hello->host : "a host";
+    weft_launch__say(l, -1, "warn", "agent of %s (%s) dropped: %s", host, e->address,
+                     why);
+    if (e->peer == h->contact) h->contact = 0;
+    weft_control_end(h->control, e->peer);
+    drop_link(h, link, true);
+}
+
+static void take_frame(weft_launch__run *l, const host_frame *f)
+{
+    weft_launch__hosts *h = l->hosts;
+    switch (f->kind) {
+    case FRAME_MESSAGE:
+        weft_launch__tell_hosts(h, (weft_hosts_event){.kind  = WEFT_HOSTS_MESSAGE,
+                                                      .id    = f->from,
+                                                      .bytes = f->bytes,
+                                                      .n     = f->n});
+        break;
+    case FRAME_KEY: take_key(l, f->from, &f->key); break;
+    case FRAME_ASK: give_key(h, f->from, f->epoch); break;
+    case FRAME_USE: take_use(l, &f->use); break;
+    case FRAME_SCALE: weft_launch__take_scale(l, &f->use); break;
+    case FRAME_LEAVE_OUT: weft_launch__take_leave_out(l, &f->use); break;
+    case FRAME_STAYS:
+        if (l->agent) weft_launch__agent_stay(l, f->use.n_rank);
+        break;
+    default: break;
+    }
+    weft_launch__prepare_hear(l, f);
+    weft_launch__crash_hear(l, f);
 }
 
 static void hear_frame(weft_launch__run *l, const weft_control_event *e)
 {
     weft_launch__hosts *h    = l->hosts;
     host_link          *link = find_peer(h, e->peer);
-    host_use            use;
-    uint64_t            id;
-    if (!link || e->bytes < sizeof id || e->reads_only) return;
-    memcpy(&id, e->data, sizeof id);
-    if (link->id && link->id != id) return;
-    hear_number(h, link, id);
-    if (e->frame == FRAME_MESSAGE)
-        weft_launch__tell_hosts(
-            h, (weft_hosts_event){.kind  = WEFT_HOSTS_MESSAGE,
-                                  .id    = id,
-                                  .bytes = (const uint8_t *)e->data + sizeof id,
-                                  .n     = e->bytes - sizeof id});
-    if (e->frame == FRAME_KEY && e->bytes == sizeof id + sizeof(host_key))
-        take_key(l, id, (const uint8_t *)e->data + sizeof id);
-    if (e->frame == FRAME_ASK && e->bytes == sizeof id + sizeof(uint32_t))
-        give_key(h, id, (const uint8_t *)e->data + sizeof id);
-    weft_launch__prepare_hear(l, id, e);
-    weft_launch__crash_hear(l, id, e);
-    if (e->bytes != sizeof id + sizeof use) return;
-    memcpy(&use, (const uint8_t *)e->data + sizeof id, sizeof use);
-    if (e->frame == FRAME_USE) take_use(l, &use);
-    if (e->frame == FRAME_SCALE) weft_launch__take_scale(l, &use);
-    if (e->frame == FRAME_LEAVE_OUT) weft_launch__take_leave_out(l, &use);
-    if (e->frame == FRAME_STAYS && l->agent) weft_launch__agent_stay(l, use.n_rank);
+    host_frame          f    = {0};
+    char                why[80];
+    if (!link) return;
+    snprintf(why, sizeof why, "%zu bytes of kind %u that are no frame of an agent",
+             e->bytes, e->frame);
+    if (e->reads_only)
+        drop_agent(l, e, link, "its token only reads");
+    else if (!weft_launch__read_frame(e->frame, e->data, e->bytes, &f))
+        drop_agent(l, e, link, why);
+    else if (link->id && link->id != f.from)
+        drop_agent(l, e, link, "a frame in the name of another agent");
+    else {
+        hear_number(h, link, f.from);
+        take_frame(l, &f);
+    }
+    weft_comm_key_wipe(&f.key.key);
 }
 
 static void hear_closed(weft_launch__run *l, const weft_control_event *e)
@@ -197,13 +230,7 @@ static void hear_closed(weft_launch__run *l, const weft_control_event *e)
         h->contact = 0;
         h->over    = refused;
     }
-    if (!link) return;
-    host_link was = *link;
-    *link         = h->link[--h->n_link];
-    bool late     = strstr(e->text, "timed out") != NULL;
-    if (was.open && was.id && !late && !weft_launch__find_link(h, was.id, true))
-        weft_launch__tell_hosts(
-            h, (weft_hosts_event){.kind = WEFT_HOSTS_GONE, .id = was.id});
+    if (link) drop_link(h, link, !strstr(e->text, "timed out"));
 }
 
 static void hear_event(weft_launch__run *l, const weft_control_event *e)
@@ -512,62 +539,6 @@ static void enter_view(weft_launch__run *l)
     start_view(l);
 }
 
-/* ---- weft drain ---- */
-
-static uint64_t find_host(const weft_member_view *v, const char *name, int *n_found)
-{
-    uint64_t id = 0;
-    *n_found    = 0;
-    for (int i = 0; i < v->n_host; i++) {
-        const weft_member_host *h = &v->host[i];
-        if (strcmp(h->name, name) != 0 && strcmp(h->control, name) != 0) continue;
-        id = h->id;
-        ++*n_found;
-    }
-    return id;
-}
-
-bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
-                              size_t size)
-{
-    weft_launch__hosts *h = l->hosts;
-    int                 n = 0;
-    *why                  = 0;
-    if (!h) {
-        snprintf(why, size, "the job has one host: there is nothing to drain");
-        return false;
-    }
-    const weft_member_view *v  = weft_hosts_view(h->agreement);
-    uint64_t                id = find_host(v, host, &n);
-    if (!n)
-        snprintf(why, size, "the job has no host %s; weft status names its hosts", host);
-    else if (n > 1)
-        snprintf(why, size, "%d hosts are called %s: give the address of one", n, host);
-    else if (v->n_host <= 1 || v->n_host - 1 < l->o->min_node)
-        snprintf(why, size, "the job has %d host%s and needs at least %d", v->n_host,
-                 v->n_host == 1 ? "" : "s", l->o->min_node);
-    else if (weft_launch__agent_is_over(l) || h->over || h->drained)
-        snprintf(why, size, "the job is about to end, or another host leaves");
-    if (*why) return false;
-    h->drained = id;
-    weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = id});
-    weft_launch__hosts_act(l);
-    return true;
-}
-
-/* A view without the host is decided. */
-static void answer_drain(weft_launch__run *l)
-{
-    weft_launch__hosts     *h = l->hosts;
-    const weft_member_view *v = weft_hosts_view(h->agreement);
-    char                    text[160];
-    if (!h->drained || weft_member_view_find(v, h->drained) >= 0) return;
-    h->drained = 0;
-    snprintf(text, sizeof text, "it has left: %d host%s in view %u", v->n_host,
-             v->n_host == 1 ? "" : "s", v->epoch);
-    weft_launch__control_answer(l, true, text);
-}
-
 /* ---- actions ---- */
 
 /* Ranks that save, and for which no further view comes, end, too. */
@@ -579,7 +550,7 @@ void weft_launch__end_here(weft_launch__run *l, bool left, const char *why)
     if (h->done_s > 0) left = true, why = ""; /* what is left has nothing to do */
     h->over = true;
     h->left = left;
-    if (left) answer_drain(l);
+    if (left) weft_launch__answer_drain(l);
     if (left) weft_launch__control_answer(l, true, "this host has left the job");
     snprintf(h->why, sizeof h->why, "%s", why);
     weft_launch__agent_end(l);
@@ -639,7 +610,7 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
         break;
     case WEFT_HOSTS_VIEW:
         enter_view(l);
-        answer_drain(l);
+        weft_launch__answer_drain(l);
         break;
     case WEFT_HOSTS_PREPARE: weft_launch__prepare_begin(l, x->id); break;
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;

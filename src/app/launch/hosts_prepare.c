@@ -59,14 +59,14 @@ static void ask_for_brief(weft_launch__hosts *h, double now_s)
 }
 
 /* To a host that this one may have asked to join. */
-static void give_brief(weft_launch__run *l, uint64_t to, const void *epoch)
+static void give_brief(weft_launch__run *l, uint64_t to, uint32_t epoch)
 {
     weft_launch__hosts *h    = l->hosts;
     const host_link    *link = weft_launch__find_link(h, to, true);
     weft_text           t    = {0};
     if (!link || !weft_hosts_is_member(h->agreement)) return;
     weft_text_put(&t, (const char *)&h->self.id, sizeof h->self.id);
-    weft_text_put(&t, epoch, sizeof(uint32_t));
+    weft_text_put(&t, (const char *)&epoch, sizeof epoch);
     weft_launch__agent_read_brief(l, MAX_BRIEF, &t);
     if (weft_text_status(&t) == WEFT_OK)
         (void)weft_control_send(h->control, link->peer, FRAME_BRIEF, t.s, t.n);
@@ -74,31 +74,26 @@ static void give_brief(weft_launch__run *l, uint64_t to, const void *epoch)
 }
 
 /* Ranks that prepare already, for the same, go on. */
-static void take_brief(weft_launch__run *l, uint64_t from, const char *bytes, size_t n)
+static void take_brief(weft_launch__run *l, const host_frame *f)
 {
     host_prepare *p = &l->hosts->prepare;
-    uint32_t      epoch;
-    memcpy(&epoch, bytes, sizeof epoch);
-    if (p->from != from || epoch != p->epoch || p->briefed) return;
-    bytes += sizeof epoch;
-    n -= sizeof epoch;
-    bool same  = p->started && p->brief.n == n && (!n || !memcmp(p->brief.s, bytes, n));
+    size_t        n = f->n;
+    if (p->from != f->from || f->epoch != p->epoch || p->briefed) return;
+    bool same = p->started && p->brief.n == n && (!n || !memcmp(p->brief.s, f->bytes, n));
     p->briefed = true;
     if (same) return;
     p->started = false;
     p->brief.n = 0;
-    weft_text_put(&p->brief, bytes, n);
+    weft_text_put(&p->brief, (const char *)f->bytes, n);
     if (weft_text_status(&p->brief) != WEFT_OK) p->brief.n = 0;
     weft_launch__drop_preparing(l);
 }
 
-void weft_launch__prepare_hear(weft_launch__run *l, uint64_t from,
-                               const weft_control_event *e)
+void weft_launch__prepare_hear(weft_launch__run *l, const host_frame *f)
 {
-    const char *bytes = (const char *)e->data + sizeof from;
-    if (!l->agent || e->bytes < sizeof from + sizeof(uint32_t)) return;
-    if (e->frame == FRAME_ASK_BRIEF) give_brief(l, from, bytes);
-    if (e->frame == FRAME_BRIEF) take_brief(l, from, bytes, e->bytes - sizeof from);
+    if (!l->agent) return;
+    if (f->kind == FRAME_ASK_BRIEF) give_brief(l, f->from, f->epoch);
+    if (f->kind == FRAME_BRIEF) take_brief(l, f);
 }
 
 /* ---- ranks ---- */

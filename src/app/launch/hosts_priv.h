@@ -2,7 +2,7 @@
 #ifndef WEFT_LAUNCH_HOSTS_PRIV_H
 #define WEFT_LAUNCH_HOSTS_PRIV_H
 
-#include "comm/auth.h"
+#include "launch/hosts_frame.h"
 #include "launch/launch_priv.h"
 #include "member/hosts.h"
 #include "register/register.h"
@@ -13,40 +13,12 @@ enum {
 
 #define ASK_S 0.2 /* between requests for the key of a view, and for a brief */
 
-/* Frames between agents. */
-enum {
-    FRAME_WHO       = 16, /* the number of the agent, once a connection */
-    FRAME_MESSAGE   = 17, /* the same, and bytes of the agreement */
-    FRAME_USE       = 18, /* the same, and host_use */
-    FRAME_KEY       = 19, /* the same, and host_key */
-    FRAME_ASK       = 20, /* the same, and the epoch whose key is asked for */
-    FRAME_SCALE     = 21, /* the same: the job is to have so many ranks */
-    FRAME_ASK_BRIEF = 22, /* the same, and the epoch that is prepared for */
-    FRAME_BRIEF     = 23, /* the same, and what its ranks need to know, or nothing */
-    FRAME_STAYS     = 24, /* the same: a new rank failed, and so many ranks go on */
-    FRAME_LEAVE_OUT = 25, /* the same: the host of that rank goes on without it */
-    FRAME_CRASH     = 26, /* the same, and which process was ended by what it ran */
-};
-
-/* A number of ranks of all hosts, in a view; or a rank of it. */
-typedef struct host_use {
-    uint32_t epoch;
-    int32_t  n_rank;
-} host_use;
-
 /* A connection to another agent. */
 typedef struct host_link {
     int64_t  peer;
     uint64_t id; /* 0: it has not said it yet */
     bool     open;
 } host_link;
-
-/* What ranks of a view prove to each other.  Its first host draws it, and gives it to the others
- * over control connections; it is in no register, and a host that is not in the view has none. */
-typedef struct host_key {
-    uint32_t      epoch; /* 0: none */
-    weft_comm_key key;
-} host_key;
 
 /* When ranks were stopped for the next view (0: they were not), and until when each host of this
  * one was heard of. */
@@ -143,20 +115,20 @@ void weft_launch__check_grace(weft_launch__run *l, double now_s);
 /* ---- hosts_prepare.c ---- */
 
 void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from);
-/* A frame of agent `from`, of any kind. */
-void weft_launch__prepare_hear(weft_launch__run *l, uint64_t from,
-                               const weft_control_event *e);
+/* A frame of any kind. */
+void weft_launch__prepare_hear(weft_launch__run *l, const host_frame *f);
 void weft_launch__prepare_tick(weft_launch__run *l, double now_s);
 void weft_launch__prepare_close(weft_launch__hosts *h);
 
 /* ---- hosts_crash.c ---- */
 
-/* A frame of agent `from`, of any kind. */
-void weft_launch__crash_hear(weft_launch__run *l, uint64_t from,
-                             const weft_control_event *e);
+/* A frame of any kind. */
+void weft_launch__crash_hear(weft_launch__run *l, const host_frame *f);
 
 /* ---- hosts_scale.c ---- */
 
+/* A view without the host that weft drain waits for is decided. */
+void weft_launch__answer_drain(weft_launch__run *l);
 void weft_launch__take_scale(weft_launch__run *l, const host_use *want);
 void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use);
 void weft_launch__grow_tick(weft_launch__run *l, double now_s);

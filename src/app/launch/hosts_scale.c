@@ -1,5 +1,5 @@
-/* `weft scale` over several hosts: ranks are assigned to hosts in the order of the view, and a host
- * that is left without one is drained.
+/* `weft scale` and `weft drain` over several hosts: ranks are assigned to hosts in the order of the
+ * view, and a host that is left without one is drained.
  *
  *     the agent that is asked    FRAME_SCALE to all: the job is to have so many ranks
  *     one with fewer ranks       asks for the view at once
@@ -180,4 +180,59 @@ void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size
             h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = v->host[k].id});
     weft_launch__take_scale(l, &want);
     weft_launch__hosts_act(l);
+}
+
+/* ---- weft drain ---- */
+
+static uint64_t find_host(const weft_member_view *v, const char *name, int *n_found)
+{
+    uint64_t id = 0;
+    *n_found    = 0;
+    for (int i = 0; i < v->n_host; i++) {
+        const weft_member_host *h = &v->host[i];
+        if (strcmp(h->name, name) != 0 && strcmp(h->control, name) != 0) continue;
+        id = h->id;
+        ++*n_found;
+    }
+    return id;
+}
+
+bool weft_launch__hosts_drain(weft_launch__run *l, const char *host, char *why,
+                              size_t size)
+{
+    weft_launch__hosts *h = l->hosts;
+    int                 n = 0;
+    *why                  = 0;
+    if (!h) {
+        snprintf(why, size, "the job has one host: there is nothing to drain");
+        return false;
+    }
+    const weft_member_view *v  = weft_hosts_view(h->agreement);
+    uint64_t                id = find_host(v, host, &n);
+    if (!n)
+        snprintf(why, size, "the job has no host %s; weft status names its hosts", host);
+    else if (n > 1)
+        snprintf(why, size, "%d hosts are called %s: give the address of one", n, host);
+    else if (v->n_host <= 1 || v->n_host - 1 < l->o->min_node)
+        snprintf(why, size, "the job has %d host%s and needs at least %d", v->n_host,
+                 v->n_host == 1 ? "" : "s", l->o->min_node);
+    else if (weft_launch__agent_is_over(l) || h->over || h->drained)
+        snprintf(why, size, "the job is about to end, or another host leaves");
+    if (*why) return false;
+    h->drained = id;
+    weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = id});
+    weft_launch__hosts_act(l);
+    return true;
+}
+
+void weft_launch__answer_drain(weft_launch__run *l)
+{
+    weft_launch__hosts     *h = l->hosts;
+    const weft_member_view *v = weft_hosts_view(h->agreement);
+    char                    text[160];
+    if (!h->drained || weft_member_view_find(v, h->drained) >= 0) return;
+    h->drained = 0;
+    snprintf(text, sizeof text, "it has left: %d host%s in view %u", v->n_host,
+             v->n_host == 1 ? "" : "s", v->epoch);
+    weft_launch__control_answer(l, true, text);
 }

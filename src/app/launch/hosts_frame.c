@@ -1,0 +1,70 @@
+#include "launch/hosts_frame.h"
+
+#include <string.h>
+
+#include "member/hosts_message.h"
+#include "member/view.h"
+
+enum {
+    MAX_RANK = 1 << 20 /* of all hosts */
+};
+
+/* The whole rest of the frame. */
+static bool read_whole(const host_frame *f, void *out, size_t n)
+{
+    if (f->n != n) return false;
+    memcpy(out, f->bytes, n);
+    return true;
+}
+
+static bool is_message(const host_frame *f)
+{
+    hosts_message m;
+    return weft_member__decode_message(f->bytes, f->n, &m);
+}
+
+static bool is_crash(const host_crash *x)
+{
+    return x->step >= 0 && x->step <= WEFT_MEMBER_MAX_STEP && x->slot >= 0 &&
+           x->slot < MAX_RANK && (x->oom == 0 || x->oom == 1);
+}
+
+static bool read_brief(host_frame *f)
+{
+    if (f->n < sizeof f->epoch) return false;
+    memcpy(&f->epoch, f->bytes, sizeof f->epoch);
+    f->bytes += sizeof f->epoch;
+    f->n -= sizeof f->epoch;
+    return true;
+}
+
+bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_frame *out)
+{
+    host_frame f = {.kind = kind, .bytes = data};
+    if (n < sizeof f.from) return false;
+    memcpy(&f.from, data, sizeof f.from);
+    f.bytes += sizeof f.from;
+    f.n       = n - sizeof f.from;
+    bool fine = false;
+    switch (f.from ? kind : 0) {
+    case FRAME_WHO: fine = !f.n; break;
+    case FRAME_MESSAGE: fine = is_message(&f); break;
+    case FRAME_USE:
+    case FRAME_SCALE:
+    case FRAME_STAYS:
+    case FRAME_LEAVE_OUT:
+        fine = read_whole(&f, &f.use, sizeof f.use) && f.use.n_rank >= 0 &&
+               f.use.n_rank <= MAX_RANK;
+        break;
+    case FRAME_KEY: fine = read_whole(&f, &f.key, sizeof f.key); break;
+    case FRAME_ASK:
+    case FRAME_ASK_BRIEF: fine = read_whole(&f, &f.epoch, sizeof f.epoch); break;
+    case FRAME_BRIEF: fine = read_brief(&f); break;
+    case FRAME_CRASH:
+        fine = read_whole(&f, &f.crash, sizeof f.crash) && is_crash(&f.crash);
+        break;
+    default: break;
+    }
+    if (fine) *out = f;
+    return fine;
+}
