@@ -157,8 +157,8 @@ static void forget_next(weft_line *l)
 
 static void keep_next(weft_line *l, const weft_line_message *m, int fd)
 {
-    bool possible = m->local > 0 && m->first >= 0 && m->first <= m->world - m->local &&
-                    m->mine >= 0 && m->mine < m->local;
+    bool possible = m->world > 0 && m->local > 0 && m->first >= 0 &&
+                    m->first <= m->world - m->local && m->mine >= 0 && m->mine < m->local;
     bool once = !l->view.epoch; /* what a new process prepares for stays */
     if ((l->next.world && once) || !possible) {
         if (fd >= 0) close(fd);

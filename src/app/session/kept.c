@@ -65,19 +65,28 @@ int64_t weft_kept_room(const weft_kept_need *need)
 
 /* ---- reading ---- */
 
+/* Are all places within it?  Whoever wrote it may have been killed, or may be another build. */
+static bool is_whole(const weft_kept *k)
+{
+    return k->plan_at >= (int64_t)sizeof *k && k->plan_bytes >= 0 &&
+           k->journal_at >= k->plan_at && k->journal_bytes >= 0 &&
+           k->journal_at <= k->bytes && k->journal_bytes <= k->bytes - k->journal_at &&
+           k->plan_bytes <= k->journal_at - k->plan_at && !(k->journal_at % ALIGN) &&
+           k->n_slab >= 0 && k->n_slab <= WEFT_KEPT_MAX_SLAB;
+}
+
 const weft_kept *weft_kept_find_of(weft_comm *comm, int slot)
 {
     weft_comm          *end  = weft_comm_shared_end(comm);
     weft_comm_shm_slot *s    = end ? weft_comm_shm_kept_slot_of(end, slot) : NULL;
-    int64_t             at   = s ? atomic_load(&s->record) - 1 : -1;
+    int64_t             told = s ? atomic_load(&s->record) : 0;
     int64_t             size = sizeof(weft_kept);
-    const weft_kept    *k    = at < 0 ? NULL : weft_comm_shm_reach(end, slot, at, size);
+    bool                none = told < 1 || (told - 1) % (int64_t)sizeof(int64_t);
+    const weft_kept    *k = none ? NULL : weft_comm_shm_reach(end, slot, told - 1, size);
     if (!k || k->magic != MAGIC || k->bytes < size ||
-        !weft_comm_shm_reach(end, slot, at, k->bytes))
+        !weft_comm_shm_reach(end, slot, told - 1, k->bytes))
         return NULL;
-    bool fits = k->plan_at >= size && k->plan_at <= k->bytes && k->plan_bytes >= 0 &&
-                k->plan_bytes <= k->bytes - k->plan_at;
-    return fits ? k : NULL;
+    return is_whole(k) ? k : NULL;
 }
 
 const weft_kept *weft_kept_find(weft_comm *comm)
@@ -86,17 +95,27 @@ const weft_kept *weft_kept_find(weft_comm *comm)
     return end ? weft_kept_find_of(comm, weft_comm_shm_own_slot(end)) : NULL;
 }
 
+/* Is it of that step, and do its texts end? */
+static bool is_card(const weft_kept_card *c, int64_t step)
+{
+    return c->steps == step && memchr(c->reduction, 0, sizeof c->reduction) &&
+           memchr(c->folder, 0, sizeof c->folder);
+}
+
 const weft_kept_card *weft_kept_find_card(const weft_kept *k, int64_t step)
 {
     int i = (int)(step & 1);
-    return k && step >= 0 && atomic_load(&k->valid[i]) == step + 1 ? &k->card[i] : NULL;
+    if (!k || step < 0 || step == INT64_MAX || atomic_load(&k->valid[i]) != step + 1)
+        return NULL;
+    return is_card(&k->card[i], step) ? &k->card[i] : NULL;
 }
 
 const weft_kept_card *weft_kept_newest(const weft_kept *k)
 {
     if (!k) return NULL;
     int64_t a = atomic_load(&k->valid[0]), b = atomic_load(&k->valid[1]);
-    return weft_kept_find_card(k, (a > b ? a : b) - 1);
+    int64_t newest = a > b ? a : b;
+    return newest > 0 ? weft_kept_find_card(k, newest - 1) : NULL;
 }
 
 const char *weft_kept_plan(const weft_kept *k, int64_t *bytes)

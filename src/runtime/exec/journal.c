@@ -376,8 +376,8 @@ static weft_status end_chunks(const weft_exec__instr *x)
         if (atomic_load(&u->tag) != c.tag || chunk < 0 || chunk >= count_chunks(x->i) ||
             atomic_load(&c.j->done[chunk]) == c.tag)
             continue;
-        if (block < -1 || chunk * CHUNK + block * WEFT_UNDO_BLOCK >= c.n ||
-            block >= CHUNK / WEFT_UNDO_BLOCK)
+        if (block < -1 || block >= CHUNK / WEFT_UNDO_BLOCK ||
+            chunk * CHUNK + block * WEFT_UNDO_BLOCK >= c.n)
             return WEFT_FAIL(WEFT_ERR_ARG, "the journal has block %lld of a chunk",
                              (long long)block);
         if (block >= 0) restore_block(&c, chunk, block, &u->undo);
@@ -428,11 +428,12 @@ static weft_status find_stream(weft_exec *e, int k, int64_t step)
     uint64_t           position = atomic_load(&e->journal->head->position[k]);
     int                at = (int)(position >> 32), instr = (int)(position & 0xffffffff);
     int                n_firing = e->p->stream[s->number].n_firing;
+    bool               within   = at >= 0 && at < n_firing && instr >= 0;
     s->step                     = at == n_firing;
     s->at = s->instr = 0;
     j->at            = -1;
     if (at == n_firing) return WEFT_OK;
-    const weft_firing *f = at < n_firing ? &e->p->stream[s->number].firing[at] : NULL;
+    const weft_firing *f = within ? &e->p->stream[s->number].firing[at] : NULL;
     if (!f || instr >= e->p->actor[f->actor].n_instr)
         return WEFT_FAIL(WEFT_ERR_ARG, "program %s: the journal is of another program",
                          e->p->name);
