@@ -181,7 +181,7 @@ PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o \
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o) $(PLAN_DATA)
 
 # weft-plan: the subcommands that commands_plan.c names.
-PLAN_CLI   = main option commands_plan spec graph lower sim sim_say sim_events cluster trace estimate check check_own plan
+PLAN_CLI   = main build option commands_plan spec graph lower sim sim_say sim_events cluster trace estimate check check_own plan
 PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/app/cli/%.c)))
 
 plan-only: build/plan/weft-plan
@@ -207,7 +207,15 @@ build/plan/embed/report_%.o: data/report.% tools/embed.sh
 
 build/plan/%.o: src/%.c $(shell find include src -name '*.h' -o -name '*.def')
 	@mkdir -p $(@D)
-	@$(CC) -std=c11 -D_GNU_SOURCE $(PLAN_OPT) -Wall -Wextra -Iinclude $(PLAN_GROUPS:%=-Isrc/%) -Isrc/runtime -Isrc/app -c $< -o $@
+	@$(CC) -std=c11 -D_GNU_SOURCE $(PLAN_OPT) -Wall -Wextra -Iinclude $(PLAN_GROUPS:%=-Isrc/%) -Isrc/runtime -Isrc/app -Ibuild/plan -c $< -o $@
+
+build/plan/app/cli/main.o: build/plan/cli/weft_build.h
+
+build/plan/cli/weft_build.h: FORCE
+	@mkdir -p $(@D)
+	@tools/build_id.sh . $@
+
+FORCE:
 
 # ----------------------------------------------------------------------------------------------
 

@@ -91,8 +91,15 @@ static void who_may_work_with_whom(void **state)
     b.invariant = false;
     assert_true(weft_control_hello_admits(&a, &b, text, sizeof text));
     assert_non_null(strstr(text, "other build: 0.1.0 1234567 on alpha, 0.2.0 on beta"));
-    b.wire = WEFT_CONTROL_WIRE + 1;
+    assert_non_null(strstr(text, "bits may differ"));
+    b.wire = WEFT_CONTROL_WIRE + 1; /* refused always, also where builds are the same */
     assert_false(weft_control_hello_admits(&b, &a, text, sizeof text));
+    assert_non_null(strstr(text, "other wire version: 3 on beta, 2 on alpha"));
+    snprintf(b.build, sizeof b.build, "%s", a.build);
+    assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
+    b = make_hello("beta"); /* the same version, another commit */
+    snprintf(b.build, sizeof b.build, "0.1.0 1234567-dirty");
+    assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
     b = make_hello("beta");
     snprintf(b.job, sizeof b.job, "other");
     assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));

@@ -134,6 +134,19 @@ static void send_garbage(const running_job *j, const garbage *g)
     weft_control_close(c);
 }
 
+/* The build of a hello is what weft --version prints. */
+static void check_build(const running_job *j)
+{
+    char  line[160] = "other build: ";
+    FILE *f         = popen(WEFT_TEST_COMMAND " --version", "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line + 8, sizeof line - 8, f)); /* "weft 0.1.0 .." */
+    pclose(f);
+    memcpy(line, "other build: ", 13);
+    line[strcspn(line, "\n")] = 0;
+    if (!strstr(read_log(j), line)) fail_msg("no '%s' in: %s", line, read_log(j));
+}
+
 static void garbage_is_dropped(void **state)
 {
     (void)state;
@@ -143,6 +156,7 @@ static void garbage_is_dropped(void **state)
     assert_non_null(mkdtemp(folder));
     start_job(&j, folder);
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) send_garbage(&j, &table[k]);
+    check_build(&j);
     kill(j.pid, SIGINT);
     assert_int_equal(waitpid(j.pid, &how, 0), j.pid);
     if (!WIFEXITED(how) || WEXITSTATUS(how) != 130)

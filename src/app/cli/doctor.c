@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "cli/build.h"
 #include "cli/cli.h"
 #include "comm/rdzv.h"
 #include "comm/token.h"
@@ -387,7 +388,7 @@ static void check_versions(findings *f)
 {
     struct utsname u;
     if (uname(&u)) return;
-    note(f, "ok", "weft %s, %s %s", WEFT_VERSION, u.sysname, u.release);
+    note(f, "ok", "weft %s, %s %s", weft_cli_build(), u.sysname, u.release);
 }
 
 static int examine_host(const doctor_options *o)

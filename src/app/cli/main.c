@@ -9,8 +9,9 @@
 
 #include "base/status.h"
 #include "base/suggest.h"
+#include "cli/build.h"
 #include "cli/cli.h"
-#include "weft/base.h"
+#include "cli/weft_build.h"
 
 static int help(FILE *f)
 {
@@ -69,7 +70,11 @@ static int run_command(int argc, char **argv)
     const char *name = argv[1];
     if (!strcmp(name, "version") || !strcmp(name, "--version") || !strcmp(name, "-V")) {
         bool json = argc > 2 && !strcmp(argv[2], "--json");
-        printf(json ? "{\"version\": \"%s\"}\n" : "weft %s\n", WEFT_VERSION);
+        if (json)
+            printf("{\"version\": \"%s\", \"commit\": \"%s\"}\n", WEFT_VERSION,
+                   weft_cli_commit());
+        else
+            printf("weft %s\n", weft_cli_build());
         return WEFT_EXIT_OK;
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) return help(stdout);
@@ -87,6 +92,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     open_standard_streams();
+    weft_cli_set_commit(WEFT_BUILD);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond ulimit -f is an error with a message */
     int code = run_command(argc, argv);
     errno    = 0;

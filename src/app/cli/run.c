@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/remote.h"
+#include "cli/build.h"
 #include "cli/request.h"
 #include "comm/rdzv.h"
 #include "launch/join.h"
@@ -502,6 +503,7 @@ static int start(run_options *o, weft_arena *a)
         o->ranks.is_one && o->nodes.is_one && (!*at || !weft_launch_is_register(at));
     l.min_node  = (int)o->nodes.min;
     l.invariant = invariant;
+    l.build     = weft_cli_build();
     if (!o->nodes.is_one && o->node < 0) l.node = -1;
     if (!is_fixed && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;

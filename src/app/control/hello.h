@@ -32,7 +32,7 @@ typedef struct weft_control_hello {
     /* Empty in a tool's: any job. */
     char job[WEFT_CONTROL_NAME];
     char host[WEFT_CONTROL_NAME];
-    char build[WEFT_CONTROL_NAME];   /* version and commit */
+    char build[WEFT_CONTROL_NAME];   /* as weft --version prints it: version and commit */
     char kernels[WEFT_CONTROL_NAME]; /* the kernel set that computes the job's numbers */
 } weft_control_hello;
 

@@ -121,7 +121,8 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     weft_status          st = WEFT_ERR_ARG;
     snprintf(free_port, sizeof free_port, "%.*s:0", (int)(strrchr(at, ':') - at), at);
     snprintf(o.self.host, sizeof o.self.host, "%s", h->self.name);
-    snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
+    snprintf(o.self.build, sizeof o.self.build, "%s",
+             l->o->build ? l->o->build : WEFT_VERSION);
     snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
     if (l->o->request || l->o->program) name_job(l->o, o.self.job, sizeof o.self.job);
     WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));

@@ -279,7 +279,8 @@ static weft_status listen_for_tools(weft_launch__run *l)
     weft_control_options o  = {.listen = l->o->control};
     weft_status          st = weft_launch__find_proofs(l->o, &full, &reader, &o);
     struct epoll_event   e  = {.events = EPOLLIN};
-    snprintf(o.self.build, sizeof o.self.build, "%s", WEFT_VERSION);
+    snprintf(o.self.build, sizeof o.self.build, "%s",
+             l->o->build ? l->o->build : WEFT_VERSION);
     if (gethostname(o.self.host, sizeof o.self.host - 1)) *o.self.host = 0;
     if (st == WEFT_OK) st = weft_control_open(&o, &l->remote->control);
     weft_comm_token_wipe(&full);
