@@ -1,7 +1,8 @@
 """Every failpoint of src (base/failpoint.h), with a kill and with a delay: the job goes on, losses and weights are those of
-the undisturbed run, bit by bit, each row of metrics.jsonl is there once, and no process is left.
+the undisturbed run, bit by bit, each row of metrics.jsonl is there once, and no process is left.  Those of agents of several
+hosts: failpoints_hosts.py.
 
-    WEFT_FAILPOINTS       how many of them, drawn, each with a kill or a delay (5); all: every one with both
+    WEFT_FAILPOINTS       how many of them, drawn, each with a kill or a delay (5), and one of several hosts; all: every one with both
     WEFT_FAILPOINTS_SEED  what they are drawn from (drawn)
     WEFT_FAILPOINTS_TABLE a file for the outcome of each, as CSV"""
 import os
@@ -13,6 +14,8 @@ import time
 
 from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 from eco_views import BASE, EVAL, LIMIT_S, Job, bits, children, gone, incidents
+import eco_hosts
+import failpoints_hosts
 
 SAMPLE = os.environ.get("WEFT_FAILPOINTS", "5")
 SEED = int(os.environ.get("WEFT_FAILPOINTS_SEED", str(random.SystemRandom().randrange(1 << 30))))
@@ -47,7 +50,7 @@ POINTS = {
     "update.chunk_begun": ("update", "run", ANY, 100),
     "update.chunk_made": ("update", "run", ANY, 100),
     "update.chunk_done": ("update", "run", ANY, 100),
-    "update.gather": ("update", "gather", ANY, 20),
+    "update.gather": ("update", "gather", ANY, 10),
     "update.end": ("update", "run", ANY, 10),
     "update.settled": ("update", "run", ANY, 10),
     "update.marked": ("update", "run", ANY, 10),
@@ -136,7 +139,7 @@ def check_table():
             if name.endswith(".c"):
                 with open(os.path.join(folder, name)) as f:
                     found += re.findall(r'weft_failpoint\("([^"]+)"\)', f.read())
-    same(sorted(found), sorted(POINTS), "failpoints of the sources and of the table")
+    same(sorted(found), sorted([*POINTS, *failpoints_hosts.POINTS]), "failpoints of the sources and of the table")
     check(len(POINTS) >= 40, "%d failpoints" % len(POINTS))
 
 
@@ -186,18 +189,25 @@ def hit(scratch, k, name, action, draw, reference):
 
 def main():
     draw = random.Random(SEED)
-    names = sys.argv[1:] or list(POINTS)
+    names = sys.argv[1:] or [*POINTS, *failpoints_hosts.POINTS]
     runs = [(name, action) for name in names for action in ("kill", "delay=150")]
     if SAMPLE != "all" and not sys.argv[1:]:
-        runs = draw.sample(runs, 2 if SANITIZED else int(SAMPLE))
+        of_hosts = [r for r in runs if r[0] in failpoints_hosts.POINTS]
+        runs = draw.sample([r for r in runs if r not in of_hosts], 1 if SANITIZED else int(SAMPLE) - 1) + [draw.choice(of_hosts)]
     print("seed %d" % SEED, flush=True)
     rows = []
     with Scratch("failpoints", memory=True) as scratch:
         check_table()
         before = set(os.listdir("/dev/shm"))
-        reference = run_plain(scratch)
+        ranks, hosts = None, None
         for k, (name, action) in enumerate(runs):
-            rows.append((name, action.split("=")[0]) + hit(scratch, k, name, action, draw, reference))
+            if name in POINTS:
+                ranks = ranks or run_plain(scratch)
+                of_one = hit(scratch, k, name, action, draw, ranks)
+            else:
+                hosts = hosts or eco_hosts.run_reference(scratch, failpoints_hosts.STEPS)
+                of_one = failpoints_hosts.hit(scratch, k, name, action, draw, hosts)
+            rows.append((name, action.split("=")[0]) + of_one)
         left = [f for f in set(os.listdir("/dev/shm")) - before if not f.startswith(("weft-eco", "weft-stub"))]
         same(left, [], "left in /dev/shm")
         print("%d failpoints, %d runs" % (len({r[0] for r in rows}), len(rows)))

@@ -19,7 +19,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "launch/hosts_priv.h"
+#include "member/hosts_message.h"
 
 #define TICK_S   0.1 /* of the agreement */
 #define RETRY_S  0.3 /* before a host that could not be reached is tried again */
@@ -70,6 +72,7 @@ void weft_launch__send_frame(weft_launch__hosts *h, int64_t peer, uint32_t kind,
 static void send_message(weft_launch__hosts *h, const weft_hosts_action *x)
 {
     const host_link *link = weft_launch__find_link(h, x->id, true);
+    if (link && x->bytes[0] == HOSTS_TAKE) weft_failpoint("hosts.tell_view");
     if (link)
         weft_launch__send_frame(h, link->peer, FRAME_MESSAGE, x->bytes, x->n);
     else
@@ -110,6 +113,7 @@ static void take_use(weft_launch__run *l, const host_use *use)
     if (use->epoch != weft_hosts_view(h->agreement)->epoch || h->use_epoch == use->epoch)
         return;
     if (use->n_rank < 1 || use->n_rank > weft_launch__hosts_world(l)) return;
+    weft_failpoint("hosts.take_use");
     h->use_epoch = use->epoch;
     h->n_use     = n < n_own ? n : n_own;
     if (n > 0)
@@ -136,6 +140,7 @@ static void take_key(weft_launch__run *l, uint64_t from, const host_key *key)
     weft_launch__hosts     *h = l->hosts;
     const weft_member_view *v = weft_hosts_view(h->agreement);
     if (!v->n_host || v->host[0].id != from || key->epoch != v->epoch) return;
+    weft_failpoint("hosts.take_key");
     h->key = *key;
     start_view(l);
 }
@@ -322,6 +327,7 @@ static void tell_stopped(weft_launch__run *l)
            .kind = WEFT_HOSTS_STOPPED, .epoch = h->stop_epoch, .n_rank = count_own(l)};
     if (!h->stop_epoch || !weft_launch__agent_is_stopped(l)) return;
     find_steps(l, &e.arrived, &e.passed);
+    weft_failpoint("hosts.stopped");
     h->stop_epoch = 0;
     weft_launch__tell_hosts(h, e);
 }
@@ -332,6 +338,7 @@ static void tell_progress(weft_launch__run *l)
     uint32_t            epoch = weft_hosts_view(h->agreement)->epoch;
     int64_t             arrived, passed;
     if (h->ready_epoch != epoch && weft_launch__agent_is_ready(l, epoch)) {
+        weft_failpoint("hosts.ready");
         h->ready_epoch = epoch;
         weft_launch__tell_hosts(
             h, (weft_hosts_event){.kind = WEFT_HOSTS_READY, .epoch = epoch});
@@ -374,6 +381,7 @@ void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
         weft_launch__agent_enter(l, epoch + 1, n);
         return;
     }
+    weft_failpoint("hosts.use");
     weft_launch__send_all(l->hosts, FRAME_USE, &use, sizeof use);
     take_use(l, &use);
 }
@@ -426,6 +434,7 @@ bool weft_launch__hosts_is_cordoned(const weft_launch__run *l)
 void weft_launch__hosts_done(weft_launch__run *l)
 {
     if (!l->hosts) return;
+    weft_failpoint("hosts.done");
     l->hosts->done_s = weft_clock_s();
     weft_launch__tell_hosts(l->hosts, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
     weft_launch__hosts_act(l);
@@ -495,6 +504,7 @@ static bool find_key(weft_launch__run *l, const weft_member_view *v)
     if (v->host[0].id == h->self.id &&
         weft_comm_random(h->key.key.byte, sizeof h->key.key.byte) == WEFT_OK) {
         h->key.epoch = v->epoch;
+        weft_failpoint("hosts.key");
         for (int i = 1; i < v->n_host; i++) send_key(h, v->host[i].id);
         return true;
     }
@@ -603,13 +613,17 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
     case WEFT_HOSTS_SEND: send_message(h, x); break;
     case WEFT_HOSTS_STOP_RANKS:
         weft_launch__note_stopping(h);
+        weft_failpoint("hosts.stop");
         h->enters     = false;
         h->stop_epoch = x->epoch;
         weft_launch__agent_leave(l, x->epoch, weft_launch__reason_is_loss(x->why),
                                  weft_launch__reason_leaves(x->why));
+        weft_failpoint("hosts.stopping");
         break;
     case WEFT_HOSTS_VIEW:
+        weft_failpoint("hosts.view");
         enter_view(l);
+        weft_failpoint("hosts.entered");
         weft_launch__answer_drain(l);
         break;
     case WEFT_HOSTS_PREPARE: weft_launch__prepare_begin(l, x->id); break;
@@ -623,7 +637,10 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
         weft_launch__say(l, -1, "info", "all ranks save and end: %s", x->why);
         weft_launch__save_all(l, x->interrupts ? SIGINT : SIGTERM);
         break;
-    case WEFT_HOSTS_LEFT: weft_launch__end_here(l, true, x->why); break;
+    case WEFT_HOSTS_LEFT:
+        weft_failpoint("hosts.leave");
+        weft_launch__end_here(l, true, x->why);
+        break;
     case WEFT_HOSTS_FENCED: weft_launch__end_here(l, false, x->why); break;
     case WEFT_HOSTS_ALONE:
         x->together ? save_together(l, x->why)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "launch/hosts_priv.h"
 
 enum {
@@ -68,6 +69,7 @@ static void give_brief(weft_launch__run *l, uint64_t to, uint32_t epoch)
     weft_text_put(&t, (const char *)&h->self.id, sizeof h->self.id);
     weft_text_put(&t, (const char *)&epoch, sizeof epoch);
     weft_launch__agent_read_brief(l, MAX_BRIEF, &t);
+    weft_failpoint("hosts.give_brief");
     if (weft_text_status(&t) == WEFT_OK)
         (void)weft_control_send(h->control, link->peer, FRAME_BRIEF, t.s, t.n);
     weft_text_fini(&t);
@@ -80,6 +82,7 @@ static void take_brief(weft_launch__run *l, const host_frame *f)
     size_t        n = f->n;
     if (p->from != f->from || f->epoch != p->epoch || p->briefed) return;
     bool same = p->started && p->brief.n == n && (!n || !memcmp(p->brief.s, f->bytes, n));
+    weft_failpoint("hosts.take_brief");
     p->briefed = true;
     if (same) return;
     p->started = false;
@@ -106,6 +109,7 @@ void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from)
     int                     me = weft_member_view_find(v, h->self.id), first = 0;
     char                    hosts[sizeof p->hosts] = "";
     if (!l->agent || h->entered || me < 0) return;
+    weft_failpoint("hosts.prepare");
     for (int i = 0, n = 0; i < v->n_host && n < (int)sizeof hosts - 16; i++)
         n += snprintf(hosts + n, sizeof hosts - (size_t)n, "%d ", v->host[i].n_rank);
     for (int i = 0; i < me; i++) first += v->host[i].n_rank;
@@ -129,6 +133,7 @@ void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from)
 
 static void report_prepared(weft_launch__hosts *h)
 {
+    weft_failpoint("hosts.prepared");
     h->prepare.reported = true;
     weft_launch__tell_hosts(
         h, (weft_hosts_event){.kind = WEFT_HOSTS_PREPARED, .epoch = h->prepare.epoch});

@@ -46,8 +46,9 @@ static void end_grow(weft_launch__run *l)
 static void ask_for_more(weft_launch__run *l)
 {
     weft_launch__hosts *h = l->hosts;
-    h->n_scaled           = h->grow.n_rank;
-    h->grow               = (host_grow){0};
+    weft_failpoint("hosts.grown");
+    h->n_scaled = h->grow.n_rank;
+    h->grow     = (host_grow){0};
     weft_launch__hosts_want(l, "a rank joins");
 }
 
@@ -149,7 +150,9 @@ void weft_launch__take_scale(weft_launch__run *l, const host_use *want)
         return;
     }
     h->n_scaled = n;
-    if (n < was) weft_launch__hosts_want(l, "a rank leaves");
+    if (n == was) return;
+    weft_failpoint("hosts.shrink");
+    weft_launch__hosts_want(l, "a rank leaves");
 }
 
 void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size)
@@ -173,6 +176,7 @@ void weft_launch__hosts_scale(weft_launch__run *l, int n, char *why, size_t size
     else if (h->drained)
         snprintf(why, size, "a host is about to leave");
     if (*why) return;
+    weft_failpoint("hosts.scale");
     /* before the messages that stop ranks */
     weft_launch__send_all(h, FRAME_SCALE, &want, sizeof want);
     for (int k = v->n_host - 1; k >= keep; k--)

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "launch/hosts_priv.h"
 
 #define ONE_SIGNAL_S 2 /* SIGTERMs within it are one */
@@ -15,6 +16,7 @@ static bool may_change(const weft_launch__run *l)
 static void save_hosts(weft_launch__run *l, bool interrupts, const char *why)
 {
     l->hosts->drain_s = weft_clock_s();
+    weft_failpoint("hosts.drain");
     weft_launch__tell_hosts(l->hosts, (weft_hosts_event){.kind = WEFT_HOSTS_SAVE_ALL,
                                                          .interrupts = interrupts,
                                                          .text       = why});
@@ -42,6 +44,7 @@ bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig)
         return true;
     }
     h->drain_s = now_s;
+    weft_failpoint("hosts.drain");
     weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
     weft_launch__hosts_act(l);
     return true;

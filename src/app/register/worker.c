@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "register/register_priv.h"
 
 typedef struct store_call {
@@ -122,7 +123,9 @@ static void *serve_calls(void *arg)
         c->bytes        = NULL;
         w->n_begun      = c->ticket;
         pthread_mutex_unlock(&w->lock);
+        if (made.n >= 0) weft_failpoint("register.write");
         made.st = w->op->ask(w->store, made.epoch, own, made.n, &made.value);
+        if (made.n >= 0) weft_failpoint("register.written");
         free(own);
         pthread_mutex_lock(&w->lock);
         note_result(w, &made);
