@@ -1,0 +1,74 @@
+"""What is done ahead of another view fails: the n-th descriptor for plans made ahead or for a brief, the n-th write to one, the n-th
+request for pages of memory, once in all processes of a job that is resized.  Nothing is lost by it: the job gets its ranks, or says
+that it is as before, and every loss and the weights are those of the undisturbed run, bit by bit.  Pages that the view itself needs
+end the job with that reason.
+
+    WEFT_FAIL_CALLS  how many n of each call (2); more with WEFT_TEST_LONG"""
+import os
+import subprocess
+import sys
+
+from eco import LONG, SANITIZED, WEFT, Scratch, check, end, same
+from eco_views import BASE, LIMIT_S, Job, bits, children, gone
+
+MOST = int(os.environ.get("WEFT_FAIL_CALLS", "12" if LONG else "2"))
+LIBRARY = os.path.join(os.path.dirname(WEFT), "libfail_call.so")
+KEYS = dict(BASE, batch=4, seq=8, steps=16, dp=3)
+
+
+def reference_of(scratch):
+    job = Job(1, {k: v for k, v in KEYS.items() if k != "dp"}, scratch.path("reference"))
+    result, text = job.end()
+    check(result is not None, "undisturbed: " + text)
+    return result["weights_xxh64"], bits(job.output)
+
+
+def resize(job, n, what):
+    try:
+        p = subprocess.run([WEFT, "scale", str(n), job.output], capture_output=True, text=True, timeout=LIMIT_S)
+        check(p.returncode in (0, 2), "%s: scale %d: %r" % (what, n, p))
+    except subprocess.TimeoutExpired:
+        check(False, "%s: scale %d hangs" % (what, n))
+
+
+def fail_call(scratch, call, nth, reference):
+    """false: there is no n-th one."""
+    what = "%s %d" % (call, nth)
+    armed, once = (scratch.path("%s-%s-%d" % (f, call, nth)) for f in ("armed", "once"))
+    job = Job("1:3", dict(KEYS, recover="on"), scratch.path("run-%s-%d" % (call, nth)), "--failure-timeout", "5",
+              env=dict(LD_PRELOAD=LIBRARY, FAIL_CALL=call, FAIL_NTH=str(nth), FAIL_WHILE=armed, FAIL_ONCE=once))
+    job.await_step(2)
+    with open(armed, "w"):
+        pass
+    resize(job, 2, what)
+    job.await_step(job.steps() + 2)
+    resize(job, 3, what)
+    pids = children(job.p.pid)
+    result, text = job.end()
+    if call == "pages" and job.p.returncode == 1 and "error: no memory for" in text:
+        pass  # it was of the view itself, after those ahead of it: a rank without memory ends the job
+    elif check(result is not None, "%s: ended with %r: %s" % (what, job.p.returncode, text[-2000:])):
+        same((result["weights_xxh64"], bits(job.output)), reference, what + ": weights and losses")
+    check(gone(pids), what + ": processes are left")
+    return os.path.exists(once)
+
+
+def main():
+    if SANITIZED:  # a library cannot come before theirs
+        sys.exit(77)
+    n = 0
+    with Scratch("fail-call", memory=True) as scratch:
+        reference = reference_of(scratch)
+        for call in ("memfd", "write", "pages"):
+            for nth in range(1, MOST + 1):
+                hit = fail_call(scratch, call, nth, reference)
+                check(hit or nth > 1, call + ": no call of it")
+                n += hit
+                if not hit:
+                    break
+        print("%d calls failed" % n)
+    end()
+
+
+if __name__ == "__main__":
+    main()
