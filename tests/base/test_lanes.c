@@ -44,6 +44,16 @@ static void default_is_the_next_power_of_two(void **state)
     assert_int_equal(weft_lanes_default(8, 3), 2); /* too few micro-batches */
 }
 
+static void every_lane_gets_a_micro_batch(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_lanes_fit_micro(8, 2, 4), 2);
+    assert_int_equal(weft_lanes_fit_micro(8, 4, 4), 2);
+    assert_int_equal(weft_lanes_fit_micro(8, 8, 8), 1);
+    assert_int_equal(weft_lanes_fit_micro(12, 6, 4), 3);
+    assert_int_equal(weft_lanes_fit_micro(10, 5, 4), 2); /* 4 and 3 do not divide it */
+}
+
 /* Added where two of one level meet, the terms of all positions leave one sum. */
 static void terms_make_the_tree(void **state)
 {
@@ -109,6 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_and_terms),
         cmocka_unit_test(default_is_the_next_power_of_two),
+        cmocka_unit_test(every_lane_gets_a_micro_batch),
         cmocka_unit_test(terms_make_the_tree),
         cmocka_unit_test(shares_make_the_tree),
         cmocka_unit_test(wrong_dealings),

@@ -52,7 +52,7 @@ def ranks(s):
     check(weft("run", "--nproc-per-node", "1", *words(dict(job, steps=3)), "-q").code == 0, "one rank works as it is")
     r = follow(r, "two ranks")
     check(r and "dp=2" in r.err and "lanes 2," in r.err, "two ranks are data parallel: %s" % r)
-    check(r and "WARN micro_batch is 4 from step 4 on, before it was 8" in r.err, "the change is logged: %s" % r)
+    check(r and "WARN micro_batch is 4 and lanes 2 from step 4 on, before they were 8 and 1 (--allow)" in r.err, "the change is logged: %s" % r)
     job["steps"] = 6
     r = run(4, job)
     refused(r, "four ranks", "4 ranks would compute sequentially", "--nproc-per-node 2 works as it is")

@@ -4,6 +4,7 @@ that nobody disturbed, bit by bit, for data, pipeline and sharded plans, with ki
     WEFT_SCALE_SECONDS  how long to go on with random resizes and kills (0: the fixed cases alone)
     WEFT_SCALE_SEED     what they are drawn from (drawn)
     WEFT_SCALE_TABLE    a file for the resizes by phase, as CSV"""
+import json
 import os
 import random
 import signal
@@ -256,6 +257,61 @@ def planned(scratch, _):
     same_as("planned", job, (result, bits(plain.output)))
 
 
+def cuts(job):
+    """Of each view that trained: its ranks, lanes and micro_batch."""
+    found = []
+    with open(os.path.join(job.output, "views.jsonl")) as f:
+        for view in map(json.loads, f):
+            with open(os.path.join(job.output, view["plan"])) as plan:
+                p = json.load(plan)
+            found.append((view["ranks"], p["lanes"], p["micro_batch"]))
+    return found
+
+
+def beyond_lanes(scratch, _):
+    """More data-parallel ranks than lanes.  Under reduction: fixed the plan has more lanes, which one line, plans and the
+    checkpoint say, and the run is replayed to its bits; else ranks are of no use, and a line says what helps."""
+    keys = {k: v for k, v in BASE.items() if k != "plan"}
+    keys.update(lanes=2, seq=64, steps=60, cluster="1 x (4 x epyc-7763)", recover="on")
+    fixed = dict(keys, reduction="fixed")  # of micro-batches of one sequence four replicas are the fastest
+    once = scratch.path("once-beyond")  # a rank is killed in the update before the growth: it is ended with the lanes of then
+    job = Job("1:%d" % MAX, fixed, scratch.path("beyond"),
+              env=dict(WEFT_FAILPOINT="resize.update:kill:rank=0:nth=3", WEFT_FAILPOINT_ONCE=once))
+    job.await_step(2)
+    for n in (1, 2, 4, 3):
+        code, text = scale(job, n)
+        check(code == 0 and text.startswith("%d rank" % n), "beyond lanes: scale %d: %d %s" % (n, code, text))
+    result, text = job.end()
+    if not check(result is not None, "beyond lanes: ended with %r: %s" % (job.p.returncode, text[-2000:])):
+        return
+    lost = [i["decided"] for i in incidents(job.output) if "rank" in i]
+    check(lost == ["replace"] and os.path.exists(once + ".0") and "are ended by the plan before" in text,
+          "beyond lanes: incidents of lost ranks: %r: %s" % (lost, text[-2500:]))
+    found = [c for k, c in enumerate(cuts(job)) if k]
+    same(found, [(1, 2, 1), (2, 2, 1), (4, 4, 1), (3, 4, 1)], "beyond lanes: ranks, lanes and micro_batch of the views")
+    same(text.count("WARN lanes is 4 from step "), 1, "beyond lanes: lines: " + text[-2000:])
+    with open(os.path.join(job.output, "checkpoints", "step-00000060", "state.json")) as f:
+        state = json.load(f)
+    same([(h["key"], h["from"], h["to"]) for h in state.get("history", [])], [("lanes", 2, 4)], "beyond lanes: history")
+    same(state["lanes"], 4, "beyond lanes: the checkpoint")
+    again = Job("1:%d" % MAX, fixed, scratch.path("beyond-again"), "--replay", os.path.join(job.output, "views.jsonl"))
+    same_as("beyond lanes, replayed", again, (result, bits(job.output)))
+    same(cuts(again), cuts(job), "beyond lanes, replayed: views")
+    result, text = Job(2, dict(fixed, dp=2, micro_batch=4, steps=62), job.output).end()
+    check(result is not None and "WARN micro_batch is 4 and lanes 2 from step 61 on" in text, "beyond lanes, resumed: " + text[-1500:])
+    result, text = Job("1:%d" % MAX, dict(fixed, dp=4, micro_batch=4, steps=2), scratch.path("beyond-start")).end()
+    check(result is not None and text.count("WARN lanes is 4 and micro_batch 2, as") == 1, "beyond lanes at the start: " + text[-1500:])
+
+    job = Job("1:%d" % MAX, dict(keys, micro_batch=4), scratch.path("within"))  # two micro-batches: no pipeline is faster
+    job.await_step(2)
+    for n, then in ((1, 1), (3, 2)):
+        code, text = scale(job, n)
+        check(code == 0 and text.startswith("%d rank" % then), "within lanes: scale %d: %d %s" % (n, code, text))
+    result, text = job.end()
+    check(result is not None and "2 of 3 ranks are of use: with reduction: invariant at most as many are data parallel as there "
+          "are lanes, 2;" in text, "within lanes: " + text[-2000:])
+
+
 def refused(scratch, _):
     """One line each, and the job goes on."""
     job = start(scratch, "refused", PLANS["dp"], steps=100000)
@@ -327,7 +383,7 @@ def run_all(scratch):
     found, k = [], 0
     if not SECONDS:
         found += resized(scratch, longer, "zero1")
-        for case in here([in_batches, failed_growth, planned, idle, refused, crashed_alone, made_ahead]):
+        for case in here([in_batches, failed_growth, planned, beyond_lanes, idle, refused, crashed_alone, made_ahead]):
             found += case(scratch, reference) or []
         if not SANITIZED:
             killed_on_the_way(scratch, reference)

@@ -126,6 +126,71 @@ static void keeps_the_shape(void **state)
     close_job(&j);
 }
 
+/* Every rank has a program of the plan's own lanes and micro-batch. */
+static void check_cut(const planned_job *j, const weft_plan *p, int lanes, int micro)
+{
+    weft_training        own = {0};
+    const weft_training *t;
+    weft_compiled        one = {0};
+    assert_int_equal(p->of.lanes, lanes);
+    assert_int_equal(p->of.micro_batch, micro);
+    assert_ok(weft_compile_training_of(&j->training, &p->of, &own, &t));
+    assert_true((t == &own) == (j->training.spec.lanes != lanes));
+    for (int r = 0; r < weft_plan_world(p); r++) {
+        assert_ok(weft_compile_program(t, p, r, &one));
+        weft_compiled_fini(&one);
+    }
+    weft_training_fini(&own);
+}
+
+/* More replicas than lanes: where sums may follow the plan, it has as many lanes as are needed, and
+ * a smaller micro-batch where a step has too few of them; else the lanes are the most replicas. */
+static void more_replicas_than_lanes(void **state)
+{
+    static const struct {
+        weft_reduction reduction;
+        const char    *on; /* NULL: nothing is priced */
+        int            micro, n_rank, dp, lanes, then_micro;
+    } rows[] = {
+        {WEFT_REDUCTION_FIXED, NULL, 1, 2, 2, 2, 1},
+        {WEFT_REDUCTION_FIXED, NULL, 1, 3, 3, 4, 1},
+        {WEFT_REDUCTION_FIXED, NULL, 4, 4, 4, 4, 2},
+        {WEFT_REDUCTION_FIXED, NULL, 4, 16, 8, 8, 1}, /* no more than the batch */
+        {WEFT_REDUCTION_FIXED, "1 x (4 x epyc-7763)", 1, 4, 4, 4, 1},
+        {WEFT_REDUCTION_FIXED, "1 x (4 x epyc-7763)", 4, 4, 4, 4, 2},
+        {WEFT_REDUCTION_FIXED, "1 x (4 x epyc-7763)", 2, 1, 1, 2, 2},
+        {WEFT_REDUCTION_INVARIANT, NULL, 4, 4, 2, 2, 4},
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+        planned_job        j;
+        weft_replanner    *r;
+        weft_replan_answer a = {0}, late = {0};
+        open_job("tiny256", 8, 2, rows[i].micro, rows[i].on, &j);
+        weft_compile_spec s = j.training.spec;
+        s.reduction         = rows[i].reduction;
+        s.seq               = 256; /* replicas are worth their sums */
+        weft_training_fini(&j.training);
+        assert_ok(weft_compile_training(&s, &j.training));
+        weft_plan *was = make_plan(&j, "dp=2");
+        assert_ok(weft_replanner_create(
+            &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+        weft_replan_request q = {.was = was, .n_rank = rows[i].n_rank};
+        assert_ok(weft_replanner_decide(r, &q, &a));
+        assert_ok(weft_replanner_search(r, &q, &late));
+        assert_int_equal(a.plan->strategy.dp, rows[i].dp);
+        assert_int_equal(a.most_lanes, (rows[i].lanes + rows[i].dp - 1) / rows[i].dp);
+        check_cut(&j, a.plan, rows[i].lanes, rows[i].then_micro);
+        check_cut(&j, late.plan, rows[i].lanes, rows[i].then_micro);
+        assert_true((a.step_s > 0) == (rows[i].on != NULL));
+        weft_plan_destroy(was);
+        weft_replan_answer_fini(&a);
+        weft_replan_answer_fini(&late);
+        weft_replanner_destroy(r);
+        close_job(&j);
+    }
+}
+
 /* A plan that was read names the axes of its mesh alone; replicas come before them. */
 static void read_plan_gets_replicas(void **state)
 {
@@ -519,6 +584,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_shape),
+        cmocka_unit_test(more_replicas_than_lanes),
         cmocka_unit_test(read_plan_gets_replicas),
         cmocka_unit_test(every_number_has_a_plan),
         cmocka_unit_test(moving_costs),

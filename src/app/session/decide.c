@@ -6,7 +6,8 @@
  * (1) A resume keeps the checkpoint's micro_batch and lanes.  Where the job gives others, or
  *     where the ranks cannot work with these, the keys that --allow names are taken from the job
  *     or chosen anew; the change is logged and goes into the checkpoint's history.
- * (2) Without --allow such a resume is refused.  A remedy is named only after it was tried here.
+ * (2) Without --allow such a resume is refused, but under reduction: fixed.  A remedy is named only
+ *     after it was tried here.
  * (3) A pipeline with one micro-batch a step is never run where one rank is predicted to be
  *     faster, or less than 10 %
  *     slower (choose.c): the ranks are data parallel instead, or refused. */
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session/cut.h"
 #include "session/session.h"
 #include "session/plans_priv.h"
 
@@ -248,7 +250,9 @@ static weft_status decide_resume(const weft_session *s, const weft_job *given,
     WEFT_TRY(read_given(&j));
     unsigned changes = find_changes(s, &j);
     *d               = (decision){.differs = true};
-    if (changes & ~allow) return refuse_changes(s, &j, changes);
+    /* growth may have changed both: bits are the plan's */
+    if (weft_job_is_invariant(given) && changes & ~allow)
+        return refuse_changes(s, &j, changes);
     weft_status st = decide_kept(s, given, 0, d);
     if (!allow || (st == WEFT_OK ? !d->idle : st != WEFT_ERR_ARG)) return st;
     bool works = st == WEFT_OK;
@@ -469,19 +473,6 @@ static weft_status share_decision(weft_session *s, weft_status st, decision *d)
     return st;
 }
 
-static weft_status note_change(weft_session *s, const char *key, int64_t from, int64_t to)
-{
-    weft_ckpt_change c = {.step = s->checkpoint.step, .from = from, .to = to};
-    if (from == to) return WEFT_OK;
-    snprintf(c.key, sizeof c.key, "%s", key);
-    weft_say_warn(&s->say,
-                  "%s is %lld from step %lld on, before it was %lld (%s): bits differ "
-                  "from a run that keeps it; the checkpoint's history says so",
-                  key, (long long)to, (long long)s->checkpoint.step + 1, (long long)from,
-                  weft_job_is_invariant(&s->job) ? "--allow" : "reduction: fixed");
-    return weft_ckpt_state_add_change(&s->checkpoint, &c);
-}
-
 /* Bucket sizes are no part of the search. */
 static void set_bucket(const weft_session *s, weft_plan *p)
 {
@@ -525,10 +516,7 @@ weft_status weft_session__decide(weft_session *s)
         s->training = d.training;
     }
     if (s->now->plan) set_bucket(s, s->now->plan);
-    if (!s->resume) return WEFT_OK;
-    WEFT_TRY(
-        note_change(s, "micro_batch", s->checkpoint.micro_batch, s->job.micro_batch));
-    return note_change(s, "lanes", s->checkpoint.lanes, s->job.lanes);
+    return WEFT_OK;
 }
 
 /* ---- without a run ---- */
@@ -600,6 +588,7 @@ weft_status weft_session_print_plan(const weft_job *j, const weft_session_option
     if (st == WEFT_OK) st = weft_session__expect_devices(j, world, local, &g.devices);
     if (st == WEFT_OK) weft_session__resolve_reduction(&s);
     if (st == WEFT_OK) st = weft_session__decide(&s);
+    if (st == WEFT_OK) st = weft_session__note_cut(&s, j);
     if (st == WEFT_OK && !g.plan) st = plan_alone(&s, &g.plan);
     if (st == WEFT_OK) st = check_inputs(&s);
     if (st == WEFT_OK) {

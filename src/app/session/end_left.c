@@ -23,6 +23,7 @@ typedef struct left_program {
     weft_comm_shm_slot *words;
     const weft_kept    *kept;
     weft_plan          *plan; /* NULL: of one rank */
+    weft_training       own;  /* where the next plan has other lanes */
     weft_compiled       made;
     weft_pool          *pool;
     weft_memory         slab[WEFT_KEPT_MAX_SLAB];
@@ -31,11 +32,13 @@ typedef struct left_program {
 
 static weft_status compile_left(weft_session *s, left_program *x)
 {
-    int64_t     n    = 0;
-    const char *text = weft_kept_plan(x->kept, &n);
+    int64_t              n    = 0;
+    const char          *text = weft_kept_plan(x->kept, &n);
+    const weft_training *t    = &s->training;
     if (n) WEFT_TRY(weft_plan_parse("the plan of a slot", text, (size_t)n, &x->plan));
     WEFT_TRY(weft_session__make_training(s));
-    return weft_compile_program(&s->training, x->plan, weft_kept_rank(x->kept), &x->made);
+    if (x->plan) WEFT_TRY(weft_compile_training_of(t, &x->plan->of, &x->own, &t));
+    return weft_compile_program(t, x->plan, weft_kept_rank(x->kept), &x->made);
 }
 
 /* The memory of the slot, and for what does not outlive a process (staging) new memory. */
@@ -97,6 +100,7 @@ static void close_left(left_program *x)
         if (x->is_own[i]) weft_device_free(&x->slab[i]);
     weft_pool_destroy(x->pool);
     weft_compiled_fini(&x->made);
+    weft_training_fini(&x->own);
     weft_plan_destroy(x->plan);
 }
 

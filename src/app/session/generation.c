@@ -15,6 +15,7 @@
 #include "comm/shm.h"
 #include "session/peak.h"
 #include "session/gpu_memory.h"
+#include "session/cut.h"
 #include "session/plans_priv.h"
 
 enum {
@@ -89,15 +90,20 @@ static weft_status connect_ranks(weft_session *s)
  * however many there are. */
 static weft_status decide_for_all(weft_session *s)
 {
-    weft_generation *g = s->now;
+    weft_generation *g     = s->now;
+    const weft_job   given = s->job;
     int              n = g->n_rank, local = g->local;
-    if (g->max_rank == n) return weft_session__decide(s);
     g->n_rank      = g->max_rank;
     g->local       = g->max_local;
     weft_status st = weft_session__decide(s);
     g->n_rank      = n;
     g->local       = local;
-    return st == WEFT_OK ? weft_session__resize_plan(s) : st;
+    WEFT_TRY(st);
+    if (g->max_rank != n) {
+        weft_session__lower_lanes(s, &given);
+        WEFT_TRY(weft_session__resize_plan(s));
+    }
+    return weft_session__note_cut(s, &given);
 }
 
 /* As the recorded run had it. */

@@ -57,6 +57,7 @@ static weft_status find_plan(memory_ahead *a, weft_plan **out)
 typedef struct next_programs {
     weft_plan    *plan;
     weft_text     text; /* of the plan */
+    weft_training own;  /* where that has other lanes */
     weft_compiled train, eval;
 } next_programs;
 
@@ -69,24 +70,27 @@ static weft_status check_stop(memory_ahead *a)
 
 static weft_status make_programs(memory_ahead *a, next_programs *x)
 {
-    weft_session *s = a->s;
+    weft_session        *s = a->s;
+    const weft_training *t;
     WEFT_TRY(find_plan(a, &x->plan));
     WEFT_TRY(check_stop(a));
     if (weft_plan_world(x->plan) != a->next.world)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d of %d ranks are of use",
                          weft_plan_world(x->plan), a->next.world);
     WEFT_TRY(weft_plan_print(x->plan, &x->text));
-    WEFT_TRY(weft_compile_program(&s->training, x->plan, a->next.rank, &x->train));
+    WEFT_TRY(weft_compile_training_of(&s->training, &x->plan->of, &x->own, &t));
+    WEFT_TRY(weft_compile_program(t, x->plan, a->next.rank, &x->train));
     WEFT_TRY(check_stop(a));
     if (!s->now->eval.runner) return WEFT_OK;
-    return weft_compile_eval(&s->training.spec, s->training.model, x->plan, a->next.rank,
-                             &x->train, &x->eval);
+    return weft_compile_eval(&t->spec, t->model, x->plan, a->next.rank, &x->train,
+                             &x->eval);
 }
 
 static void next_programs_fini(next_programs *x)
 {
     weft_compiled_fini(&x->eval);
     weft_compiled_fini(&x->train);
+    weft_training_fini(&x->own);
     weft_text_fini(&x->text);
     weft_plan_destroy(x->plan);
 }

@@ -13,6 +13,19 @@ static weft_status complete_strategy(const weft_job *j, int world, weft_strategy
     return weft_strategy_check(out);
 }
 
+/* More data-parallel ranks than the lanes that the job gives: where sums may follow the plan it
+ * gets as many as are needed, and where a step has too few micro-batches for them a smaller one. */
+static void raise_lanes(weft_job *j, const weft_strategy *y)
+{
+    int64_t lanes = weft_lanes_default(y->dp, j->batch);
+    if (weft_job_is_invariant(j) || !j->given_lanes || y->n_batch_split ||
+        y->dp <= j->lanes || lanes < y->dp)
+        return;
+    j->lanes = lanes;
+    if (j->given_micro_batch)
+        j->micro_batch = weft_lanes_fit_micro(j->batch, j->micro_batch, lanes);
+}
+
 /* Where the job does not cut the batch: one micro-batch a step for each stage of each pipeline. */
 static weft_status cut_batch(weft_job *j, const weft_strategy *y)
 {
@@ -21,6 +34,7 @@ static weft_status cut_batch(weft_job *j, const weft_strategy *y)
         j->lanes       = weft_strategy_lanes(y);
         j->given_lanes = true;
     }
+    raise_lanes(j, y);
     if (j->given_micro_batch) return weft_job_check_cut(j, y->dp);
     if (y->dp && n > 1) { /* lanes are a power of two, at least dp of them */
         lanes = weft_strategy_lanes(y);

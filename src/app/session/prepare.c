@@ -86,6 +86,7 @@ static weft_status make_program(weft_session *s, const weft_membership_expected 
     if (weft_plan_world(plan) != x->world)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d of %d ranks are of use", weft_plan_world(plan),
                          x->world);
+    s->job.given_micro_batch = s->job.given_lanes = false;
     WEFT_TRY(weft_session__take_cut(&s->job, plan));
     WEFT_TRY(weft_session__make_training(s));
     WEFT_TRY(weft_compile_program(&s->training, plan, x->rank, &made));

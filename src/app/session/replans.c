@@ -12,6 +12,7 @@
 #include "comm/membership.h"
 #include "comm/shm.h"
 #include "planner/replan.h"
+#include "session/cut.h"
 #include "session/plans_priv.h"
 
 enum {
@@ -217,14 +218,29 @@ static weft_status take_shared(weft_session *s, const weft_text *t, weft_plan **
         g->plan      = s->kept.plan;
         s->kept.plan = NULL;
         if (s->kept.rank != g->comm->rank) weft_compiled_fini(&s->kept.made);
-        return WEFT_OK;
+    } else {
+        weft_session__forget_program(s);
+        g->plan = *p;
+        *p      = NULL;
     }
-    weft_session__forget_program(s);
-    g->plan = *p;
-    *p      = NULL;
-    if (s->replay.n) /* a resume of the recorded run may have changed them (--allow) */
-        s->job.given_micro_batch = s->job.given_lanes = false;
-    return weft_session__take_cut(&s->job, g->plan);
+    return weft_session__follow_cut(s);
+}
+
+/* Why, and what helps. */
+static void say_unused(weft_session *s, int n)
+{
+    const weft_plan *p     = s->now->plan;
+    long long        lanes = (long long)s->job.lanes;
+    if (weft_job_is_invariant(&s->job) && weft_plan_lane_ranks(p) == lanes)
+        weft_say_warn(
+            &s->say,
+            "%d of %d ranks are of use: with reduction: invariant at most as many are "
+            "data parallel as there are lanes, %lld; a resume with more lanes and "
+            "--allow lanes, or reduction: fixed, uses more",
+            n, s->now->comm->world, lanes);
+    else
+        weft_say_info(&s->say, "%d of %d ranks are of use for this plan", n,
+                      s->now->comm->world);
 }
 
 /* Ranks that the plan has no use for: the agent decides another view, without them. */
@@ -233,6 +249,7 @@ static weft_status check_ranks(weft_session *s)
     weft_generation *g = s->now;
     int              n = weft_plan_world(g->plan);
     if (n == g->comm->world) return WEFT_OK;
+    say_unused(s, n);
     if (g->comm->rank == g->leader && weft_session__has_agent(s))
         s->o->member->tell(s->o->member->arg, WEFT_MEMBERSHIP_WANTS, n, NULL);
     return WEFT_FAIL(WEFT_ERR_PEER, "%d of %d ranks are of use", n, g->comm->world);

@@ -175,13 +175,17 @@ static void say_elastic(weft_session *s)
     double  sum  = 4 * (double)weft_model_weights(s->now->made.model);
     if (!f.n_rank || f.n >= f.most) return;
     while (INT64_C(1) << (level + 1) <= each) level++;
-    weft_say_info(
-        &s->say,
-        "%ss from %d to %d: %lld lane%s keep%s every bit; with %d a rank has %lld "
-        "of them, and holds up to %d sums of gradients more (%.3g MB)",
-        f.unit, f.n, f.most, (long long)s->job.lanes, s->job.lanes > 1 ? "s" : "",
-        s->job.lanes > 1 ? "" : "s", f.n, (long long)each, level,
-        1e-6 * sum * level / (f.n_rank < pp ? f.n_rank : pp));
+    bool keeps = weft_job_is_invariant(&s->job), one = s->job.lanes == 1;
+    weft_say_info(&s->say,
+                  "%ss from %d to %d: %lld lane%s %s; with %d a rank has %lld of them, "
+                  "and holds up "
+                  "to %d sums of gradients more (%.3g MB)",
+                  f.unit, f.n, f.most, (long long)s->job.lanes, one ? "" : "s",
+                  !keeps ? "until more ranks are data parallel (reduction: fixed)"
+                  : one  ? "keeps every bit"
+                         : "keep every bit",
+                  f.n, (long long)each, level,
+                  1e-6 * sum * level / (f.n_rank < pp ? f.n_rank : pp));
     say_predicted(s, &f);
 }
 

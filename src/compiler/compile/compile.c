@@ -271,6 +271,18 @@ bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
     return t->graph && weft_compile_spec_equal(&t->spec, s);
 }
 
+weft_status weft_compile_training_of(const weft_training *t, const weft_plan_of *of,
+                                     weft_training *own, const weft_training **out)
+{
+    weft_compile_spec spec = t->spec;
+    spec.micro_batch       = of->micro_batch;
+    spec.lanes             = of->lanes;
+    bool same              = weft_training_is_for(t, &spec);
+    if (!same) WEFT_TRY(weft_compile_training(&spec, own));
+    *out = same ? t : own;
+    return WEFT_OK;
+}
+
 int64_t weft_training_bytes(const weft_training *t)
 {
     int64_t n = weft_arena_bytes(t->graph ? t->graph->arena : NULL);

@@ -81,9 +81,13 @@ typedef struct weft_training {
 
 weft_status weft_compile_training(const weft_compile_spec *s, weft_training *out);
 /* Was it built for this? */
-bool    weft_training_is_for(const weft_training *t, const weft_compile_spec *s);
-int64_t weft_training_bytes(const weft_training *t);
-void    weft_training_fini(weft_training *t); /* a zeroed one is fine */
+bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s);
+/* t, where micro_batch and lanes of a plan are t's; else *own, made like t but for these two, the
+ * caller's to fini. */
+weft_status weft_compile_training_of(const weft_training *t, const weft_plan_of *of,
+                                     weft_training *own, const weft_training **out);
+int64_t     weft_training_bytes(const weft_training *t);
+void        weft_training_fini(weft_training *t); /* a zeroed one is fine */
 
 /* The program of one rank.  model and graph are borrowed: of the training, or of whoever loaded
  * the model. */

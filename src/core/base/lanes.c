@@ -7,6 +7,13 @@ int64_t weft_lanes_default(int64_t n, int64_t n_micro)
     return lanes;
 }
 
+int64_t weft_lanes_fit_micro(int64_t batch, int64_t micro_batch, int64_t lanes)
+{
+    while (micro_batch > 1 && (batch % micro_batch || batch / micro_batch < lanes))
+        micro_batch--;
+    return micro_batch;
+}
+
 bool weft_lanes_right(const weft_lanes *d)
 {
     int64_t sum = 0;

@@ -26,6 +26,9 @@ typedef struct weft_lanes {
  * A rank then holds one sum of gradients (two, where n is no power of two), and the bits are the
  * same for fewer ranks.  Fewer where a step has too few micro-batches for all ranks. */
 int64_t weft_lanes_default(int64_t n, int64_t n_micro);
+/* micro_batch, or the largest below it that divides the batch and gives each of so many lanes a
+ * micro-batch; lanes are at most batch. */
+int64_t weft_lanes_fit_micro(int64_t batch, int64_t micro_batch, int64_t lanes);
 /* Is this a dealing: a power of two of leaves, at least one for each position, all of them dealt?
  */
 bool weft_lanes_right(const weft_lanes *d);

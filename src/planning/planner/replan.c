@@ -25,17 +25,19 @@ static void weigh_state(weft_replanner *r)
     }
 }
 
-static weft_status open_prices(weft_replanner *r)
+static weft_status open_prices(const weft_replanner *r, int64_t micro_batch,
+                               weft_planner_workspace **out)
 {
     weft_planner_request q = {.spec      = r->job.training->spec,
                               .cluster   = r->job.cluster,
                               .on_cpus   = r->job.on_cpus,
                               .keep_bits = true,
                               .fast      = true};
+    q.spec.micro_batch     = micro_batch;
     weft_search_open(&q.constraints);
     weft_search_fix(&q.constraints, WEFT_KEY_recompute,
                     (int)r->job.training->spec.recompute);
-    return weft_planner_workspace_create(&q, &r->workspace);
+    return weft_planner_workspace_create(&q, out);
 }
 
 weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **out)
@@ -44,7 +46,9 @@ weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **o
     if (!r) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a planner");
     r->job = *job;
     weigh_state(r);
-    weft_status st = job->cluster ? open_prices(r) : WEFT_OK;
+    weft_status st = job->cluster
+                         ? open_prices(r, job->training->spec.micro_batch, &r->workspace)
+                         : WEFT_OK;
     if (st == WEFT_OK)
         *out = r;
     else
@@ -64,6 +68,7 @@ void weft_replanner_destroy(weft_replanner *r)
     for (int k = 0; k < WEFT_REPLAN__MAX_KEPT; k++)
         weft_replan_answer_fini(&r->kept[k].answer);
     weft_planner_workspace_destroy(r->workspace);
+    weft_planner_workspace_destroy(r->other);
     free(r);
 }
 
@@ -108,7 +113,8 @@ static void keep_answer(weft_replanner *r, uint64_t key, const weft_replan_answe
 /* One that is looked at. */
 typedef struct candidate {
     weft_strategy strategy;
-    int           most_lanes; /* of the replica that has most */
+    int           lanes, most_lanes; /* of all replicas, of the one that has most */
+    int64_t       micro_batch;
     double        step_s, move_s;
     int64_t       move_bytes;
     uint16_t     *cut; /* layers of its stages */
@@ -120,9 +126,10 @@ typedef struct replan_search {
     weft_strategy              was;
     weft_strategy              base; /* what other sizes are given to */
     int                        n_lane;
-    int                        width;   /* ranks of a stage of one replica: tp, cp, ep */
-    int                        n_unit;  /* so many of these there are ranks for */
-    bool                       is_late; /* nothing is priced any more */
+    bool                       is_fixed; /* sums, and so lanes, may follow the plan */
+    int                        width;    /* ranks of a stage of one replica: tp, cp, ep */
+    int                        n_unit;   /* so many of these there are ranks for */
+    bool                       is_late;  /* nothing is priced any more */
     int                        n_priced, cap_priced;
     candidate                 *priced;
     weft_arena                *arena;
@@ -153,9 +160,7 @@ static int count_units(const weft_replan_request *q, int width)
 static void fit_width(replan_search *s)
 {
     weft_strategy *y = &s->base;
-    bool           fixed =
-        weft_compile_reduction(&s->r->job.training->spec) == WEFT_REDUCTION_FIXED;
-    if (!fixed) {
+    if (!s->is_fixed) {
         y->tp = s->was.tp;
         y->cp = s->was.cp;
         y->ep = s->was.ep;
@@ -168,9 +173,36 @@ static void fit_width(replan_search *s)
     s->n_unit = count_units(s->q, s->width);
 }
 
+/* The training's; where sums may follow the plan and these are too few, the smallest power of two
+ * that is at least dp. */
+static int find_lanes(const replan_search *s, int dp)
+{
+    if (dp <= s->n_lane) return s->n_lane;
+    return (int)weft_lanes_default(dp, s->r->job.training->spec.batch);
+}
+
 static int most_lanes(const replan_search *s, int dp)
 {
-    return (s->n_lane + dp - 1) / dp;
+    return (find_lanes(s, dp) + dp - 1) / dp;
+}
+
+/* As many as lanes: those of the training, or where sums may follow the plan of the batch. */
+static int most_replicas(const replan_search *s)
+{
+    if (!s->is_fixed) return s->n_lane;
+    int most = (int)weft_lanes_default(INT32_MAX, s->r->job.training->spec.batch);
+    return most > s->n_lane ? most : s->n_lane;
+}
+
+static candidate make_candidate(const replan_search *s, weft_strategy y)
+{
+    const weft_compile_spec *spec = &s->r->job.training->spec;
+    int                      dp = size_of(y.dp), lanes = find_lanes(s, dp);
+    int64_t micro = weft_lanes_fit_micro(spec->batch, spec->micro_batch, lanes);
+    return (candidate){.strategy    = y,
+                       .lanes       = lanes,
+                       .most_lanes  = most_lanes(s, dp),
+                       .micro_batch = lanes == s->n_lane ? spec->micro_batch : micro};
 }
 
 /* As many copies of shards as before, or the next number that divides dp: dp at most, where nothing
@@ -253,31 +285,48 @@ static void weigh_candidate(const replan_search *s, candidate *c)
 
 /* Micro-batches of each replica with which the search counts `most` for the one that has most: it
  * shares lanes of its own out where dp is no power of two. */
-static int find_micro(const replan_search *s, int dp, int most)
+static int find_micro(const weft_planner_workspace *w, int dp, int most)
 {
     int m = most;
-    if (!weft_planner_is_rows(s->r->workspace) || !(dp & (dp - 1))) return most;
+    if (!weft_planner_is_rows(w) || !(dp & (dp - 1))) return most;
     while (m > 1 && weft_cost_most_micro(dp, weft_cost_lanes(dp, dp * (m - 1), 0, 1),
                                          dp * (m - 1)) >= most)
         m--;
     return m;
 }
 
+/* Layer costs are those of one micro-batch.  More lanes may need a smaller one: those of the last
+ * such are kept. */
+static weft_status find_prices(weft_replanner *r, int64_t micro_batch,
+                               const weft_planner_workspace **out)
+{
+    *out = r->workspace;
+    if (micro_batch == r->job.training->spec.micro_batch) return WEFT_OK;
+    if (!r->other || r->other_micro != micro_batch) {
+        weft_planner_workspace_destroy(r->other);
+        r->other = NULL;
+        WEFT_TRY(open_prices(r, micro_batch, &r->other));
+        r->other_micro = micro_batch;
+    }
+    *out = r->other;
+    return WEFT_OK;
+}
+
 /* The step of a plan whose replicas all have as much to do as the one that has most. */
 static weft_status price_candidate(replan_search *s, candidate *c, bool open_zero)
 {
-    weft_search_problem      p    = *weft_planner_problem(s->r->workspace);
-    const weft_strategy     *y    = &c->strategy;
-    const weft_compile_spec *spec = &s->r->job.training->spec;
+    const weft_planner_workspace *w;
+    const weft_strategy          *y = &c->strategy;
     /* micro-batches of a lane */
-    int64_t             each   = spec->batch / s->n_lane / spec->micro_batch;
-    int                 dp     = size_of(y->dp);
+    int64_t             each = s->r->job.training->spec.batch / c->lanes / c->micro_batch;
+    int                 dp   = size_of(y->dp);
     weft_search_result *result = NULL;
-    p.batch =
-        (int)(dp * find_micro(s, dp, (int)(c->most_lanes * each)) * spec->micro_batch);
+    WEFT_TRY(find_prices(s->r, c->micro_batch, &w));
+    weft_search_problem p = *weft_planner_problem(w);
+    p.batch = (int)(dp * find_micro(w, dp, (int)(c->most_lanes * each)) * c->micro_batch);
     p.n_best                  = 1;
     p.constraints.world       = -1;
-    p.constraints.micro_batch = (int)spec->micro_batch;
+    p.constraints.micro_batch = (int)c->micro_batch;
     weft_search_fix(&p.constraints, WEFT_KEY_dp, dp);
     weft_search_fix(&p.constraints, WEFT_KEY_pp, y->pp);
     weft_search_fix(&p.constraints, WEFT_KEY_tp, size_of(y->tp));
@@ -305,8 +354,7 @@ static bool is_no_way(weft_status st)
 /* Errors that mean: not this one. */
 static weft_status try_candidate(replan_search *s, int dp, int pp, bool open_zero)
 {
-    candidate   c  = {.strategy   = resize_strategy(s, dp, pp, s->was.zero),
-                      .most_lanes = most_lanes(s, dp)};
+    candidate   c  = make_candidate(s, resize_strategy(s, dp, pp, s->was.zero));
     weft_status st = price_candidate(s, &c, open_zero);
     if (is_no_way(st) && c.strategy.copies > 1) { /* a shard in one rank's memory each */
         c.strategy.copies = 1;
@@ -352,12 +400,18 @@ static bool check_late(replan_search *s)
     return s->is_late;
 }
 
+/* Of the batch, what the replica has that has most. */
+static double find_most(const replan_search *s, int dp)
+{
+    return (double)most_lanes(s, dp) / find_lanes(s, dp);
+}
+
 /* Of replicas those numbers that make a difference. */
 static weft_status price_depth(replan_search *s, int pp, bool open_zero)
 {
-    int dp = s->n_unit / pp < s->n_lane ? s->n_unit / pp : s->n_lane;
+    int most = most_replicas(s), dp = s->n_unit / pp < most ? s->n_unit / pp : most;
     for (; dp >= 1; dp--) {
-        bool fewest = dp == 1 || most_lanes(s, dp - 1) > most_lanes(s, dp);
+        bool fewest = dp == 1 || find_most(s, dp - 1) > find_most(s, dp);
         if (dp > MANY_REPLICAS && !fewest) continue;
         if (check_late(s)) return WEFT_OK;
         WEFT_TRY(try_candidate(s, dp, pp, open_zero));
@@ -382,9 +436,8 @@ static void take_replicas(replan_search *s)
 {
     int pp = s->base.pp, dp = s->n_unit / pp;
     if (!dp) dp = 1, pp = s->n_unit;
-    if (dp > s->n_lane) dp = s->n_lane;
-    s->best = (candidate){.strategy   = resize_strategy(s, dp, pp, s->base.zero),
-                          .most_lanes = most_lanes(s, dp)};
+    if (dp > most_replicas(s)) dp = most_replicas(s);
+    s->best = make_candidate(s, resize_strategy(s, dp, pp, s->base.zero));
     weigh_candidate(s, &s->best);
 }
 
@@ -397,19 +450,31 @@ weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strat
     return size_of(a->dp) == size_of(b->dp) ? WEFT_REPLAN_SAME : WEFT_REPLAN_REPLICAS;
 }
 
-static weft_status make_plan(replan_search *s, weft_replan_answer *out)
+/* With the candidate's lanes. */
+static weft_status compile_plan(const replan_search *s, const int *layers,
+                                weft_plan **out)
 {
     const weft_training *t   = s->r->job.training;
     const candidate     *c   = &s->best;
-    weft_plan           *p   = NULL;
-    bool                 cut = c->cut && c->strategy.pp > 1 && c->strategy.chunks == 1;
-    int *layers = cut ? WEFT_ARENA_ARRAY(s->arena, int, c->strategy.pp) : NULL;
+    weft_training        own = {0};
+    weft_plan_of         of  = {.micro_batch = c->micro_batch, .lanes = c->lanes};
+    WEFT_TRY(weft_compile_training_of(t, &of, &own, &t));
+    weft_status st = weft_compile_plan_layers(t, &c->strategy, layers, 0, out);
+    weft_training_fini(&own);
+    return st;
+}
+
+static weft_status make_plan(replan_search *s, weft_replan_answer *out)
+{
+    const candidate *c   = &s->best;
+    weft_plan       *p   = NULL;
+    bool             cut = c->cut && c->strategy.pp > 1 && c->strategy.chunks == 1;
+    int *layers          = cut ? WEFT_ARENA_ARRAY(s->arena, int, c->strategy.pp) : NULL;
     if (cut) WEFT_TRY(weft_arena_status(s->arena));
     for (int k = 0; layers && k < c->strategy.pp; k++) layers[k] = c->cut[k];
     weft_replan_kind kind = weft_replan__find_kind(&s->was, &c->strategy);
-    weft_status      st   = s->q->was && kind == WEFT_REPLAN_SAME
-                                ? weft_plan_copy(s->q->was, &p)
-                                : weft_compile_plan_layers(t, &c->strategy, layers, 0, &p);
+    weft_status st = s->q->was && kind == WEFT_REPLAN_SAME ? weft_plan_copy(s->q->was, &p)
+                                                           : compile_plan(s, layers, &p);
     WEFT_TRY(st);
     *out        = (weft_replan_answer){.plan       = p,
                                        .kind       = kind,
@@ -462,6 +527,7 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
                          .n_lane = (int)r->job.training->spec.lanes};
     uint64_t      key = hash_request(q);
     s.base            = r->job.shape ? *r->job.shape : s.was;
+    s.is_fixed = weft_compile_reduction(&r->job.training->spec) == WEFT_REDUCTION_FIXED;
     r->n_asked++;
     for (int k = 0; k < WEFT_REPLAN__MAX_KEPT; k++) {
         weft_replan__kept *x = &r->kept[k];

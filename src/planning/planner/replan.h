@@ -8,11 +8,12 @@
  *     weft_replanner_destroy(r);
  *
  * (1) micro_batch, lanes, recompute and reduction are the training's, tp, cp and ep those of the
- *     running plan: they decide bits.  Under reduction: fixed, where sums follow the plan, tp, cp
- *     and ep are 1 where there are too few ranks for them, and what the job names where there are
- *     enough again.  dp, pp and the stage of ZeRO
- *     may change; dp is at most the number of lanes and need not divide the batch (its lanes are
- *     then shared out as evenly as can be).
+ *     running plan: they decide bits.  dp, pp and the stage of ZeRO may change; dp is at most the
+ *     number of lanes and need not divide the batch (its lanes are then shared out as evenly as can
+ *     be).  Under reduction: fixed, where sums follow the plan, tp, cp and ep are 1 where there are
+ *     too few ranks for them, and what the job names where there are enough again; and dp may be
+ *     more than the lanes: the plan then has the smallest power of two that is at least dp, and
+ *     micro_batch is smaller where a step has too few micro-batches for them.
  * (2) Ranks that help nothing stay idle: answer.n_rank of the plan may be less than there are.
  * (3) There is an answer wherever there are ranks for one replica of the running plan.
  * (4) What is least: the steps of the horizon and the time to move the state, by the cost model.

@@ -19,7 +19,9 @@ typedef struct weft_replan__kept {
 
 struct weft_replanner {
     weft_replan_job         job;
-    weft_planner_workspace *workspace;       /* layer costs; NULL: nothing is priced */
+    weft_planner_workspace *workspace; /* layer costs; NULL: nothing is priced */
+    weft_planner_workspace *other;     /* of a smaller micro-batch; NULL: not there */
+    int64_t                 other_micro;
     double                  param_bytes;     /* of the whole model */
     double                  optimizer_bytes; /* and of all that is updated with it */
     uint64_t                n_asked;

@@ -18,9 +18,9 @@ static int size_of(int axis)
     return axis > 1 ? axis : 1;
 }
 
-/* What decides bits stays; devices may stay idle. */
+/* What decides bits stays, lanes are those of the quick answer; devices may stay idle. */
 static weft_status search_anew(const weft_replanner *r, const weft_strategy *was,
-                               int n_rank, weft_plan **out)
+                               int n_rank, const weft_plan_of *cut, weft_plan **out)
 {
     const weft_compile_spec *spec = &r->job.training->spec;
     weft_planner_request     q    = {.spec      = *spec,
@@ -29,6 +29,8 @@ static weft_status search_anew(const weft_replanner *r, const weft_strategy *was
                                      .keep_bits = true,
                                      .n_best    = 3};
     weft_planner_answer     *a    = NULL;
+    q.spec.micro_batch            = cut->micro_batch;
+    q.spec.lanes                  = cut->lanes;
     if (weft_planner__n_device(r->workspace) > n_rank) q.world = n_rank;
     weft_search_open(&q.constraints);
     weft_search_fix(&q.constraints, WEFT_KEY_recompute, (int)spec->recompute);
@@ -50,12 +52,16 @@ static double simulate_plan(const weft_replanner *r, const weft_plan *p)
     const weft_cluster  *c = r->workspace->priced ? r->workspace->priced : r->job.cluster;
     weft_compiled_world *w = NULL;
     weft_sim_folded     *f = NULL;
+    weft_training        own = {0};
+    const weft_training *t;
     double               step_s = INFINITY;
-    if (weft_compile_world(r->job.training, p, WEFT_RANKS_FOLDED, &w) == WEFT_OK &&
+    if (weft_compile_training_of(r->job.training, &p->of, &own, &t) == WEFT_OK &&
+        weft_compile_world(t, p, WEFT_RANKS_FOLDED, &w) == WEFT_OK &&
         weft_sim_fold(&w->world, c, NULL, &f) == WEFT_OK)
         step_s = f->timeline->step_s;
     weft_sim_folded_destroy(f);
     weft_compiled_world_destroy(w);
+    weft_training_fini(&own);
     return step_s;
 }
 
@@ -114,7 +120,8 @@ weft_status weft_replanner_search(weft_replanner *r, const weft_replan_request *
         weft_plan_copy(q->was, &p) == WEFT_OK)
         add_plan(r, q, p, &x[RUNNING]);
     p = NULL;
-    if (search_anew(r, &was, q->n_rank, &p) == WEFT_OK && weft_plan_world(p) <= q->n_rank)
+    if (search_anew(r, &was, q->n_rank, &quick.plan->of, &p) == WEFT_OK &&
+        weft_plan_world(p) <= q->n_rank)
         add_plan(r, q, p, &x[ANEW]);
     else
         weft_plan_destroy(p);
