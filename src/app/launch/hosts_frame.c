@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "member/hosts_message.h"
+#include "member/hosts.h"
 #include "member/view.h"
 
 enum {
@@ -15,12 +15,6 @@ static bool read_whole(const host_frame *f, void *out, size_t n)
     if (f->n != n) return false;
     memcpy(out, f->bytes, n);
     return true;
-}
-
-static bool is_message(const host_frame *f)
-{
-    hosts_message m;
-    return weft_member__decode_message(f->bytes, f->n, &m);
 }
 
 static bool is_crash(const host_crash *x)
@@ -48,7 +42,7 @@ bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_fra
     bool fine = false;
     switch (f.from ? kind : 0) {
     case FRAME_WHO: fine = !f.n; break;
-    case FRAME_MESSAGE: fine = is_message(&f); break;
+    case FRAME_MESSAGE: fine = weft_hosts_is_message(f.bytes, f.n); break;
     case FRAME_USE:
     case FRAME_SCALE:
     case FRAME_STAYS:

@@ -161,4 +161,7 @@ double weft_hosts_silence(const weft_hosts *h, int position);
 /* A host of the view, or a candidate that this agent has heard of; NULL: neither. */
 const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id);
 
+/* Are they a message of the agreement? */
+bool weft_hosts_is_message(const void *bytes, size_t n);
+
 #endif

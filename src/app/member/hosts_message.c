@@ -1,5 +1,6 @@
 #include "member/hosts_message.h"
 
+#include "member/hosts.h"
 #include "member/view_priv.h"
 
 enum {
@@ -79,4 +80,10 @@ bool weft_member__decode_message(const void *bytes, size_t n, hosts_message *m)
     default: break;
     }
     return !r.bad && !r.n;
+}
+
+bool weft_hosts_is_message(const void *bytes, size_t n)
+{
+    hosts_message m;
+    return weft_member__decode_message(bytes, n, &m);
 }
