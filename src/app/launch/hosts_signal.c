@@ -16,7 +16,6 @@ static bool may_change(const weft_launch__run *l)
 static void save_hosts(weft_launch__run *l, bool interrupts, const char *why)
 {
     l->hosts->drain_s = weft_clock_s();
-    weft_failpoint("hosts.drain");
     weft_launch__tell_hosts(l->hosts, (weft_hosts_event){.kind = WEFT_HOSTS_SAVE_ALL,
                                                          .interrupts = interrupts,
                                                          .text       = why});
@@ -39,12 +38,12 @@ bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig)
     double              now_s  = weft_clock_s();
     if (!may_change(l)) return false;
     if (leaves && h->drain_s > 0 && now_s - h->drain_s < ONE_SIGNAL_S) return true;
+    weft_failpoint("hosts.drain");
     if (!leaves || h->drain_s > 0) {
         save_hosts(l, sig == SIGINT, "a host received a signal to stop the job");
         return true;
     }
     h->drain_s = now_s;
-    weft_failpoint("hosts.drain");
     weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
     weft_launch__hosts_act(l);
     return true;
