@@ -28,7 +28,7 @@ static weft_view tensor(weft_dtype type, int n, const int64_t *d)
         if (type == WEFT_DTYPE_F32)
             ((float *)p)[i] = x;
         else
-            ((uint16_t *)p)[i] = bf16_round(x);
+            ((uint16_t *)p)[i] = weft_bf16_round(x);
     }
     return weft_view_make(p, type, &s);
 }
@@ -136,8 +136,9 @@ static void check_norm_grad(weft_dtype type, bool rms, int64_t rows, int64_t d)
 
 static double number(const weft_view *v, int64_t i)
 {
-    return v->dtype == WEFT_DTYPE_F32 ? (double)((const float *)v->p)[i]
-                                      : (double)bf16_widen(((const uint16_t *)v->p)[i]);
+    return v->dtype == WEFT_DTYPE_F32
+               ? (double)((const float *)v->p)[i]
+               : (double)weft_bf16_widen(((const uint16_t *)v->p)[i]);
 }
 
 /* Parts of more than 32 rows, whose means and deviations are read 32 at a time: against the

@@ -109,8 +109,9 @@ static void special(void **state)
                 one_of(w_gelu_tanh, 100.0f) == 100.0f);
     assert_true(one_of(w_gelu_erf, -100.0f) == 0.0f &&
                 one_of(w_gelu_erf, 100.0f) == 100.0f);
-    assert_true(bf16_widen(bf16_round(1.00390625f)) == 1.0f); /* a tie goes to even */
-    assert_true(isnan(bf16_widen(bf16_round(NAN))));
+    assert_true(weft_bf16_widen(weft_bf16_round(1.00390625f)) ==
+                1.0f); /* a tie goes to even */
+    assert_true(isnan(weft_bf16_widen(weft_bf16_round(NAN))));
 }
 
 int main(void)

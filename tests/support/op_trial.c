@@ -38,7 +38,7 @@ static double get_element(const op_tensor *t, int64_t i)
     int64_t at = element_offset(t, i);
     switch (t->v.dtype) {
     case WEFT_DTYPE_F32: return (double)((float *)t->v.p)[at];
-    case WEFT_DTYPE_BF16: return (double)bf16_widen(((uint16_t *)t->v.p)[at]);
+    case WEFT_DTYPE_BF16: return (double)weft_bf16_widen(((uint16_t *)t->v.p)[at]);
     case WEFT_DTYPE_F64: return ((double *)t->v.p)[at];
     case WEFT_DTYPE_I64: return (double)((int64_t *)t->v.p)[at];
     default: return (double)((int32_t *)t->v.p)[at];
@@ -50,7 +50,7 @@ static void put_element(op_tensor *t, int64_t i, double x)
     int64_t at = element_offset(t, i);
     switch (t->v.dtype) {
     case WEFT_DTYPE_F32: ((float *)t->v.p)[at] = (float)x; break;
-    case WEFT_DTYPE_BF16: ((uint16_t *)t->v.p)[at] = bf16_round((float)x); break;
+    case WEFT_DTYPE_BF16: ((uint16_t *)t->v.p)[at] = weft_bf16_round((float)x); break;
     case WEFT_DTYPE_F64: ((double *)t->v.p)[at] = x; break;
     case WEFT_DTYPE_I64: ((int64_t *)t->v.p)[at] = (int64_t)x; break;
     default: ((int32_t *)t->v.p)[at] = (int32_t)x; break;
@@ -61,7 +61,7 @@ static double round_to(weft_dtype t, double x)
 {
     switch (t) {
     case WEFT_DTYPE_F32: return (double)(float)x;
-    case WEFT_DTYPE_BF16: return (double)bf16_widen(bf16_round((float)x));
+    case WEFT_DTYPE_BF16: return (double)weft_bf16_widen(weft_bf16_round((float)x));
     default: return x;
     }
 }

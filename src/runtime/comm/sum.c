@@ -5,28 +5,12 @@
 #include <string.h>
 
 #include "comm/vec.h"
+#include "tensor/bf16.h"
 
 enum {
     BLOCK     = 256,
     MAX_LEVEL = 32
 };
-
-static float from_bf16(uint16_t h)
-{
-    uint32_t u = (uint32_t)h << 16;
-    float    f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-/* To nearest, ties to even; what is not a number stays one. */
-static uint16_t to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
 
 #define SAME(x) (x)
 
@@ -56,7 +40,7 @@ static uint16_t to_bf16(float f)
 
 DEFINE_SUM(sum_f32, float, float, SAME, SAME)
 DEFINE_SUM(sum_f64, double, double, SAME, SAME)
-DEFINE_SUM(sum_bf16, uint16_t, float, from_bf16, to_bf16)
+DEFINE_SUM(sum_bf16, uint16_t, float, weft_bf16_widen, weft_bf16_round)
 DEFINE_SUM(sum_i32, uint32_t, uint32_t, SAME, SAME)
 DEFINE_SUM(sum_i64, uint64_t, uint64_t, SAME, SAME)
 

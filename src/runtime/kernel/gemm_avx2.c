@@ -35,7 +35,8 @@ VFN __m256 load8(const void *src, int bf16, int64_t at_)
 
 VFN float load1(const void *src, int bf16, int64_t at_)
 {
-    return bf16 ? bf16_widen(((const uint16_t *)src)[at_]) : ((const float *)src)[at_];
+    return bf16 ? weft_bf16_widen(((const uint16_t *)src)[at_])
+                : ((const float *)src)[at_];
 }
 
 /* Rows become columns: pairs, fours, then halves of registers change places. */

@@ -162,7 +162,7 @@ VFN void pack_width(int width, float *panel, const void *src, int bf16, int64_t 
             for (int64_t i = 0; i < width; i++)
                 panel[p * width + i] =
                     i >= rows ? 0.0f
-                    : bf16    ? bf16_widen(((const uint16_t *)src)[i * rs + p * cs])
+                    : bf16    ? weft_bf16_widen(((const uint16_t *)src)[i * rs + p * cs])
                               : ((const float *)src)[i * rs + p * cs];
     }
 }

@@ -21,7 +21,7 @@ static const float *row_read(const void *p, weft_dtype t, int64_t cs, int64_t n,
     }
     if (cs == 1)
         for (; j + VW <= n; j += VW) vf_store(tmp + j, vf_load_bf16(h + j));
-    for (; j < n; j++) tmp[j] = bf16_widen(h[j * cs]);
+    for (; j < n; j++) tmp[j] = weft_bf16_widen(h[j * cs]);
     return tmp;
 }
 
@@ -39,7 +39,7 @@ static void row_write(void *p, weft_dtype t, int64_t cs, int64_t n, const float 
     }
     if (cs == 1)
         for (; j + VW <= n; j += VW) vf_store_bf16(h + j, vf_load(x + j));
-    for (; j < n; j++) h[j * cs] = bf16_round(x[j]);
+    for (; j < n; j++) h[j * cs] = weft_bf16_round(x[j]);
 }
 
 static char *at(const void *p, weft_dtype t, int64_t index)

@@ -55,7 +55,7 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
             int64_t at_ip        = i * rs + p * cs;
             panel[p * width + i] = i >= rows             ? 0.0f
                                    : t == WEFT_DTYPE_F32 ? f[at_ip]
-                                                         : bf16_widen(h[at_ip]);
+                                                         : weft_bf16_widen(h[at_ip]);
         }
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernel/cpu_priv.h"
+#include "tensor/bf16.h"
 
 /* ---- copy: any strides, the same shape ---- */
 
@@ -47,23 +48,6 @@ typedef struct merge {
     int64_t          n;
 } merge;
 
-static float from_bf16(uint16_t h)
-{
-    uint32_t u = (uint32_t)h << 16;
-    float    f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-/* To nearest, ties to even; what is not a number stays one. */
-static uint16_t to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-
 #define ADD(type)                                                                        \
     for (int64_t i = lo; i < hi; i++)                                                    \
     ((type *)m->to->p)[i] += ((const type *)m->from->p)[i]
@@ -84,7 +68,7 @@ static void merge_task(void *arg, int64_t task, int thread)
         uint16_t       *y = m->to->p;
         const uint16_t *x = m->from->p;
         for (int64_t i = lo; i < hi; i++)
-            y[i] = to_bf16(from_bf16(y[i]) + from_bf16(x[i]));
+            y[i] = weft_bf16_round(weft_bf16_widen(y[i]) + weft_bf16_widen(x[i]));
     }
     }
 }

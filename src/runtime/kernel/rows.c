@@ -29,7 +29,7 @@ const float *weft_kernel__read(const void *p, weft_dtype t, int64_t at, int64_t 
     if (step == 1)
         weft_kernel__rows_now()->widen(tmp, h, n);
     else
-        for (int64_t i = 0; i < n; i++) tmp[i] = bf16_widen(h[i * step]);
+        for (int64_t i = 0; i < n; i++) tmp[i] = weft_bf16_widen(h[i * step]);
     return tmp;
 }
 
@@ -53,7 +53,7 @@ void weft_kernel__write(void *p, weft_dtype t, int64_t at, int64_t step, int64_t
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        h[i * step] = bf16_round(add ? bf16_widen(h[i * step]) + x[i] : x[i]);
+        h[i * step] = weft_bf16_round(add ? weft_bf16_widen(h[i * step]) + x[i] : x[i]);
 }
 
 double weft_kernel__scalar(const weft_view *v)
@@ -61,7 +61,7 @@ double weft_kernel__scalar(const weft_view *v)
     switch (v->dtype) {
     case WEFT_DTYPE_F32: return (double)*(const float *)v->p;
     case WEFT_DTYPE_F64: return *(const double *)v->p;
-    case WEFT_DTYPE_BF16: return (double)bf16_widen(*(const uint16_t *)v->p);
+    case WEFT_DTYPE_BF16: return (double)weft_bf16_widen(*(const uint16_t *)v->p);
     case WEFT_DTYPE_I32: return (double)*(const int32_t *)v->p;
     case WEFT_DTYPE_U32: return (double)*(const uint32_t *)v->p;
     default: return (double)*(const int64_t *)v->p;

@@ -142,14 +142,14 @@ static inline float *weft_kernel__room(void *p, weft_dtype t, int64_t at, int64_
 static inline float weft_kernel__get(const weft_view *v, int64_t i)
 {
     return v->dtype == WEFT_DTYPE_F32 ? ((const float *)v->p)[i]
-                                      : bf16_widen(((const uint16_t *)v->p)[i]);
+                                      : weft_bf16_widen(((const uint16_t *)v->p)[i]);
 }
 static inline void weft_kernel__put(const weft_view *v, int64_t i, float x)
 {
     if (v->dtype == WEFT_DTYPE_F32)
         ((float *)v->p)[i] = x;
     else
-        ((uint16_t *)v->p)[i] = bf16_round(x);
+        ((uint16_t *)v->p)[i] = weft_bf16_round(x);
 }
 
 /* A scalar of any type. */

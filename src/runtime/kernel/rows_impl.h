@@ -81,14 +81,14 @@ static void widen(float *y, const uint16_t *x, int64_t n)
 {
     int64_t i = 0;
     for (; i + VW <= n; i += VW) vf_store(y + i, vf_load_bf16(x + i));
-    for (; i < n; i++) y[i] = bf16_widen(x[i]);
+    for (; i < n; i++) y[i] = weft_bf16_widen(x[i]);
 }
 
 static void narrow(uint16_t *y, const float *x, int64_t n)
 {
     int64_t i = 0;
     for (; i + VW <= n; i += VW) vf_store_bf16(y + i, vf_load(x + i));
-    for (; i < n; i++) y[i] = bf16_round(x[i]);
+    for (; i < n; i++) y[i] = weft_bf16_round(x[i]);
 }
 
 /* ---- element by element ---- */

@@ -120,7 +120,7 @@ VFN void copy_k(uint16_t *to, const float *from, vf x, int64_t k)
     if (k == VW)
         vf_store_bf16(to, x);
     else
-        for (int64_t i = 0; i < k; i++) to[i] = bf16_round(from[i]);
+        for (int64_t i = 0; i < k; i++) to[i] = weft_bf16_round(from[i]);
 }
 
 /* One vector of k elements from i on; then rows of n, by blocks.  The copies of what they point to

@@ -26,7 +26,7 @@ static double get(const void *p, weft_dtype t, int64_t i)
 {
     switch (t) {
     case WEFT_DTYPE_F32: return (double)((const float *)p)[i];
-    case WEFT_DTYPE_BF16: return (double)bf16_widen(((const uint16_t *)p)[i]);
+    case WEFT_DTYPE_BF16: return (double)weft_bf16_widen(((const uint16_t *)p)[i]);
     case WEFT_DTYPE_F64: return ((const double *)p)[i];
     case WEFT_DTYPE_I32: return (double)((const int32_t *)p)[i];
     case WEFT_DTYPE_I64: return (double)((const int64_t *)p)[i];
@@ -41,7 +41,7 @@ static void put(void *p, weft_dtype t, int64_t i, double x)
 {
     switch (t) {
     case WEFT_DTYPE_F32: ((float *)p)[i] = (float)x; break;
-    case WEFT_DTYPE_BF16: ((uint16_t *)p)[i] = bf16_round((float)x); break;
+    case WEFT_DTYPE_BF16: ((uint16_t *)p)[i] = weft_bf16_round((float)x); break;
     case WEFT_DTYPE_F64: ((double *)p)[i] = x; break;
     case WEFT_DTYPE_I32: ((int32_t *)p)[i] = (int32_t)x; break;
     case WEFT_DTYPE_I64: ((int64_t *)p)[i] = (int64_t)x; break;

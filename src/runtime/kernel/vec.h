@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "tensor/bf16.h"
+
 #define VFN static inline __attribute__((always_inline, unused))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
@@ -25,23 +27,5 @@
 #else
 #include "kernel/vec_1.h"
 #endif
-
-/* A bfloat16 is the upper half of a float. */
-VFN float bf16_widen(uint16_t h)
-{
-    uint32_t u = (uint32_t)h << 16;
-    float    f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-/* To nearest, ties to even; a NaN stays a NaN. */
-VFN uint16_t bf16_round(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40u);
-    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "tensor/bf16.h"
+
 #ifndef VFN
 #define VFN static inline __attribute__((always_inline, unused))
 #endif
@@ -151,10 +153,7 @@ VFN vf vf_load_bf16(const uint16_t *p)
 
 VFN void vf_store_bf16(uint16_t *p, vf x)
 {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    *p = isnan(x) ? (uint16_t)((u >> 16) | 0x40u)
-                  : (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    *p = weft_bf16_round(x);
 }
 
 #endif
