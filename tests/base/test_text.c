@@ -37,6 +37,17 @@ static void shortest_numbers(void **state)
     check_double(NAN, "nan");
 }
 
+static void members_of_json(void **state)
+{
+    weft_text t = {0};
+    (void)state;
+    weft_text_put_member(&t, "loss", 0.1);
+    weft_text_put_member(&t, "norm", NAN);
+    weft_text_put_member(&t, "rate", -INFINITY);
+    assert_string_equal(t.s, ", \"loss\": 0.1, \"norm\": null, \"rate\": null");
+    weft_text_fini(&t);
+}
+
 /* Any bits that are a number read back as those bits. */
 static void random_bits_round_trip(void **state)
 {
@@ -164,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shortest_numbers),
+        cmocka_unit_test(members_of_json),
         cmocka_unit_test(random_bits_round_trip),
         cmocka_unit_test(read_double_refuses),
         cmocka_unit_test(no_digit_too_many),

@@ -170,23 +170,14 @@ static void catch_signals(void)
 
 /* ---- results ---- */
 
-static void put_number(weft_text *t, const char *key, double x)
-{
-    weft_text_add(t, ", \"%s\": ", key);
-    if (isfinite(x))
-        weft_text_put_double(t, x);
-    else
-        weft_text_add(t, "null");
-}
-
 static void print_json(const weft_session_result *r, weft_text *t)
 {
     weft_text_add(t, "{\"steps\": %lld", (long long)r->steps);
-    put_number(t, "loss", r->loss);
-    put_number(t, "grad_norm", r->grad_norm);
-    if (!isnan(r->eval_loss)) put_number(t, "eval_loss", r->eval_loss);
-    put_number(t, "tokens_per_s", r->tokens_per_s);
-    put_number(t, "step_ms_median", r->step_ms_median);
+    weft_text_put_member(t, "loss", r->loss);
+    weft_text_put_member(t, "grad_norm", r->grad_norm);
+    if (!isnan(r->eval_loss)) weft_text_put_member(t, "eval_loss", r->eval_loss);
+    weft_text_put_member(t, "tokens_per_s", r->tokens_per_s);
+    weft_text_put_member(t, "step_ms_median", r->step_ms_median);
     weft_text_add(t, ", \"mem_peak_bytes\": %lld, \"mem_table_bytes\": %lld",
                   (long long)r->mem_peak_bytes, (long long)r->mem_table_bytes);
     weft_text_add(t, ", \"weights_xxh64\": \"%016llx\"",

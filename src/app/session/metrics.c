@@ -70,26 +70,17 @@ out:
     return st;
 }
 
-static void put(weft_text *t, const char *key, double x)
-{
-    weft_text_add(t, ", \"%s\": ", key);
-    if (isfinite(x))
-        weft_text_put_double(t, x);
-    else
-        weft_text_add(t, "null"); /* JSON has no other word for it */
-}
-
 void weft_metrics_print(const weft_metrics_row *r, weft_text *t)
 {
     weft_text_add(t, "{\"step\": %lld", (long long)r->step);
-    put(t, "loss", r->loss);
-    put(t, "grad_norm", r->grad_norm);
-    put(t, "lr", r->lr);
-    put(t, "tokens_per_s", r->tokens_per_s);
-    put(t, "step_ms", r->step_ms);
+    weft_text_put_member(t, "loss", r->loss);
+    weft_text_put_member(t, "grad_norm", r->grad_norm);
+    weft_text_put_member(t, "lr", r->lr);
+    weft_text_put_member(t, "tokens_per_s", r->tokens_per_s);
+    weft_text_put_member(t, "step_ms", r->step_ms);
     weft_text_add(t, ", \"labels\": %lld", (long long)r->labels);
     if (r->skipped) weft_text_add(t, ", \"skipped\": true");
-    if (!isnan(r->eval_loss)) put(t, "eval_loss", r->eval_loss);
+    if (!isnan(r->eval_loss)) weft_text_put_member(t, "eval_loss", r->eval_loss);
     for (int i = 0; i < r->n_load; i++)
         weft_text_add(t, "%s%.3f%s", i ? ", " : ", \"expert_load\": [",
                       (double)r->load[i], i + 1 < r->n_load ? "" : "]");

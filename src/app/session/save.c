@@ -1,7 +1,6 @@
 /* What a run leaves: checkpoints, and the trained model as a Hugging Face folder. */
 #include <errno.h>
 #include <sys/stat.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,15 +51,6 @@ static weft_status optimizer_items(weft_session *s, weft_arena *a, weft_store_it
     return WEFT_OK;
 }
 
-static void put(weft_text *t, const char *key, double x)
-{
-    weft_text_add(t, ", \"%s\": ", key);
-    if (isfinite(x))
-        weft_text_put_double(t, x);
-    else
-        weft_text_add(t, "null");
-}
-
 static weft_status copy_history(const weft_ckpt_state *from, weft_ckpt_state *to)
 {
     for (int i = 0; i < from->n_history; i++)
@@ -87,8 +77,8 @@ weft_status weft_session__describe(weft_session *s, weft_ckpt_state *out)
     weft_text_add(&extra, "{\"job\": ");
     weft_job_print_identity(&s->job, &extra);
     weft_text_add(&extra, ", \"steps\": %lld", (long long)s->job.steps);
-    put(&extra, "loss", s->r.loss);
-    put(&extra, "grad_norm", s->r.grad_norm);
+    weft_text_put_member(&extra, "loss", s->r.loss);
+    weft_text_put_member(&extra, "grad_norm", s->r.grad_norm);
     weft_session__eval_print(s, &extra);
     if (s->now->saves_only && s->row.step == s->r.steps) {
         weft_text_add(&extra, ", \"row\": "); /* metrics.jsonl may lack it */

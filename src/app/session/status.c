@@ -172,15 +172,6 @@ static double find_step_s(const weft_session *s)
     return n ? x[n / 2] : NAN;
 }
 
-static void put(weft_text *t, const char *key, double x)
-{
-    weft_text_add(t, ", \"%s\": ", key);
-    if (isfinite(x))
-        weft_text_put_double(t, x);
-    else
-        weft_text_add(t, "null");
-}
-
 /* The newest checkpoint that this run knows of. */
 static void print_saved(const weft_session *s, weft_text *t)
 {
@@ -191,8 +182,9 @@ static void print_saved(const weft_session *s, weft_text *t)
              (long long)s->out.saved_step);
     if (stat(path, &info)) return;
     weft_text_add(t, ", \"saved_step\": %lld", (long long)s->out.saved_step);
-    put(t, "saved_time",
-        (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec);
+    weft_text_put_member(t, "saved_time",
+                         (double)info.st_mtim.tv_sec +
+                             1e-9 * (double)info.st_mtim.tv_nsec);
 }
 
 static void print_status(const weft_session *s, const char *state, const char *reason,
@@ -202,7 +194,7 @@ static void print_status(const weft_session *s, const char *state, const char *r
     char   host[64] = "";
     gethostname(host, sizeof host - 1);
     weft_text_add(t, "{\"format\": 1, \"state\": \"%s\"", state);
-    put(t, "time", wall_clock_s());
+    weft_text_put_member(t, "time", wall_clock_s());
     weft_text_add(t, ", \"host\": ");
     weft_text_put_quoted(t, host);
     weft_text_add(t, ", \"pid\": %lld, \"pid_start\": %lld", (long long)getpid(),
@@ -211,10 +203,11 @@ static void print_status(const weft_session *s, const char *state, const char *r
         weft_text_add(t, ", \"agent\": %lld", (long long)getppid());
     weft_text_add(t, ", \"step\": %lld, \"steps\": %lld", (long long)s->r.steps,
                   (long long)s->job.steps);
-    put(t, "loss", s->r.loss);
-    put(t, "step_s", step_s);
-    put(t, "predicted_step_s", s->status.predicted_s > 0 ? s->status.predicted_s : NAN);
-    put(t, "tokens_per_s", (double)(s->job.batch * s->job.seq) / step_s);
+    weft_text_put_member(t, "loss", s->r.loss);
+    weft_text_put_member(t, "step_s", step_s);
+    weft_text_put_member(t, "predicted_step_s",
+                         s->status.predicted_s > 0 ? s->status.predicted_s : NAN);
+    weft_text_put_member(t, "tokens_per_s", (double)(s->job.batch * s->job.seq) / step_s);
     print_saved(s, t);
     print_slow(s, t);
     weft_text_add(t, ", \"ranks\": %d", s->status.n_rank);

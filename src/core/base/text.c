@@ -105,6 +105,15 @@ void weft_text_put_double(weft_text *t, double x)
     put_digits(t, x, digits);
 }
 
+void weft_text_put_member(weft_text *t, const char *key, double x)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    if (isfinite(x))
+        weft_text_put_double(t, x);
+    else
+        weft_text_add(t, "null");
+}
+
 /* glibc gives the C locale without allocating, so there is nothing to free. */
 bool weft_text_read_double(const char *s, double *out)
 {
