@@ -186,6 +186,28 @@ static void hosts_join_and_leave(void **state)
     end_net(net);
 }
 
+/* It leaves; where the others are lost meanwhile it is of use, and stays. */
+static void a_host_of_no_use(void **state)
+{
+    (void)state;
+    case_net *net   = start_net(3, 1, NULL);
+    uint32_t  epoch = epoch_of(net);
+    tell(net, 2, (weft_hosts_event){.kind = WEFT_HOSTS_IDLE});
+    pass_time(net, 1);
+    expect_end(net, 2, WEFT_HOSTS_LEFT, "");
+    expect_view(net, 0, epoch + 1, 2);
+    kill_agent(net, 1);
+    tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_IDLE});
+    pass_time(net, 5);
+    expect_view(net, 0, epoch + 2, 1);
+    assert_false(net->agent[0].saving);
+    tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_IDLE});
+    pass_time(net, 1);
+    expect_view(net, 0, epoch + 2, 1);
+    assert_false(net->agent[0].saving);
+    end_net(net);
+}
+
 static void signals_to_two_hosts_end_the_job(void **state)
 {
     (void)state;
@@ -511,6 +533,7 @@ int main(void)
         cmocka_unit_test(two_that_do_not_hear_each_other),
         cmocka_unit_test(a_late_observer_marks_no_host),
         cmocka_unit_test(hosts_join_and_leave),
+        cmocka_unit_test(a_host_of_no_use),
         cmocka_unit_test(signals_to_two_hosts_end_the_job),
         cmocka_unit_test(an_interrupt_ends_the_job),
         cmocka_unit_test(failed_growth_is_the_old_view),

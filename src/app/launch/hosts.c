@@ -115,12 +115,11 @@ static void take_use(weft_launch__run *l, const host_use *use)
     if (use->n_rank < 1 || use->n_rank > weft_launch__hosts_world(l)) return;
     weft_failpoint("hosts.take_use");
     h->use_epoch = use->epoch;
-    h->n_use     = n < n_own ? n : n_own;
+    h->n_use     = n > 0 && n < n_own ? n : n_own;
     if (n > 0)
         weft_launch__hosts_want(l, "more ranks are of no use");
     else
-        weft_launch__tell_hosts(
-            h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
+        weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_IDLE});
 }
 
 static void start_view(weft_launch__run *l);

@@ -380,6 +380,14 @@ static void note_leaving(weft_hosts *h, uint64_t id, bool by_term)
     h->peer[k].term_s  = h->now_s;
 }
 
+static void note_idle(weft_hosts *h)
+{
+    hosts_peer *self = h->self >= 0 ? &h->peer[h->self] : NULL;
+    if (!self || self->leaving) return;
+    note_leaving(h, h->o.self.id, false);
+    self->idle = self->leaving;
+}
+
 static void take_local(weft_hosts *h, const weft_hosts_event *e)
 {
     bool now = h->state == HOSTS_MEMBER && e->epoch == h->view->epoch;
@@ -397,6 +405,7 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         h->has_step    = true;
         break;
     case WEFT_HOSTS_DRAIN: note_leaving(h, e->id, false); break;
+    case WEFT_HOSTS_IDLE: note_idle(h); break;
     case WEFT_HOSTS_TERM: note_leaving(h, h->o.self.id, true); break;
     case WEFT_HOSTS_SAVE_ALL:
         weft_member__save_all(h, e->text ? e->text : "", e->interrupts);

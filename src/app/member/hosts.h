@@ -88,6 +88,8 @@ typedef enum weft_hosts_event_kind {
     WEFT_HOSTS_READY, /* epoch: all ranks here run in it */
     WEFT_HOSTS_STEP,  /* passed: a step was committed */
     WEFT_HOSTS_DRAIN, /* id: the host is to leave; this one or another */
+    /* ranks of this host are of no use in this view: it leaves where another one stays */
+    WEFT_HOSTS_IDLE,
     WEFT_HOSTS_TERM, /* this host got a signal to end: it leaves; two within 2 s: the job ends */
     WEFT_HOSTS_SAVE_ALL, /* text: the job is to save and end; interrupts: as SIGINT means */
     WEFT_HOSTS_DONE,     /* the ranks of this host have done their work */

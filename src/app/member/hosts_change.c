@@ -57,6 +57,10 @@ static void judge_leaving(weft_hosts *h)
         if (!p->by_term || h->now_s - p->term_s >= HOSTS_TERM_S)
             name = h->view->host[k].name;
     }
+    if (n_term < 2 && !n_stay && h->peer[h->self].idle) { /* the others are lost */
+        h->peer[h->self].leaving = h->peer[h->self].idle = false;
+        return;
+    }
     if (n_term > 1 || (!n_stay && (n_term || name))) {
         snprintf(text, sizeof text, "%d of %d hosts got a signal to end", n_term,
                  h->view->n_host);

@@ -35,6 +35,7 @@ typedef struct hosts_peer {
     bool    cut;  /* it is left out: another host does not hear it, or it does not stop */
     bool    lost; /* gone, cut or silent for too long */
     bool    ready, done, leaving, by_term;
+    bool    idle; /* leaving, for that reason alone; of this host */
     bool    reported;
     int64_t arrived, passed;
     int     n_rank;
