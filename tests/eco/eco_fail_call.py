@@ -1,7 +1,7 @@
 """What is done ahead of another view fails: the n-th descriptor for plans made ahead or for a brief, the n-th write to one, the n-th
 request for pages of memory, once in all processes of a job that is resized.  Nothing is lost by it: the job gets its ranks, or says
 that it is as before, and every loss and the weights are those of the undisturbed run, bit by bit.  Pages that the view itself needs
-end the job with that reason.
+end the job with that reason.  A rank whose message to its agent is none is dropped, named and replaced.
 
     WEFT_FAIL_CALLS  how many n of each call (2); more with WEFT_TEST_LONG"""
 import os
@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from eco import LONG, SANITIZED, WEFT, Scratch, check, end, same
-from eco_views import BASE, LIMIT_S, Job, bits, children, gone
+from eco_views import BASE, LIMIT_S, Job, bits, children, gone, incidents
 
 MOST = int(os.environ.get("WEFT_FAIL_CALLS", "12" if LONG else "2"))
 LIBRARY = os.path.join(os.path.dirname(WEFT), "libfail_call.so")
@@ -49,6 +49,9 @@ def fail_call(scratch, call, nth, reference):
         pass  # it was of the view itself, after those ahead of it: a rank without memory ends the job
     elif check(result is not None, "%s: ended with %r: %s" % (what, job.p.returncode, text[-2000:])):
         same((result["weights_xxh64"], bits(job.output)), reference, what + ": weights and losses")
+    dropped = [i for i in incidents(job.output) if i["cause"] == "garbage"]
+    check(len(dropped) == (call == "line" and os.path.exists(once)) and all("it sent what is no message" in i["what"] for i in dropped),
+          "%s: incidents %r" % (what, dropped))
     check(gone(pids), what + ": processes are left")
     return os.path.exists(once)
 
@@ -59,7 +62,7 @@ def main():
     n = 0
     with Scratch("fail-call", memory=True) as scratch:
         reference = reference_of(scratch)
-        for call in ("memfd", "write", "pages"):
+        for call in ("memfd", "write", "pages", "line"):
             for nth in range(1, MOST + 1):
                 hit = fail_call(scratch, call, nth, reference)
                 check(hit or nth > 1, call + ": no call of it")

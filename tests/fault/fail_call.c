@@ -1,13 +1,15 @@
 /* Preloaded: in each process the FAIL_NTH-th call fails that prepares for another view - a
  * descriptor for plans or a brief, a write to it, pages of shared memory - once the file FAIL_WHILE
  * is there; of all processes one does so, the first that makes the file FAIL_ONCE.
- * FAIL_CALL: memfd, write, pages. */
+ * FAIL_CALL: memfd, write, pages; or line, a message of a rank to its agent, which is sent without
+ * its first word. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -79,6 +81,29 @@ ssize_t write(int fd, const void *p, size_t n)
         return -1;
     }
     return syscall(SYS_write, fd, p, n);
+}
+
+static int is_line(int fd)
+{
+    int       type = 0;
+    socklen_t n    = sizeof type;
+    return getenv("WEFT_RANK") && !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) &&
+           type == SOCK_SEQPACKET;
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
+{
+    char          bytes[4096] = {0};
+    struct iovec  v           = {bytes, 0};
+    struct msghdr other       = *h;
+    if (h->msg_iovlen == 1 && h->msg_iov->iov_len <= sizeof bytes && is_line(fd) &&
+        fails("line")) {
+        v.iov_len = h->msg_iov->iov_len;
+        memcpy(bytes + 4, (const char *)h->msg_iov->iov_base + 4, v.iov_len - 4);
+        other.msg_iov = &v;
+        h             = &other;
+    }
+    return syscall(SYS_sendmsg, fd, h, flags);
 }
 
 int madvise(void *p, size_t n, int advice)

@@ -116,14 +116,14 @@ static void hear_rank(input in)
 {
     weft_line_message m;
     int               pair[2], fd = open_pair(pair), got = -1;
-    bool              closed = false;
+    weft_line_end     end = WEFT_LINE_OPEN;
     for (int k = 0; in.n && k < MAX_SENT; k++)
         if (!send_changed(&in, pair[0], fd, (uint32_t)k + 2)) break;
-    while (weft_line_take(pair[1], &m, &got, &closed)) {
+    while (weft_line_take(pair[1], &m, &got, &end)) {
         check_message(&m);
         if (got >= 0) close(got);
     }
-    if (got >= 0 && closed) abort();
+    if (got >= 0) abort();
     close(pair[0]);
     close(pair[1]);
 }

@@ -173,24 +173,32 @@ static void what_is_no_message_closes_the_line(void **state)
     weft_line_message m;
     char              bad[sizeof m] = "no message";
     int               agent         = open_line(&l), fd;
-    bool              closed;
-    assert_false(weft_line_take(agent, &m, &fd, &closed)); /* nothing is there */
-    assert_false(closed);
+    weft_line_end     end;
+    assert_false(weft_line_take(agent, &m, &fd, &end)); /* nothing is there */
+    assert_int_equal(end, WEFT_LINE_OPEN);
     weft_line_send(l, &(weft_line_message){.kind = WEFT_LINE_READY, .step = 7});
-    assert_true(weft_line_take(agent, &m, &fd, &closed));
+    assert_true(weft_line_take(agent, &m, &fd, &end));
     assert_int_equal(m.kind, WEFT_LINE_READY);
     assert_int_equal(m.step, 7);
     weft_line_close(l);
-    assert_false(weft_line_take(agent, &m, &fd, &closed));
-    assert_true(closed);
+    assert_false(weft_line_take(agent, &m, &fd, &end));
+    assert_int_equal(end, WEFT_LINE_GONE);
     close(agent);
     for (size_t n = 1; n <= sizeof bad; n += sizeof bad - 1) {
         weft_line_view v;
         agent = open_line(&l);
         assert_int_equal(send(agent, bad, n, 0), (ssize_t)n);
         assert_int_equal(weft_line_await(l, 0, &v), WEFT_ERR_PEER);
+        assert_non_null(strstr(weft_error_text(), "weft run sent what is no message"));
         weft_line_close(l);
         close(agent);
+        int pair[2]; /* the agent's end */
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+        assert_int_equal(send(pair[0], bad, n, 0), (ssize_t)n);
+        assert_false(weft_line_take(pair[1], &m, &fd, &end));
+        assert_int_equal(end, WEFT_LINE_GARBAGE);
+        close(pair[0]);
+        close(pair[1]);
     }
 }
 

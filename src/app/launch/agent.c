@@ -218,13 +218,26 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
     }
 }
 
+/* A rank that sends what is no message is lost, and so is what it has written. */
+static void drop_rank(weft_launch__run *l, int r)
+{
+    weft_launch__child *c = &l->c[r];
+    if (!c->pid || c->noticed) return;
+    c->noticed = "garbage";
+    c->seen_s  = weft_clock_s();
+    snprintf(c->what, sizeof c->what,
+             "dropped: it sent what is no message on its control connection");
+    weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
+    weft_launch__kill_slot(l, r);
+}
+
 void weft_launch__agent_hear(weft_launch__run *l, int r)
 {
     weft_line_message m;
     int               fd;
-    bool              closed = false;
+    weft_line_end     end = WEFT_LINE_OPEN;
     if (!l->agent || l->c[r].line < 0) return;
-    while (weft_line_take(l->c[r].line, &m, &fd, &closed)) {
+    while (weft_line_take(l->c[r].line, &m, &fd, &end)) {
         if (m.kind == WEFT_LINE_BRIEF && fd >= 0) {
             if (l->agent->brief >= 0) close(l->agent->brief);
             l->agent->brief = fd;
@@ -233,9 +246,10 @@ void weft_launch__agent_hear(weft_launch__run *l, int r)
         }
         hear_message(l, r, &m);
     }
-    if (!closed) return;
+    if (end == WEFT_LINE_OPEN) return;
     close(l->c[r].line);
     l->c[r].line = -1;
+    if (end == WEFT_LINE_GARBAGE) drop_rank(l, r);
 }
 
 /* ---- how ranks end ---- */

@@ -15,12 +15,13 @@ typedef struct weft_incident {
     int      pid;
     uint32_t epoch; /* in which it was lost */
     int64_t  step;  /* the last that was committed before; -1: not known */
-    /* "kill", "oom", "exit", "crash", "bus", "stop", "silence", "hang", "late"; what ranks report:
-     * "disk", "numeric", "differs", "slow", "error" */
-    char        cause[16];
-    char        host[64];
-    char        what[400]; /* "killed by signal 9 (SIGKILL)" */
-    const char *noticed;   /* "waitpid", "no answer", "stop", "silence", "hang" */
+    /* "kill", "oom", "exit", "crash", "bus", "stop", "silence", "hang", "garbage", "late"; what
+     * ranks report: "disk", "numeric", "differs", "slow", "error" */
+    char cause[16];
+    char host[64];
+    char what[400]; /* "killed by signal 9 (SIGKILL)" */
+    /* "waitpid", "no answer", "stop", "silence", "hang", "garbage" */
+    const char *noticed;
     double      wall_s;    /* when, in seconds since 1970, */
     double      noticed_s; /* and on the monotonic clock */
     double      seen_s;    /* its last sign of life before that; 0: not known */

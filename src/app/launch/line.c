@@ -78,7 +78,7 @@ static int take_descriptor(struct msghdr *h)
     return fd;
 }
 
-bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed)
+bool weft_line_take(int line, weft_line_message *out, int *fd, weft_line_end *end)
 {
     union {
         struct cmsghdr head;
@@ -90,8 +90,8 @@ bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed)
                        .msg_control    = &control,
                        .msg_controllen = sizeof control.room};
     ssize_t       n;
-    *fd     = -1;
-    *closed = false;
+    *fd  = -1;
+    *end = WEFT_LINE_OPEN;
     do n = recvmsg(line, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) return false;
@@ -104,8 +104,8 @@ bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed)
         return true;
     }
     if (*fd >= 0) close(*fd);
-    *fd     = -1;
-    *closed = true;
+    *fd  = -1;
+    *end = n > 0 ? WEFT_LINE_GARBAGE : WEFT_LINE_GONE;
     return false;
 }
 
@@ -179,9 +179,9 @@ static bool read_messages(weft_line *l)
 {
     weft_line_message m;
     int               fd;
-    bool              closed;
+    weft_line_end     end;
     pthread_mutex_lock(&l->lock);
-    while (weft_line_take(l->fd, &m, &fd, &closed)) {
+    while (weft_line_take(l->fd, &m, &fd, &end)) {
         if (m.kind == WEFT_LINE_VIEW)
             keep_view(l, &m, fd);
         else if (m.kind == WEFT_LINE_PREPARE)
@@ -193,10 +193,11 @@ static bool read_messages(weft_line *l)
         if (m.kind == WEFT_LINE_LEAVE && m.local) l->drains = m.epoch;
         if (m.kind == WEFT_LINE_END) end_line(l, m.text);
     }
-    if (closed) end_line(l, "weft run is gone");
+    if (end == WEFT_LINE_GONE) end_line(l, "weft run is gone");
+    if (end == WEFT_LINE_GARBAGE) end_line(l, "weft run sent what is no message");
     pthread_cond_broadcast(&l->moved);
     pthread_mutex_unlock(&l->lock);
-    return !closed;
+    return end == WEFT_LINE_OPEN;
 }
 
 /* Seconds of this process in which the agent is stopped: where both were, none pass. */

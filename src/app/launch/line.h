@@ -76,9 +76,14 @@ typedef struct weft_line_message {
 
 /* Both ends.  Never waits: WEFT_ERR_IO, the other end is gone or does not read.  fd -1: none. */
 weft_status weft_line_put(int line, const weft_line_message *m, int fd);
-/* false: there is none now, or *closed.  What is no message closes the line.  *fd: -1 or the
- * caller's. */
-bool weft_line_take(int line, weft_line_message *out, int *fd, bool *closed);
+typedef enum weft_line_end {
+    WEFT_LINE_OPEN,
+    WEFT_LINE_GONE,    /* the other end is closed */
+    WEFT_LINE_GARBAGE, /* it sent what is no message, and is not heard any more */
+} weft_line_end;
+
+/* false: there is none now, or *end says that none follows.  *fd: -1 or the caller's. */
+bool weft_line_take(int line, weft_line_message *out, int *fd, weft_line_end *end);
 
 typedef struct weft_line weft_line;
 
