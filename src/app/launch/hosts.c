@@ -376,6 +376,7 @@ void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const void *byt
 void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
 {
     host_use use = {epoch, n};
+    if (n < 1 || n > weft_launch__hosts_world(l)) return; /* no rank of ours says that */
     if (l->hosts->saves && !l->hosts->together) { /* it has no other host to ask */
         weft_launch__agent_enter(l, epoch + 1, n);
         return;
