@@ -93,7 +93,7 @@ POINTS = {
     "resize.leave": ("resize", "resize", (0, 1, 2), 1),
     "resize.left": ("resize", "resize", (0, 1, 2), 1),
     "resize.plan": ("resize", "resize", FIRST, 1),
-    "resize.planned": ("resize", "resize", ANY, 2),
+    "resize.planned": ("resize", "resize", ANY, 1),
     "view.left": ("view change", "lost", FIRST, 1),
     "view.await": ("view change", "lost", ANY, 1),
     "view.received": ("view change", "lost", ANY, 1),
