@@ -268,6 +268,33 @@ static void plans_with_copies(void **state)
     weft_cluster_destroy(c);
 }
 
+/* Copies on as many hosts: not the fastest plan, whose replicas are neighbours, but the fastest of
+ * those of which a lost host takes no part of the state alone. */
+static void copies_are_on_several_hosts(void **state)
+{
+    static const int     two[] = {2, 2};
+    weft_cluster        *c;
+    weft_planner_answer *a;
+    double               step_s[2];
+    (void)state;
+    assert_ok(weft_cluster_load("2 x (2 x epyc-7763), 1 x eth-10g", NULL, &c));
+    for (int spreads = 0; spreads <= 1; spreads++) {
+        weft_planner_request q = ask_for("tiny256", c, 16);
+        q.keep_bits            = true;
+        q.world                = 4;
+        weft_search_fix(&q.constraints, WEFT_KEY_copies, 2);
+        q.constraints.n_host     = spreads ? 2 : 0;
+        q.constraints.host_ranks = two;
+        if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+        assert_int_equal(weft_strategy_state_hosts(&a->plan->strategy, 2, two),
+                         1 + spreads);
+        step_s[spreads] = a->step_s;
+        weft_planner_destroy(a);
+    }
+    assert_true(step_s[1] >= step_s[0]);
+    weft_cluster_destroy(c);
+}
+
 /* A pipeline alone with copies: every rank holds the state of another one, too, and its gradients;
  * the step has the messages and one more update. */
 static void plans_with_standby_replicas(void **state)
@@ -518,6 +545,7 @@ int main(void)
         cmocka_unit_test(names_devices),
         cmocka_unit_test(shares_by_speed),
         cmocka_unit_test(plans_with_copies),
+        cmocka_unit_test(copies_are_on_several_hosts),
         cmocka_unit_test(plans_with_standby_replicas),
         cmocka_unit_test(layers_lie_where_they_are_pinned),
         cmocka_unit_test(machines_are_compared),

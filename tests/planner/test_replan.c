@@ -191,6 +191,39 @@ static void more_replicas_than_lanes(void **state)
     }
 }
 
+/* With copies the next plan has them on as many hosts, quickly or with time. */
+static void copies_stay_on_several_hosts(void **state)
+{
+    static const int ranks[] = {2, 2};
+    (void)state;
+    planned_job     j;
+    weft_replanner *r;
+    weft_strategy   y;
+    open_job("tiny256", 16, 8, 1, "2 x (2 x epyc-7763), 1 x eth-10g", &j);
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+    for (int copies = 1; copies <= 2; copies++) {
+        weft_replan_answer quick = {0}, late = {0};
+        assert_ok(weft_strategy_parse("dp=2", &y));
+        y.copies = copies;
+        weft_plan          *was;
+        weft_replan_request q = {.n_rank = 4, .n_host = 2, .host_ranks = ranks};
+        assert_ok(weft_compile_plan(&j.training, &y, 0, &was));
+        q.was = was;
+        assert_ok(weft_replanner_decide(r, &q, &quick));
+        assert_ok(weft_replanner_search(r, &q, &late));
+        int hosts[] = {weft_strategy_state_hosts(&quick.plan->strategy, 2, ranks),
+                       weft_strategy_state_hosts(&late.plan->strategy, 2, ranks)};
+        assert_int_equal(hosts[0], copies);
+        assert_int_equal(hosts[1], copies);
+        weft_plan_destroy(was);
+        weft_replan_answer_fini(&quick);
+        weft_replan_answer_fini(&late);
+    }
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
 /* A plan that was read names the axes of its mesh alone; replicas come before them. */
 static void read_plan_gets_replicas(void **state)
 {
@@ -585,6 +618,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_shape),
         cmocka_unit_test(more_replicas_than_lanes),
+        cmocka_unit_test(copies_stay_on_several_hosts),
         cmocka_unit_test(read_plan_gets_replicas),
         cmocka_unit_test(every_number_has_a_plan),
         cmocka_unit_test(moving_costs),

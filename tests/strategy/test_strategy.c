@@ -153,12 +153,47 @@ static void keys_are_rows(void **state)
     }
 }
 
+/* Replicas, copies of shards and standby replicas on hosts, whose ranks follow each other. */
+static void hosts_hold_the_state(void **state)
+{
+    static const int two[] = {2, 2}, twos[] = {2, 2, 2, 2}, unlike[] = {3, 1};
+    static const struct {
+        const char *keys;
+        int         n_host;
+        const int  *ranks;
+        int         n;
+    } rows[] = {
+        {"dp=4", 2, two, 2},
+        {"dp=2 pp=2", 2, two, 1}, /* replicas of a stage are neighbours */
+        {"dp=2 pp=2 copies=2", 2, two, 1},
+        {"dp=4 pp=2", 4, twos, 2},
+        {"dp=2 tp=2", 2, two, 2},
+        {"dp=2 tp=2 mesh_order=tp,dp", 2, two, 1}, /* the last axis is the fastest */
+        {"pp=4", 2, two, 1},
+        {"pp=4 copies=2", 2, two, 2},
+        {"pp=4 copies=2", 2, unlike, 1}, /* the third and the first rank are on one */
+        {"cp=4", 2, two, 2},
+        {"dp=4 zero=1", 2, two, 1},
+        {"dp=4 zero=1 copies=2", 2, two, 2},
+        {"dp=8 zero=1 copies=4", 4, twos, 4},
+        {"dp=4 pp=2 zero=1 copies=2", 4, twos, 2},
+        {"dp=4 zero=3 copies=2", 2, unlike, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+        weft_strategy s;
+        assert_ok(weft_strategy_parse(rows[i].keys, &s));
+        int n = weft_strategy_state_hosts(&s, rows[i].n_host, rows[i].ranks);
+        if (n != rows[i].n) fail_msg("%s: %d hosts, not %d", rows[i].keys, n, rows[i].n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_are_runs),       cmocka_unit_test(keys_are_rows),
         cmocka_unit_test(text_reads_back),       cmocka_unit_test(defaults_are_the_rows),
-        cmocka_unit_test(mistakes_are_one_line),
+        cmocka_unit_test(mistakes_are_one_line), cmocka_unit_test(hosts_hold_the_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

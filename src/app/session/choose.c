@@ -105,23 +105,39 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
         weft_search_fix(&q->constraints, WEFT_KEY_copies, j->strategy.copies);
 }
 
-static weft_status find_plan(weft_planner_request *q, weft_planner_answer **out)
+static bool is_no_way(weft_status st)
 {
+    return st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG;
+}
+
+/* local: ranks of a host; 0: all.  Copies are on as many hosts where that can be, else on one, else
+ * there are none: the start says what a lost host or rank would cost. */
+static weft_status find_plan(weft_planner_request *q, int local, weft_planner_answer **out)
+{
+    int host_ranks[WEFT_SESSION__MAX_RANK];
+    if (local > 0 && q->world <= WEFT_SESSION__MAX_RANK) {
+        q->constraints.n_host     = q->world / local;
+        q->constraints.host_ranks = host_ranks;
+        for (int k = 0; k < q->world / local; k++) host_ranks[k] = local;
+    }
     weft_status st = weft_planner_plan(q, out);
-    if (weft_search_given(&q->constraints, WEFT_KEY_copies) < 2 ||
-        (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG))
+    if (weft_search_given(&q->constraints, WEFT_KEY_copies) < 2 || !is_no_way(st))
         return st;
-    /* a plan without the copies: the start says what a lost rank would cost */
+    if (q->constraints.n_host > 1) {
+        q->constraints.n_host = 0;
+        st                    = weft_planner_plan(q, out);
+        if (!is_no_way(st)) return st;
+    }
     weft_search_fix(&q->constraints, WEFT_KEY_copies, -1);
     return weft_planner_plan(q, out);
 }
 
-static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,
-                          weft_planner_answer **out)
+static weft_status decide(const weft_job *j, const weft_cluster *c, int world, int local,
+                          bool fixed, weft_planner_answer **out)
 {
     weft_planner_request q;
     ask(j, c, world, fixed, &q);
-    return find_plan(&q, out);
+    return find_plan(&q, local, out);
 }
 
 /* Takes a's plan and its training. */
@@ -144,10 +160,10 @@ void weft_session__choice_fini(weft_session__choice *x)
 }
 
 static weft_status decide_on(const weft_job *j, const weft_cluster *c, int world,
-                             bool fixed, weft_session__choice *out)
+                             int local, bool fixed, weft_session__choice *out)
 {
     weft_planner_answer *a;
-    WEFT_TRY(decide(j, c, world, fixed, &a));
+    WEFT_TRY(decide(j, c, world, local, fixed, &a));
     int missing = weft_planner_missing_micro(a);
     take_answer(a, out);
     out->sequential = missing > 0 && missing == out->plan->strategy.pp - 1;
@@ -163,7 +179,7 @@ static weft_status find_step(const weft_job *j, int n, int n_core, double *step_
     weft_planner_answer *a  = NULL;
     weft_status          st = WEFT_OK;
     WEFT_GO(find_machines(j, n, n, n_core, &c));
-    WEFT_GO(decide(j, c, n, false, &a));
+    WEFT_GO(decide(j, c, n, 0, false, &a));
     *step_s = a->step_s;
 out:
     weft_planner_destroy(a);
@@ -176,7 +192,7 @@ weft_status weft_session__plan_choose(const weft_job *j, int world, int local, i
 {
     weft_cluster *c;
     WEFT_TRY(find_machines(j, world, local > 0 ? local : world, n_core, &c));
-    weft_status st = decide_on(j, c, world, false, out);
+    weft_status st = decide_on(j, c, world, local, false, out);
     weft_cluster_destroy(c);
     if (st != WEFT_OK || !out->idle) return st;
     if (find_step(j, 1, n_core, &out->alone_s) != WEFT_OK) /* it does not fit */
@@ -190,7 +206,7 @@ weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *ou
 {
     weft_cluster *c;
     WEFT_TRY(find_machines(j, 1, 1, 0, &c));
-    weft_status st = decide_on(j, c, 1, true, out);
+    weft_status st = decide_on(j, c, 1, 0, true, out);
     weft_cluster_destroy(c);
     return st;
 }
@@ -240,7 +256,7 @@ weft_status weft_session__predict(const weft_job *job, int world, int local, int
     WEFT_GO(find_machines(&j, world, local, n_core, &c));
     ask(&j, c, world, keeps || !open, &q);
     if (!open) fix_keys(&j.strategy, &q.constraints);
-    WEFT_GO(find_plan(&q, &a));
+    WEFT_GO(find_plan(&q, local, &a));
     *out = (weft_session__predicted){.step_s      = a->step_s,
                                      .mem_bytes   = a->tried[0]->mem_bytes,
                                      .micro_batch = a->plan->of.micro_batch,
@@ -259,7 +275,7 @@ static weft_status count_useful(const weft_job *j, int most, int *n)
     weft_cluster        *c = NULL;
     weft_session__choice x = {0};
     WEFT_TRY(weft_cluster_load(j->cluster, NULL, &c));
-    if (decide_on(j, c, 0, false, &x) == WEFT_OK && weft_plan_world(x.plan) <= most)
+    if (decide_on(j, c, 0, 0, false, &x) == WEFT_OK && weft_plan_world(x.plan) <= most)
         *n = weft_plan_world(x.plan);
     weft_session__choice_fini(&x);
     weft_cluster_destroy(c);
@@ -324,7 +340,7 @@ weft_status weft_session__fit(weft_session *s, bool *again)
         return WEFT_OK; /* a GPU's memory is looked at later, and the line says what fits */
     WEFT_GO(find_machines(&s->job, 1, 1, 0, &c));
     if (bytes + SPARE <= weft_cluster_device(c, 0)->mem_bytes) goto out;
-    st = decide_on(&s->job, c, 1, false, &x);
+    st = decide_on(&s->job, c, 1, 0, false, &x);
     if (st == WEFT_ERR_NOFIT) weft_say_warn(&s->say, "%s", weft_error_text());
     if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG) st = WEFT_OK;
     if (st != WEFT_OK || !x.plan) goto out;

@@ -257,7 +257,7 @@ static void give_back_unused(weft_session *s)
 {
     const memory_ahead *a   = s->now->memory_ahead;
     weft_comm          *end = weft_comm_shared_end(s->now->comm);
-    if (!s->pages_ahead_s || (a && !atomic_load(&a->over))) return;
+    if (s->pages_ahead_s <= 0 || (a && !atomic_load(&a->over))) return;
     if (weft_clock_s() < s->pages_ahead_s + UNUSED_S &&
         !weft_failpoint_flips("memory_ahead.unused"))
         return;

@@ -127,6 +127,62 @@ int weft_strategy_shard_copies(const weft_strategy *s)
     return s->zero && s->dp && s->copies > 1 ? s->copies : 1;
 }
 
+static int find_host(int rank, int n_host, const int *host_ranks)
+{
+    int k = 0;
+    while (k + 1 < n_host && rank >= host_ranks[k]) rank -= host_ranks[k++];
+    return k;
+}
+
+/* Of ranks first, first + stride, .., n of them. */
+static int count_hosts(int first, int stride, int n, int n_host, const int *host_ranks)
+{
+    int count = 0, last = -1;
+    for (int i = 0; i < n; i++) {
+        int host = find_host(first + i * stride, n_host, host_ranks);
+        count += host != last;
+        last = host;
+    }
+    return count;
+}
+
+/* Ranks from one along the axis to the next. */
+static int find_stride(const weft_strategy *s, int axis)
+{
+    int all[WEFT_N_STRATEGY_AXIS], n = weft_strategy_axes(s, all), stride = 1;
+    for (int i = n - 1; i >= 0 && all[i] != axis; i--)
+        stride *= weft_strategy_size(s, all[i]);
+    return stride;
+}
+
+/* Each rank's state is its guard's, too: the rank half of all ranks further. */
+static int count_standby_hosts(const weft_strategy *s, int n_host, const int *host_ranks)
+{
+    int world = weft_strategy_world(s);
+    if (s->copies < 2 || s->offload || world < 2) return 1;
+    for (int r = 0; r < world; r++)
+        if (find_host(r, n_host, host_ranks) ==
+            find_host((r + world / 2) % world, n_host, host_ranks))
+            return 1;
+    return 2;
+}
+
+int weft_strategy_state_hosts(const weft_strategy *s, int n_host, const int *host_ranks)
+{
+    int axis = s->dp > 1 ? WEFT_AXIS_DP : WEFT_AXIS_CP, least = n_host;
+    int size = weft_strategy_size(s, axis), stride, world = weft_strategy_world(s);
+    if (size < 2) return count_standby_hosts(s, n_host, host_ranks);
+    int n    = s->zero ? weft_strategy_shard_copies(s) : size; /* that hold the same */
+    stride   = find_stride(s, axis);
+    int jump = stride * (size / n);
+    for (int r = 0; r < world; r++) {
+        if (r / stride % size >= size / n) continue; /* not the first of those */
+        int hosts = count_hosts(r, jump, n, n_host, host_ranks);
+        if (hosts < least) least = hosts;
+    }
+    return least;
+}
+
 int weft_strategy_lanes(const weft_strategy *s)
 {
     int n = 0;

@@ -162,6 +162,9 @@ bool weft_layer_spans_equal(const weft_layer_span *a, int n, const weft_layer_sp
 int weft_strategy_world(const weft_strategy *s);
 /* Ranks along dp that hold the same shards: copies with zero, else 1 (nothing is sharded). */
 int weft_strategy_shard_copies(const weft_strategy *s);
+/* The fewest hosts that hold any part of the state, by replicas, copies of shards or standby
+ * replicas, where ranks are on hosts in their order: host_ranks[k] on the k-th. */
+int weft_strategy_state_hosts(const weft_strategy *s, int n_host, const int *host_ranks);
 /* The lanes that batch_split needs; 0 without. */
 int weft_strategy_lanes(const weft_strategy *s);
 /* The ranks that batch_split has lanes for; 0 without. */

@@ -117,7 +117,8 @@ typedef struct candidate {
     int64_t       micro_batch;
     double        step_s, move_s;
     int64_t       move_bytes;
-    uint16_t     *cut; /* layers of its stages */
+    bool          spreads; /* as many hosts as copies hold each part of the state */
+    uint16_t     *cut;     /* layers of its stages */
 } candidate;
 
 typedef struct replan_search {
@@ -363,6 +364,7 @@ static weft_status try_candidate(replan_search *s, int dp, int pp, bool open_zer
     if (is_no_way(st)) return WEFT_OK;
     WEFT_TRY(st);
     weigh_candidate(s, &c);
+    c.spreads = weft_replan__spreads(s->q, &c.strategy, size_of(s->base.copies));
     WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->priced, &s->cap_priced,
                              s->n_priced + 1, sizeof *s->priced));
     s->priced[s->n_priced++] = c;
@@ -375,10 +377,27 @@ static bool is_simpler(const weft_strategy *a, const weft_strategy *b)
     return a->pp != b->pp ? a->pp < b->pp : size_of(a->dp) > size_of(b->dp);
 }
 
+bool weft_replan__spreads(const weft_replan_request *q, const weft_strategy *y,
+                          int copies)
+{
+    if (copies > q->n_host) copies = q->n_host;
+    return copies < 2 || weft_strategy_state_hosts(y, q->n_host, q->host_ranks) >= copies;
+}
+
+/* Where one has the copies on as many hosts, those that have not are left out. */
+static void leave_lumps(replan_search *s)
+{
+    int n = 0;
+    for (int k = 0; k < s->n_priced; k++)
+        if (s->priced[k].spreads) s->priced[n++] = s->priced[k];
+    if (n) s->n_priced = n;
+}
+
 /* What the fastest does in the horizon takes how long, with the move?  Of equal ones the simplest,
  * in whatever order they were priced. */
 static void choose_best(replan_search *s)
 {
+    leave_lumps(s);
     double horizon_s = s->q->horizon_s > 0 ? s->q->horizon_s : WEFT_REPLAN__HORIZON_S;
     double fastest_s = INFINITY, least_s = INFINITY;
     for (int k = 0; k < s->n_priced; k++)

@@ -39,6 +39,10 @@ typedef struct weft_replan__move {
 void weft_replan__weigh_move(const weft_replanner *r, const weft_replan_request *q,
                              const weft_strategy *a, const weft_strategy *b,
                              weft_replan__move *out);
+/* Do as many hosts as copies are asked for, or all, hold each part of the state?  Always on one
+ * host, and where no copies are asked for. */
+bool weft_replan__spreads(const weft_replan_request *q, const weft_strategy *y,
+                          int copies);
 weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strategy *b);
 
 #endif

@@ -11,6 +11,7 @@ typedef struct searched_plan {
     weft_replan_kind  kind;
     double            step_s; /* simulated */
     weft_replan__move move;
+    bool              spreads; /* as many hosts as copies hold each part of the state */
 } searched_plan;
 
 static int size_of(int axis)
@@ -19,18 +20,20 @@ static int size_of(int axis)
 }
 
 /* What decides bits stays, lanes are those of the quick answer; devices may stay idle. */
-static weft_status search_anew(const weft_replanner *r, const weft_strategy *was,
-                               int n_rank, const weft_plan_of *cut, weft_plan **out)
+static weft_status search_anew(const weft_replanner *r, const weft_replan_request *asked,
+                               const weft_strategy *was, const weft_plan_of *cut,
+                               weft_plan **out)
 {
-    const weft_compile_spec *spec = &r->job.training->spec;
-    weft_planner_request     q    = {.spec      = *spec,
-                                     .cluster   = r->job.cluster,
-                                     .on_cpus   = r->job.on_cpus,
-                                     .keep_bits = true,
-                                     .n_best    = 3};
-    weft_planner_answer     *a    = NULL;
-    q.spec.micro_batch            = cut->micro_batch;
-    q.spec.lanes                  = cut->lanes;
+    int                      n_rank = asked->n_rank;
+    const weft_compile_spec *spec   = &r->job.training->spec;
+    weft_planner_request     q      = {.spec      = *spec,
+                                       .cluster   = r->job.cluster,
+                                       .on_cpus   = r->job.on_cpus,
+                                       .keep_bits = true,
+                                       .n_best    = 3};
+    weft_planner_answer     *a      = NULL;
+    q.spec.micro_batch              = cut->micro_batch;
+    q.spec.lanes                    = cut->lanes;
     if (weft_planner__n_device(r->workspace) > n_rank) q.world = n_rank;
     weft_search_open(&q.constraints);
     weft_search_fix(&q.constraints, WEFT_KEY_recompute, (int)spec->recompute);
@@ -39,6 +42,8 @@ static weft_status search_anew(const weft_replanner *r, const weft_strategy *was
     weft_search_fix(&q.constraints, WEFT_KEY_cp, size_of(was->cp));
     weft_search_fix(&q.constraints, WEFT_KEY_ep, size_of(was->ep));
     if (was->copies > 1) weft_search_fix(&q.constraints, WEFT_KEY_copies, was->copies);
+    q.constraints.n_host     = asked->n_host;
+    q.constraints.host_ranks = asked->host_ranks;
     WEFT_TRY(weft_planner_plan(&q, &a));
     *out    = a->plan;
     a->plan = NULL;
@@ -77,6 +82,7 @@ static void add_plan(const weft_replanner *r, const weft_replan_request *q, weft
     out->kind                 = weft_replan__find_kind(was, &p->strategy);
     if (out->kind == WEFT_REPLAN_SAME && q->was && !same) out->kind = WEFT_REPLAN_SHAPE;
     weft_replan__weigh_move(r, q, was, &p->strategy, &out->move);
+    out->spreads = weft_replan__spreads(q, &p->strategy, was->copies);
 }
 
 /* The running one where it is all the same. */
@@ -84,10 +90,12 @@ static int choose_plan(const weft_replan_request *q, const searched_plan *x, int
 {
     double horizon_s = q->horizon_s > 0 ? q->horizon_s : WEFT_REPLAN__HORIZON_S;
     double fastest_s = INFINITY, least_s = INFINITY;
-    int    best = -1;
+    int    best    = -1;
+    bool   spreads = false; /* one of them */
     for (int k = 0; k < n; k++) fastest_s = fmin(fastest_s, x[k].step_s);
+    for (int k = 0; k < n; k++) spreads |= x[k].spreads && !isinf(x[k].step_s);
     for (int k = 0; k < n; k++) {
-        if (!x[k].plan || isinf(x[k].step_s)) continue;
+        if (!x[k].plan || isinf(x[k].step_s) || (spreads && !x[k].spreads)) continue;
         double cost = horizon_s * x[k].step_s / fastest_s;
         if (x[k].kind != WEFT_REPLAN_SAME) cost += x[k].move.seconds + q->pause_s;
         if (cost >= least_s) continue;
@@ -120,7 +128,7 @@ weft_status weft_replanner_search(weft_replanner *r, const weft_replan_request *
         weft_plan_copy(q->was, &p) == WEFT_OK)
         add_plan(r, q, p, &x[RUNNING]);
     p = NULL;
-    if (search_anew(r, &was, q->n_rank, &quick.plan->of, &p) == WEFT_OK &&
+    if (search_anew(r, q, &was, &quick.plan->of, &p) == WEFT_OK &&
         weft_plan_world(p) <= q->n_rank)
         add_plan(r, q, p, &x[ANEW]);
     else

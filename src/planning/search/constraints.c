@@ -29,6 +29,21 @@ bool weft_search_has_copies(const weft_search_constraints *p, int replicas, int 
     return n < 2 || (replicas >= n && (!zero || replicas % n == 0));
 }
 
+bool weft_search__holds_copies(const weft_search_constraints *q,
+                               const weft_cost_variant *v, const weft_cost_point *p,
+                               int zero, int shards)
+{
+    int n = weft_search_given(q, WEFT_KEY_copies), dp = p->dp / v->ep;
+    if (!weft_search_has_copies(q, dp, zero, shards)) return false;
+    if (n < 2 || q->n_host < 2) return true;
+    weft_strategy y = weft_search_sizes(dp, v);
+    y.pp            = p->pp;
+    y.zero          = zero;
+    y.copies        = n;
+    n               = n < q->n_host ? n : q->n_host;
+    return weft_strategy_state_hosts(&y, q->n_host, q->host_ranks) >= n;
+}
+
 bool weft_search__has_split(const weft_search_constraints *p)
 {
     return p->given >> WEFT_KEY_batch_split & 1;

@@ -276,8 +276,7 @@ static void variant(deal *d, const weft_search__group *g, int v, int n_micro)
         if (!(can >> zero & 1) ||
             (weft_search_given(&q->constraints, WEFT_KEY_zero) >= 0 &&
              zero != weft_search_given(&q->constraints, WEFT_KEY_zero)) ||
-            !weft_search_has_copies(&q->constraints, g->dp / d->z->s.variant[v].ep, zero,
-                                    1))
+            !weft_search__holds_copies(&q->constraints, &d->z->s.variant[v], &p, zero, 1))
             continue;
         d->p.zero = zero;
         schedules(d, n_micro);

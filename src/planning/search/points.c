@@ -343,8 +343,8 @@ void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_
         if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;
         if (pin < 0 && zero && p->dp * v->cp < 2) continue;
         if (!zero && v->cp > 1 && z->p->model.limits.cp_shards) continue;
-        if (!weft_search_has_copies(&z->p->constraints, p->dp / v->ep, zero,
-                                    v->cp > 1 ? 1 : v->tp * v->ep * p->pp))
+        if (!weft_search__holds_copies(&z->p->constraints, v, p, zero,
+                                       v->cp > 1 ? 1 : v->tp * v->ep * p->pp))
             continue;
         p->zero       = zero;
         z->param_s    = -1;

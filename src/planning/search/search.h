@@ -149,10 +149,14 @@ typedef struct weft_search_constraints {
     weft_strategy strategy;
     uint32_t      given; /* of weft_strategy_key, as bits */
     /* What a strategy has no key for; -1: open. */
-    int             micro_batch;
-    int             recompute_layers; /* of a stage */
-    int             world;            /* devices in all */
-    const uint16_t *cut;              /* pp numbers; NULL: open */
+    int micro_batch;
+    int recompute_layers; /* of a stage */
+    int world;            /* devices in all */
+    /* copies: of so many hosts, with host_ranks[k] ranks each in their order, as many as copies are
+     * asked for hold each part of the state.  0: hosts make no difference. */
+    int             n_host;
+    const int      *host_ranks;
+    const uint16_t *cut; /* pp numbers; NULL: open */
     int             n_on;
     weft_search_on  on[WEFT_SEARCH_MAX_ON];
 } weft_search_constraints;

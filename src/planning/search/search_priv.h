@@ -132,6 +132,10 @@ typedef struct weft_search__work {
 } weft_search__work;
 
 /* points.c: plans that are no faster than this are not among the best. */
+/* weft_search_has_copies, and on as many hosts; shards as there. */
+bool weft_search__holds_copies(const weft_search_constraints *q,
+                               const weft_cost_variant *v, const weft_cost_point *p,
+                               int zero, int shards);
 bool weft_search__hopeless(const weft_search__work *z, double bound_s);
 /* By how much interleaving or splitting the backward pass can shorten idle time. */
 double weft_search__finest(const weft_search__work *z, int pp);
