@@ -143,7 +143,7 @@ def in_batches(scratch, _):
     """As if old and new states did not fit together: tensors are moved by batches, and what was moved gives its memory back.
     A rank is killed in the middle, and the next view, in batches too, goes on from what is there: no committed step is run
     again, and at no moment there is much more memory than all of the state takes once."""
-    once, keys = scratch.path("once-batches"), dict(EVAL, model="tiny256")  # whose state is large beside records and tables
+    once, keys = scratch.path("once-batches"), dict(EVAL, model="tiny256", steps=16, micro_batch=2)  # whose state is large beside records and tables
     reference = run_plain(scratch, "batches", **keys)
     job = Job("1:%d" % MAX, dict(BASE, **dict(PLANS["zero3"], **keys), recover="on"), scratch.path("batches"),
               env=dict(WEFT_FAILPOINT="move.room:flip:rank=0,move.gone:kill:rank=1:nth=4,move.room:flip:rank=0",

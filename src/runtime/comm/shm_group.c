@@ -255,14 +255,14 @@ static bool linger(const weft_comm_group *g, uint32_t v, uint32_t mask)
     const shm_word *door = &g->round->door;
     if (weft_comm__shm_spin(door, v, mask, g->e->spin)) return true;
     if (!g->e->crowded) return weft_comm__shm_yield(door, v, mask);
-    double now = weft_clock_s(), enough = now + SHM_YIELD_S;
-    for (int i = 0; i < SHM_YIELDS || now < enough; i++) {
+    shm_yields y = {0};
+    bool       more;
+    do {
         if (!missing_here(g, turn_of(v)) && weft_comm__shm_spin(door, v, mask, SHM_SPIN))
             return true;
-        sched_yield();
+        more = weft_comm__shm_give_way(&y);
         if (shm_moved(door, v, mask)) return true;
-        now = weft_clock_s();
-    }
+    } while (more);
     return false;
 }
 

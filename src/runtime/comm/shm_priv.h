@@ -135,6 +135,7 @@ enum {
     SHM_YIELDS = 20,   /* at least */
 };
 #define SHM_YIELD_S 50e-6      /* for who has a core to himself yields for nothing */
+#define SHM_LONG_S  1e-3       /* of one yield: others use the processor */
 #define SHM_ALL     UINT32_MAX /* a mask: any change counts */
 /* *w has moved when a bit of mask is no longer as in seen. */
 static inline bool shm_moved(const shm_word *w, uint32_t seen, uint32_t mask)
@@ -144,6 +145,14 @@ static inline bool shm_moved(const shm_word *w, uint32_t seen, uint32_t mask)
 /* Three ways to wait, the first two only for a while: true when *w has moved. */
 bool weft_comm__shm_spin(const shm_word *w, uint32_t seen, uint32_t mask, int pauses);
 bool weft_comm__shm_yield(const shm_word *w, uint32_t seen, uint32_t mask);
+typedef struct shm_yields {
+    int    n;
+    double now_s, enough_s;
+} shm_yields;
+/* One of them; false: they were enough.  Where others use the processor one takes a slice of each of
+ * them, and costs this rank its own as well (sched_yield of Linux 6.18): who sleeps instead is woken
+ * when it is its turn. */
+bool weft_comm__shm_give_way(shm_yields *y);
 /* Sleeps until *w has moved, the alarm is no longer alarm, or the deadline.
  * *deadline_s is set at the first call of an operation, from 0. */
 shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t mask,
