@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/clock.h"
 #include "support/test.h"
 
 enum {
@@ -25,27 +26,35 @@ static void pin_here(void)
     assert_int_equal(sched_setaffinity(0, sizeof set, &set), 0); /* threads inherit it */
 }
 
-static int count_yields(void)
+/* None follows one that was long; returns whether one was. */
+static bool wait_once(void)
 {
-    shm_yields y = {0};
-    while (weft_comm__shm_give_way(&y)) continue;
-    return y.n;
+    shm_yields y    = {0};
+    double     last = weft_clock_s(), took;
+    bool       more;
+    do {
+        more = weft_comm__shm_give_way(&y);
+        took = weft_clock_s() - last;
+        last += took;
+        if (more && took > 2 * SHM_LONG_S)
+            fail_msg("a yield after one of %.1f ms", 1e3 * took);
+    } while (more);
+    return took > SHM_LONG_S;
 }
 
-/* One yield gives a slice to a thread that does not end: there are not 20 of them. */
+/* A yield gives a slice to a thread that does not end (how long, the kernel decides). */
 static void yields_end_where_others_run(void **state)
 {
     (void)state;
     pthread_t    thread;
-    _Atomic bool stop = false;
-    int          n    = 0;
+    _Atomic bool stop   = false;
+    int          n_long = 0;
     pin_here();
     assert_int_equal(pthread_create(&thread, NULL, burn, &stop), 0);
-    for (int k = 0; k < ROUNDS; k++) n += count_yields();
+    for (int k = 0; k < ROUNDS; k++) n_long += wait_once();
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
-    assert_true(n >= ROUNDS);
-    if (n >= ROUNDS * SHM_YIELDS / 2) fail_msg("%d yields in %d waits", n, ROUNDS);
+    print_message("%d of %d waits had a long yield\n", n_long, ROUNDS);
 }
 
 int main(void)

@@ -10,7 +10,9 @@ Another one begins on one host, a second joins and is lost; it is replayed on on
                      a resume has changed"""
 import json
 import os
+import re
 import subprocess
+import time
 
 import eco_hosts
 from eco import WEFT, Scratch, check, end, near, same
@@ -44,8 +46,16 @@ def end_job(job, what):
     return result
 
 
+def find_saved(job):
+    folder = os.path.join(job.output, "checkpoints")
+    return max((int(f[5:]) for f in os.listdir(folder) if re.fullmatch("step-[0-9]+", f)), default=0)
+
+
 def resume(job, ranks, keys):
-    """The agent is killed; another run goes on in its folder."""
+    """The agent is killed once there is a checkpoint of its last view; another run goes on in its folder."""
+    limit = time.monotonic() + 60
+    while find_saved(job) < read_views(job)[-1]["first_step"] and time.monotonic() < limit:
+        time.sleep(0.01)
     job.p.kill()
     job.end()
     return Job(ranks, keys, job.output)

@@ -224,6 +224,32 @@ static void copies_stay_on_several_hosts(void **state)
     close_job(&j);
 }
 
+/* Sums go to buckets as before, whatever the number of ranks. */
+static void buckets_stay(void **state)
+{
+    (void)state;
+    planned_job     j;
+    weft_replanner *r;
+    open_job("tiny256", 16, 8, 1, "2 x (2 x epyc-7763), 1 x eth-10g", &j);
+    weft_plan *was             = make_plan(&j, "dp=2");
+    was->strategy.bucket_bytes = 3 << 20;
+    assert_ok(weft_replanner_create(
+        &(weft_replan_job){.training = &j.training, .cluster = j.cluster}, &r));
+    for (int n = 1; n <= 4; n++) {
+        weft_replan_answer  quick = {0}, late = {0};
+        weft_replan_request q = {.was = was, .n_rank = n};
+        assert_ok(weft_replanner_decide(r, &q, &quick));
+        assert_ok(weft_replanner_search(r, &q, &late));
+        assert_int_equal(quick.plan->strategy.bucket_bytes, 3 << 20);
+        assert_int_equal(late.plan->strategy.bucket_bytes, 3 << 20);
+        weft_replan_answer_fini(&quick);
+        weft_replan_answer_fini(&late);
+    }
+    weft_plan_destroy(was);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
 /* A plan that was read names the axes of its mesh alone; replicas come before them. */
 static void read_plan_gets_replicas(void **state)
 {
@@ -619,6 +645,7 @@ int main(void)
         cmocka_unit_test(keeps_the_shape),
         cmocka_unit_test(more_replicas_than_lanes),
         cmocka_unit_test(copies_stay_on_several_hosts),
+        cmocka_unit_test(buckets_stay),
         cmocka_unit_test(read_plan_gets_replicas),
         cmocka_unit_test(every_number_has_a_plan),
         cmocka_unit_test(moving_costs),

@@ -112,7 +112,8 @@ static bool is_no_way(weft_status st)
 
 /* local: ranks of a host; 0: all.  Copies are on as many hosts where that can be, else on one, else
  * there are none: the start says what a lost host or rank would cost. */
-static weft_status find_plan(weft_planner_request *q, int local, weft_planner_answer **out)
+static weft_status find_plan(weft_planner_request *q, int local,
+                             weft_planner_answer **out)
 {
     int host_ranks[WEFT_SESSION__MAX_RANK];
     if (local > 0 && q->world <= WEFT_SESSION__MAX_RANK) {

@@ -469,7 +469,7 @@ weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strat
     return size_of(a->dp) == size_of(b->dp) ? WEFT_REPLAN_SAME : WEFT_REPLAN_REPLICAS;
 }
 
-/* With the candidate's lanes. */
+/* With the candidate's lanes, and buckets as before: they are no part of the search. */
 static weft_status compile_plan(const replan_search *s, const int *layers,
                                 weft_plan **out)
 {
@@ -479,6 +479,8 @@ static weft_status compile_plan(const replan_search *s, const int *layers,
     weft_plan_of         of  = {.micro_batch = c->micro_batch, .lanes = c->lanes};
     WEFT_TRY(weft_compile_training_of(t, &of, &own, &t));
     weft_status st = weft_compile_plan_layers(t, &c->strategy, layers, 0, out);
+    if (st == WEFT_OK && s->q->was)
+        (*out)->strategy.bucket_bytes = s->q->was->strategy.bucket_bytes;
     weft_training_fini(&own);
     return st;
 }

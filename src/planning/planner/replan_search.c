@@ -47,6 +47,7 @@ static weft_status search_anew(const weft_replanner *r, const weft_replan_reques
     WEFT_TRY(weft_planner_plan(&q, &a));
     *out    = a->plan;
     a->plan = NULL;
+    if (asked->was) (*out)->strategy.bucket_bytes = asked->was->strategy.bucket_bytes;
     weft_planner_destroy(a);
     return WEFT_OK;
 }

@@ -149,9 +149,9 @@ typedef struct shm_yields {
     int    n;
     double now_s, enough_s;
 } shm_yields;
-/* One of them; false: they were enough.  Where others use the processor one takes a slice of each of
- * them, and costs this rank its own as well (sched_yield of Linux 6.18): who sleeps instead is woken
- * when it is its turn. */
+/* One of them; false: they were enough.  Where others use the processor one takes a slice of each
+ * of them, and costs this rank its own as well (sched_yield of Linux 6.18): who sleeps instead is
+ * woken when it is its turn. */
 bool weft_comm__shm_give_way(shm_yields *y);
 /* Sleeps until *w has moved, the alarm is no longer alarm, or the deadline.
  * *deadline_s is set at the first call of an operation, from 0. */

@@ -5,9 +5,9 @@
  * lost time, so at a barrier a rank gives way as long as somebody who is missing was last seen on
  * its own processor, and spins if not.  To switch costs 1.5 us, to sleep and be woken 5 to 50
  * (measured: 4 KB all-reduce of 4 ranks on 2 cores, two on each: 5.7 us; all
- * four on one: 7.5, of which four switches are 6.2).  A yield of a millisecond or more ends the yields:
- * other work has the processor, and each further one would give it another slice (two ranks beside six
- * processes that do not end: 0.4 to 1.2 s a step of ZeRO 3, with 20 yields 6).
+ * four on one: 7.5, of which four switches are 6.2).  A yield of a millisecond or more ends the
+ * yields: other work has the processor, and each further one would give it another slice (two
+ * ranks beside six processes that do not end: 0.4 to 1.2 s a step of ZeRO 3, with 20 yields 6).
  *
  * Death: each rank's watcher holds its robust mutex and sleeps on the mutexes of its peers.  The
  * kernel marks the mutex of a dying thread and wakes one sleeper, which passes the verdict and
