@@ -7,7 +7,7 @@ import time
 
 from eco import WEFT, check, same
 from eco_hosts import LIMIT_S, Job
-from eco_views import bits, children, gone
+from eco_views import bits, children, gone, incidents
 
 STEPS = 48
 FIRST, SECOND, BOTH, THIRD = (0,), (1,), (0, 1), (2,)
@@ -56,6 +56,7 @@ class Hosts(Job):
         plan, keys, n_agent = SCENES[scene]
         self.which, self.armed = which, scratch.path(name + "-armed")
         self.of_one = dict(WEFT_FAILPOINT="%s:%s:rank=none:while=%s" % (point, action, self.armed), WEFT_FAILPOINT_ONCE=once)
+        self.unanswered = False
         super().__init__(scratch, name, plan, "1:3" if scene == "host-join" else "1:2",
                          ["--failure-timeout", "2"], n_agent, rdzv="file:" + scratch.path(name + "-register"), steps=STEPS, **keys)
 
@@ -68,9 +69,10 @@ class Hosts(Job):
             pass
 
     def scale(self, n):
-        """The agent that is asked may be the one that is killed."""
+        """The agent that is asked may be the one that is killed; else there is an answer, also where a host is lost meanwhile."""
         try:
-            subprocess.run([WEFT, "scale", str(n), self.output], capture_output=True, timeout=LIMIT_S)
+            p = subprocess.run([WEFT, "scale", str(n), self.output], capture_output=True, text=True, timeout=LIMIT_S)
+            self.unanswered = "the job has ended" in p.stderr
         except subprocess.TimeoutExpired:
             check(False, "scale %d hangs" % n)
 
@@ -122,4 +124,6 @@ def hit(scratch, k, name, action, draw, reference):
     check(found or (killed and scene == "host-end"), "%s: no result\n%s" % (what, job.text))
     same((set(found) | {reference[0]}, bits(job.output)), ({reference[0]}, reference[1]), what + ": weights and losses")
     check(gone(pids), what + ": processes are left")
+    lost = [i for i in incidents(job.output) if i["cause"] == "host"]
+    check(not (which and job.unanswered and lost and lost[-1]["next_step"] < STEPS - 2), what + ": weft scale has no answer\n" + job.text)
     return phase, scene, "agent %d" % which, 1, time.monotonic() - begin, sum("-9" == str(c) for c in codes), reached

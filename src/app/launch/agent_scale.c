@@ -432,16 +432,22 @@ void weft_launch__drop_slow(weft_launch__run *l, const weft_line_message *m)
     weft_launch__leave_out(l, weft_launch__slot_at(l, slow.rank), "slow");
 }
 
+/* Hosts may come and go before there is the number of ranks that was asked for. */
+static bool may_come(const weft_launch__run *l)
+{
+    const weft_launch__agent *a = l->agent;
+    return weft_member_epoch(a->member) < a->scale_epoch + MAX_VIEW &&
+           a->scale_to <= weft_launch__hosts_view(l)->n_host * l->n;
+}
+
 void weft_launch__end_scale(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     char                text[200];
-    int                 n     = count_world(l);
-    uint32_t            epoch = weft_member_epoch(a->member);
+    int                 n = count_world(l);
     if (!a->scale_from) return;
-    /* hosts may come and go meanwhile; a rank that is left out is so in the next view, or stays */
-    if (l->hosts && !a->cordon && n != a->scale_to && epoch < a->scale_epoch + MAX_VIEW)
-        return;
+    /* a rank that is left out is so in the next view, or stays */
+    if (l->hosts && !a->cordon && n != a->scale_to && may_come(l)) return;
     snprintf(text, sizeof text, "%d rank%s from step %lld on, after %.3g s%s", n,
              n == 1 ? "" : "s", (long long)a->outcome.step,
              a->outcome.committed_s - a->asked_s,
