@@ -156,6 +156,16 @@ static void forget_asked(weft_launch__run *l)
             a->asked[r] = (weft_launch__asked){0};
 }
 
+/* A process of a growth before has been killed and is not gone: its slot cannot prepare yet. */
+static bool is_one_ending(const weft_launch__run *l)
+{
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].pid && l->c[r].killed_s > 0 &&
+            weft_member_is_preparing(l->agent->member, r))
+            return true;
+    return false;
+}
+
 /* While all train, for as long as a start may take.  Without a slot that is cordoned nothing is
  * waited for. */
 static bool is_preparing(weft_launch__run *l)
@@ -164,6 +174,7 @@ static bool is_preparing(weft_launch__run *l)
     double              now = weft_clock_s();
     if (l->hosts || a->leaves_itself || a->cordon) return false;
     if (a->prepare_s <= 0) {
+        if (is_one_ending(l)) return true;
         forget_asked(l);
         a->prepare_s = now + weft_launch__prepare_limit_s(l);
         if (a->scale_to > weft_launch__agent_count(l))
