@@ -35,7 +35,7 @@ def helpers(job):
 
 
 def await_helper(job):
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 180
     while job.p.poll() is None and not helpers(job) and time.monotonic() < limit:
         time.sleep(0.002)
     return helpers(job)
@@ -54,7 +54,7 @@ def let_helper_end(job, seen=None):
     pids = [job.p.pid] + children(job.p.pid)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 180
     while not all(is_done(pid) for pid in helpers(job)) and time.monotonic() < limit:
         for pid in helpers(job) if seen is not None else ():
             seen.add(os.getpriority(os.PRIO_PROCESS, pid))
@@ -116,6 +116,13 @@ def better_later(scratch, reference):
               "later: %r" % replans)
 
 
+def await_incident(p, output, is_done):
+    """Until the job of that process has one.  What is slow is seen late where the machine is busy."""
+    limit = time.monotonic() + 240
+    while p.poll() is None and time.monotonic() < limit and not any(map(is_done, incidents(output, slow=True))):
+        time.sleep(0.02)
+
+
 def slow_host(scratch, name, is_done, us="200", without=(), **keys):
     """Two hosts of one rank each, the second one slow, until an incident says what was done about it; then all save and end."""
     job = Hosts(scratch, name, "dp2", nnodes="1:2", n_agent=0, steps=1000,
@@ -124,9 +131,7 @@ def slow_host(scratch, name, is_done, us="200", without=(), **keys):
     job.join()
     job.await_text(job.agents[0], ": 1 host")
     job.join()
-    limit = time.monotonic() + 60
-    while job.agents[0].p.poll() is None and time.monotonic() < limit and not [i for i in incidents(job.output, slow=True) if is_done(i)]:
-        time.sleep(0.02)
+    await_incident(job.agents[0].p, job.output, is_done)
     job.await_step(job.steps() + 3)
     for a in job.agents:
         if a.p.poll() is None:
@@ -171,10 +176,7 @@ def slow_rank_of_host(scratch, slow=0):
     job.join()
     job.await_text(job.agents[0], ": 1 host")
     job.join()
-    limit = time.monotonic() + 60
-    while job.agents[0].p.poll() is None and time.monotonic() < limit and \
-            not [i for i in incidents(job.output, slow=True) if i["decided"] == "resize" and i["cause"] == "cordon"]:
-        time.sleep(0.02)
+    await_incident(job.agents[0].p, job.output, lambda i: i["decided"] == "resize" and i["cause"] == "cordon")
     job.await_step(job.steps() + 3)
     for a in job.agents:
         a.p.send_signal(signal.SIGINT)
@@ -195,9 +197,7 @@ def left_out(scratch):
     keys = dict(steps=1000, seq=8)
     job = Job("1:2", dict(BASE, dp=2, recover="on", **keys), scratch.path("left-out"),
               env=dict(LD_PRELOAD=os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), SLOW_RANK="0", SLOW_US="1000"))
-    limit = time.monotonic() + 60
-    while job.p.poll() is None and time.monotonic() < limit and not [i for i in incidents(job.output) if i["decided"] == "resize"]:
-        time.sleep(0.02)
+    await_incident(job.p, job.output, lambda i: i["decided"] == "resize")
     job.await_step(job.steps() + 3)
     job.p.send_signal(signal.SIGTERM)
     job.end()
