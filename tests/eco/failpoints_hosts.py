@@ -108,7 +108,7 @@ def hit(scratch, k, name, action, draw, reference):
     what = "%d %s:%s, agent %d (%s)" % (k, name, action, which, scene)
     once, begin = scratch.path("hosts-once-%d" % k), time.monotonic()
     job = Hosts(scratch, "hosts-%d" % k, scene, which, name, action, once)
-    check(job.await_text(job.agents[0], "2 hosts"), what + ": no two hosts")
+    check(job.await_text(job.agents[0], ": 2 hosts"), what + ": no two hosts")
     job.await_step(job.steps() + 3)
     pids = sum((children(a.p.pid) for a in job.agents), [])
     disturb(job, scene, draw)
