@@ -44,7 +44,7 @@ same_losses() { # the first 400, with those of one process
     losses one | head -n "$(wc -l <"$tmp/got")" | cmp -s - "$tmp/got" && [ -s "$tmp/got" ] || fail "$name: losses differ"
 }
 together() { # no host left before the job ended
-    grep -h ' 1 host (' "$tmp/$name".*.err | grep -v 'begins' && fail "$name: a host left before the job ended"
+    grep -h ': 1 host (' "$tmp/$name".*.err | grep -v 'begins' && fail "$name: a host left before the job ended"
 }
 codes() { # n1, n2
     await "the end of n1" has_code n1
