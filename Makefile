@@ -11,7 +11,7 @@
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, FAULTS (500) drawn faults: bench/results/fault*
 #   make soak       no false alarm on an overloaded machine, SOAK_SECONDS (1800): bench/results/soak-detect.txt
-#   make matrix     125 plans over 1 to 8 processes against one: bench/results/matrix.csv
+#   make matrix     130 plans over 1 to 8 processes against one: bench/results/matrix.csv
 #   make random-plans   PLANS (1000) random plans, seed SEED (1), each against one process: bench/results/random-plans.txt
 #   make plan-only  compiler and planner with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bytes of a rank under ZeRO: planned, measured, and by FSDP's own arithmetic.
 
-    bench/memory/zero.py --weft build/weft [--model gpt2] [--ranks 2,4,8] [--measure [--share 0.5]] [--out bench/results/zero.csv]
+    bench/memory/zero.py --weft build/weft [--model gpt2] [--ranks 2,4,8] [--zero 0,1,2,3] [--measure [--share 0.5]] [--out bench/results/zero.csv]
 
 One line for each number of data-parallel ranks, ZeRO stage, 1 and 4 micro-batches a rank (of one sequence of --seq
 tokens, fp32, AdamW), with reduction: fixed; stages 2 and 3 with 4 micro-batches also with invariant, where every rank
@@ -115,6 +115,7 @@ def main():
     p.add_argument('--model', default='gpt2', choices=sorted(SIZES))
     p.add_argument('--seq', type=int, default=64)
     p.add_argument('--ranks', default='2,4,8')
+    p.add_argument('--zero', default='0,1,2,3', help='stages')
     p.add_argument('--measure', action='store_true')
     p.add_argument('--share', type=float, default=0.5, help='of free memory that all ranks may take')
     p.add_argument('--data', default='src', help='text to train on')
@@ -126,6 +127,8 @@ def main():
             for micro in (1, 4):
                 for zero, reduction in [(0, 'fixed'), (1, 'fixed'), (2, 'fixed'), (3, 'fixed')] + \
                         ([(2, 'invariant'), (3, 'invariant')] if micro > 1 else []):
+                    if str(zero) not in args.zero.split(','):
+                        continue
                     plan = planned(args, dp, zero, micro, reduction)
                     row = {'model': args.model, 'seq': args.seq, 'dp': dp, 'micro_batches': micro, 'zero': zero, 'reduction': reduction,
                            'planned': plan, 'fsdp': round(fsdp(args, dp, zero)), 'run': '', 'measured': ''}
