@@ -136,7 +136,7 @@ def step_ends_ranks(scratch, ref):
         check(set(codes) <= {1, 134, 137}, "%s: %r %s" % (name, codes, job.text))
         reason = "step 6 ends each rank that runs it: two were lost in it, the last one by " + why
         check(all("error: " + reason in a.text for a in job.agents), "%s: %s" % (name, job.text))
-        found = found_of(job)
+        found = [i for i in found_of(job) if i["cause"] != "host"]  # an agent may see that another one has ended before it hears why
         same({(i["cause"], i["step"]) for i in found}, {(name if name == "oom" else "crash", 5)}, "%s: %r" % (name, found))
         check(len(found) == 2 and (found[-1]["decided"], found[-1]["why"]) == ("end", reason), "%s: %r" % (name, found))
         same(len(rows(job.output)), 5, name + ": steps")
