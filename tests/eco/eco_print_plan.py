@@ -112,6 +112,17 @@ def keys_and_refusals(s):
     check(not os.path.exists(s.path("never")), "--print-plan writes nothing")
 
 
+def guard_without_parameters(s):
+    """A file whose last stage is the loss alone: it has no clipping scale, by which a replica of the first would be updated."""
+    job = small_job(s, batch=8, steps=2, output=s.path("guard"), recover="on", copies=2)
+    two = ["run", "--nproc-per-node", "2", *words(job)]
+    plan = printed("pp=2 copies=2", [*two, "pp=2"])
+    plan["stages"][1]["first"] = "loss_rows"
+    r = weft(*two, "plan=" + s.write("loss-alone.json", json.dumps(plan)))
+    check(r.code == 2 and "a stage without parameters of its own can hold no standby replica of another one: give it a layer" in r.err,
+          "a stage without parameters: %s" % r)
+
+
 def data_refusals(s):
     """What the run refuses for its data, --print-plan refuses in the same words."""
     job = small_job(s, batch=8, steps=2, output=s.path("never2"))
@@ -165,6 +176,7 @@ def examples(s):
 with Scratch("print-plan") as s:
     fresh_and_resumed(s)
     keys_and_refusals(s)
+    guard_without_parameters(s)
     data_refusals(s)
     examples(s)
     end()

@@ -43,7 +43,8 @@ typedef struct weft_standby_options {
 
 /* A rank sends its gradients to its guard, overlapped with the backward pass, and holds the state
  * of its ward, which it updates after its own (standby.c).  What both hold anyway is left out.
- * WEFT_ERR_ARG: state that is gathered after the commit point. */
+ * WEFT_ERR_ARG: state that is gathered after the commit point; a rank without parameters, of whose
+ * ward gradients are clipped. */
 weft_status weft_pass_add_standby(const weft_program *in, const weft_standby_options *o,
                                   weft_program **out);
 

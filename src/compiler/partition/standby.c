@@ -332,8 +332,10 @@ static weft_status find_clip(const weft_program *p, int result, weft_operand *ou
             *out = i->out[result];
             return WEFT_OK;
         }
-    return WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s clips nothing, and its ward does",
-                     p->name);
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "a stage without parameters of its own can hold no standby replica of "
+        "another one: give it a layer that has some, or leave copies out");
 }
 
 /* Inputs that the rank has itself: of the step where they are, the clipping scale as a copy that
