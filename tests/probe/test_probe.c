@@ -55,7 +55,7 @@ static void hosts_are_joined(void **state)
         "link: [{name: memory, alpha_s: 1e-06, Bps: 1e10}]\n"
         "node: [{name: n, count: 1, device: d, n_device: 2, link: memory}]\n";
     weft_probe_wire wire = {.alpha_s = 2e-5, .Bps = 1e9};
-    weft_cluster   *c, *all;
+    weft_cluster   *c, *all = NULL;
     (void)state;
     if (weft_cluster_parse("one", one, strlen(one), &c) != WEFT_OK ||
         weft_probe_hosts(c, 3, &wire, &all) != WEFT_OK)
