@@ -59,7 +59,7 @@ failpoints)
     what="every failpoint with kill and delay (seed $WEFT_FAULT_SEED), $(nproc) processors"
     ;;
 hosts)
-    eco="hosts slots many rdzv"
+    eco="hosts hosts_seen slots many rdzv"
     export WEFT_HOSTS_ROUNDS="${WEFT_HOSTS_ROUNDS:-20}"
     unit="test_hosts_cases test_hosts_sim"
     export WEFT_HOSTS_SCHEDULES="${WEFT_HOSTS_SCHEDULES:-100000}" WEFT_HOSTS_SEED="$WEFT_FAULT_SEED"

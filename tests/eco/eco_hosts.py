@@ -234,28 +234,6 @@ def copies_survive(scratch, ref):
     check("back to step" not in job.text, "a lost host with copies: 2: the other holds the state: " + job.text)
 
 
-def copies_named(scratch, ref):
-    """Each view says by name which host's loss would cost what, and warns while there are fewer copies than the job asks for."""
-    job = Job(scratch, "named", "zero1-copies", "1:2", steps=120)
-    name = socket.gethostname()
-    few = "WARN copies is 2, and of some of the state there is 1; host %s (ranks 0-1) holds what no other host does: where it is lost, " % name
-    every = "every part of the state is in the memory of at least 2 of hosts %s (ranks 0-1), %s (ranks 2-3); the loss of one costs no step" % (name, name)
-    check(job.await_text(job.agents[0], every), "two hosts: " + job.agents[0].name)
-    job.await_step(job.steps() + 4)
-    same(status(job).get("copies"), 2, "weft status of two hosts")
-    with open(job.agents[0].name + ".log") as f:
-        begun = f.read().count(few)  # both hosts may be there when ranks are started
-    job.agents[1].kill_all()
-    check(job.await_text(job.agents[0], few, begun + 1), "one host: " + job.agents[0].name)
-    job.await_step(job.steps() + 4)
-    same(status(job).get("copies"), 1, "weft status of one host")
-    job.join()
-    check(job.await_text(job.agents[0], "INFO copies are whole again: " + every), "two hosts again: " + job.agents[0].name)
-    compare("copies that come and go", job, ref(120), [0, -9, 0])
-    folders = sorted(os.listdir(os.path.join(job.output, "dumps")))
-    check(len(folders) == 1 and folders[0].endswith("-1"), "dumps of the host that was lost, none of hosts that joined: %r" % folders)
-
-
 def standby_survives(scratch, ref):
     """A stage on each of two hosts: the first one has the standby replica of the second, and goes on without a step run again."""
     job = Job(scratch, "standby", "pp2-copies", "1:2", steps=40)
@@ -509,47 +487,6 @@ def leader_lost(scratch, ref):
     check("host" in causes, "the first host is lost: incidents %r" % causes)
 
 
-def status(job):
-    p = subprocess.run([WEFT, "status", job.output, "--json"], capture_output=True, text=True)
-    return json.loads(p.stdout) if p.returncode == 0 else {}
-
-
-def await_incidents(job, n):
-    limit = time.monotonic() + LIMIT_S
-    while len(incidents(job.output)) < n and time.monotonic() < limit and any(a.p.poll() is None for a in job.agents):
-        time.sleep(0.02)
-    return incidents(job.output)
-
-
-def waited_for(scratch, ref):
-    """The second of two hosts is stopped as a whole, and both are needed: while the first waits for another one, incidents and weft status
-    say so.  The incident counts from when the host was noticed to be lost; how long it was silent before that is its first phase."""
-    job = Job(scratch, "waited", "dp2", "2:2", ["--failure-timeout", "1"], steps=60)
-    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
-    job.await_step(job.steps() + 4)
-    before, lost = len(incidents(job.output)), job.agents[1]
-    for pid in [lost.p.pid, *lost.ranks().values()]:
-        os.kill(pid, signal.SIGSTOP)
-    found = await_incidents(job, before + 1)[before:]
-    why = "waiting for hosts: 1 of at least 2 is there"
-    check([(i["cause"], i["decided"], i.get("why"), "next_step" in i) for i in found] == [("host", "wait", why, False)], "it waits: %r" % found)
-    p = subprocess.run([WEFT, "status", job.output], capture_output=True, text=True)
-    check(p.stdout.startswith("state       %s, process" % why) and "decided: wait, " + why in p.stdout, "weft status: %r" % p)
-    same((status(job).get("state"), status(job).get("waiting")), ("running", why), "weft status --json")
-    begun = time.time()
-    lost.kill_all()
-    job.join()
-    compare("a host that is waited for", job, ref(60), [0, -9, 0])
-    over = [i for i in incidents(job.output)[before:] if i["cause"] == "host"]
-    same([(i["decided"], "next_step" in i) for i in over], [("wait", False), ("wait", True)], "it is over: %r" % over)
-    first, ms = over[0], over[-1]["ms"]
-    same(over[-1]["time"], first["time"], "it was noticed once")
-    same(first["ms"], {"notice": ms["notice"]}, "what is known at once")
-    check(ms["notice"] > 500 and over[-1]["time"] < begun and ms["total"] >= 1e3 * (begun - first["time"]), "phases: %r" % over)
-    check(abs(sum(x for p, x in ms.items() if p not in ("notice", "total")) - ms["total"]) < 0.1, "phases add up: %r" % over)
-    check("waiting" not in status(job), "it does not wait any more")
-
-
 def drained(scratch, ref):
     """weft drain by address; what only that host holds is saved first, and no step is run again."""
     job = Job(scratch, "drain", "pp2", "1:2", n_agent=2, steps=60)
@@ -626,88 +563,6 @@ def idle_connections(scratch, ref):
     check(min(loaded or [1e9]) <= max(plain or [0]) + 100, "idle connections: pauses %r ms, %r ms before" % (loaded, plain))
 
 
-class Apart(Job):
-    """Each agent runs in a folder of its own, in which its output is; this process in that of the first one."""
-    def __init__(self, scratch, *args, **more):
-        self.scratch = scratch
-        for number in range(3):
-            os.mkdir(scratch.path("apart-%d" % number))
-        os.chdir(scratch.path("apart-0"))
-        super().__init__(self, *args, **more)
-
-    def path(self, name):
-        return "/proc/self/cwd/" + name
-
-    def command(self, number):
-        return ["env", "-C", self.scratch.path("apart-%d" % number)]
-
-
-def not_shared(scratch, ref):
-    """A second host joins, and then another in its place, that do not see the first one's output: the view names it before anything is
-    saved.  Rank 0 saves alone."""
-    was = os.getcwd()
-    try:
-        job = Apart(scratch, "out", "dp2", "1:2", steps=60)
-        text = "WARN host %s (rank 1) does not see /proc/self/cwd/out/checkpoints: rank 0 writes checkpoints alone, " % socket.gethostname()
-        check(job.await_text(job.agents[0], text), "a host that does not see the output: " + job.agents[0].name)
-        job.await_step(job.steps() + 4)
-        job.agents[1].kill_all()
-        check(job.await_text(job.agents[0], ": 1 host", 2), "it is lost: " + job.agents[0].name)
-        job.join()
-        check(job.await_text(job.agents[0], text, 2), "another host that does not see the output: " + job.agents[0].name)
-        compare("output not shared", job, ref(60), [0, -9, 0])
-        same(job.text.count("does not see"), 2, "it is said once a host: " + job.text)
-    finally:
-        os.chdir(was)
-
-
-def dumped(scratch, ref):
-    """A rank of the first of two hosts hangs in an instruction: ranks of both hosts have written what they did last into one folder, and
-    weft doctor names the one that is missing, and what the other host's rank waits in."""
-    library, flag = os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), scratch.path("hang-now")
-    job = Job(scratch, "dumped", "dp2", "2", steps=60, env=dict(LD_PRELOAD=library, HANG_FILE=flag))
-    job.await_step(6)
-    with open(flag, "w"):
-        pass
-    folder = os.path.join(job.output, "dumps")
-    found = await_incidents(job, 1)
-    check([i["noticed"] for i in found] == ["hang"], "a rank of one host hangs: %r" % found)
-    lost = found[0]["rank"] if found else -1
-    limit, text = time.monotonic() + LIMIT_S, ""
-    while "missing: rank %d\n" % lost not in text and time.monotonic() < limit:  # children write it
-        text = subprocess.run([WEFT, "doctor", folder], capture_output=True, text=True).stdout
-        time.sleep(0.02)
-    check(text.startswith("first mismatch: ") and "missing: rank %d\n" % lost in text and re.search(r"^rank %d: .* runs for " % (1 - lost), text, re.M),
-          "doctor over two hosts: " + text)
-    compare("dumps of two hosts", job, ref(60), [0, 0])
-    same(sorted(os.listdir(folder)), ["epoch-%d-1" % found[0]["epoch"]], "one folder for both hosts")
-
-
-def cost_at_min(scratch, ref):
-    """lanes and micro_batch are those of MAX; what that costs with MIN hosts is said at the start, and what MIN alone would choose is what
-    a job of MIN hosts does choose."""
-    for name, keys in (("keys", dict(plan="off")), ("open", {})):
-        keys = dict(model=NARROW, data=BASE["data"], seq=16, batch=8, steps=1, reduction="invariant", init="random", threads=1, recover="on", **keys)
-        texts = []
-        for nodes in (["--nnodes", "1:2", "--rdzv", "127.0.0.1:%d" % free_port(), "--insecure-network"], []):
-            p = subprocess.run([WEFT, "run", "--nproc-per-node", "2", *nodes, *words(dict(keys, output=scratch.path("cost-%s-%d" % (name, len(texts)))))],
-                               capture_output=True, text=True)
-            check(p.returncode == 0, "cost at MIN, %s: %r" % (name, p))
-            texts.append(p.stderr)
-        number = r"([0-9.e+-]+)"
-        found = re.search("predicted for 1 host \\((\\d) ranks?\\): %s s a step and %s MB a rank with lanes (\\d+), micro_batch (\\d+), which are for 2; chosen for 1 "
-                          "alone, lanes (\\d+), micro_batch (\\d+): %s s and %s MB" % ((number,) * 4), texts[0])
-        if not check(found, "cost at MIN, %s: %s" % (name, texts[0])):
-            continue
-        n, *x = [float(v) for v in found.groups()]
-        check("hosts from 1 to 2: %d lane" % x[2] in texts[0], "cost at MIN, %s: lanes: %s" % (name, texts[0]))
-        taken = [[float(v) for v in re.search(r"micro_batch (\d+), lanes (\d+)", t).groups()][::-1] for t in texts]
-        same(x[2:4], taken[0], "cost at MIN, %s: lanes and micro_batch of MAX" % name)
-        if n == 2:  # on a busy machine the quick plan may have no use for the second rank
-            same(x[4:6], taken[1], "cost at MIN, %s: those of MIN alone" % name)
-        check(0 < x[6] < x[0] < 1 and x[1] > 1 and x[7] > 1 and (n == 2 or name == "open"), "cost at MIN, %s: %r" % (name, found.group(0)))
-
-
 def scaled(scratch, ref):
     """weft scale over hosts: a rank less on the second one, again all, then the second host leaves; what cannot be is refused.  A new
     rank prepares before the view: one that is lost meanwhile changes no view, and where a view is needed meanwhile it begins again."""
@@ -768,8 +623,8 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, overtaken, standby_survives, copies_named, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, waited_for, drained, host_leaves, all_told, grace_is_over, scaled,
-         interrupted, cost_at_min, not_shared, dumped, bad_input]
+CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained,
+         host_leaves, all_told, grace_is_over, scaled, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

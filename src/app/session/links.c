@@ -53,27 +53,28 @@ void weft_session__look_at_links(weft_session *s, weft_vote *mine)
 }
 
 /* Ranks of one host send over the same cable. */
-static bool is_told(const weft_links *x, int from, int to)
+static bool is_reported(const weft_links *x, int from, int to)
 {
     const int32_t *host = x->slow.host;
-    for (int k = 0; k < x->n_told; k++) {
-        const int *t = x->told[k];
+    for (int k = 0; k < x->n_reported; k++) {
+        const int *t = x->reported[k];
         if (host ? host[t[0]] == host[from] && host[t[1]] == host[to]
                  : t[0] == from && t[1] == to)
             return true;
     }
-    return x->n_told == WEFT_LINKS_MAX_TOLD;
+    return x->n_reported == WEFT_LINKS_MAX_REPORTED;
 }
 
 void weft_session__note_link(weft_session *s, const weft_vote_sum *v)
 {
     weft_links *x = &s->links;
     int         a = v->link_from, b = v->link.to;
-    if (a < 0 || b < 0 || b >= x->slow.n || !weft_session__writes(s) || is_told(x, a, b))
+    if (a < 0 || b < 0 || b >= x->slow.n || !weft_session__writes(s) ||
+        is_reported(x, a, b))
         return;
-    x->told[x->n_told][0]   = a;
-    x->told[x->n_told++][1] = b;
-    const char **host       = s->now->host_name;
+    x->reported[x->n_reported][0]   = a;
+    x->reported[x->n_reported++][1] = b;
+    const char **host               = s->now->host_name;
     char         text[300];
     snprintf(
         text, sizeof text,

@@ -6,18 +6,19 @@
 #include "session/slow_link.h"
 
 enum {
-    WEFT_LINKS_MAX_TOLD = 32
+    WEFT_LINKS_MAX_REPORTED = 32
 };
 
 typedef struct weft_links {
     weft_slow_links slow;
-    weft_comm_link *link;  /* slow.n */
-    weft_slow_link  next;  /* to be told when this rank has its turn; no rates: nothing */
-    double          since; /* of the accounts: when, and for how many steps */
-    int             n_step;
+    weft_comm_link *link; /* slow.n */
+    /* for the vote in which this rank has its turn; no rates: nothing */
+    weft_slow_link next;
+    double         since; /* of the accounts: when, and for how many steps */
+    int            n_step;
     /* in the rank that writes */
-    int told[WEFT_LINKS_MAX_TOLD][2]; /* ranks */
-    int n_told;
+    int reported[WEFT_LINKS_MAX_REPORTED][2]; /* ranks */
+    int n_reported;
 } weft_links;
 
 void weft_links_fini(weft_links *x); /* a zeroed one is fine */

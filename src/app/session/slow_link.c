@@ -67,7 +67,7 @@ static void judge(weft_slow_links *x, int k, double crowding)
     r->usual_rate = others > r->best_rate ? others : r->best_rate;
     r->n_low      = r->rate * crowding < SLOW * r->usual_rate ? r->n_low + 1 : 0;
     if (r->n_low >= TIMES) r->slow = true;
-    if (r->rate > FINE * r->usual_rate) r->slow = r->told = false;
+    if (r->rate > FINE * r->usual_rate) r->slow = r->named = false;
     if (r->rate > r->best_rate) r->best_rate = r->rate;
 }
 
@@ -85,9 +85,9 @@ bool weft_slow_links_next(weft_slow_links *x, weft_slow_link *out)
 {
     for (int k = 0; k < x->n; k++) {
         weft_slow_link_rank *r = &x->rank[k];
-        if (!r->slow || r->told) continue;
-        r->told = true;
-        *out    = (weft_slow_link){k, r->rate, r->usual_rate};
+        if (!r->slow || r->named) continue;
+        r->named = true;
+        *out     = (weft_slow_link){k, r->rate, r->usual_rate};
         return true;
     }
     return false;

@@ -30,7 +30,7 @@ typedef struct weft_slow_link_rank {
     double rate, best_rate; /* of the last time, 0: it carried too little; of all times */
     double usual_rate;
     int    n_low; /* times in a row */
-    bool   slow, told;
+    bool   slow, named;
 } weft_slow_link_rank;
 
 typedef struct weft_slow_links {

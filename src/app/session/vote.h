@@ -34,11 +34,11 @@ typedef struct weft_vote {
     uint64_t n_read, read; /* samples that it has read, and the sum of their hashes */
     uint64_t due;    /* its part of the sum over the samples that data order gives */
     double   busy_s; /* in which it computed since the vote before */
-    /* A slow link of its own; its rates are 0: none.  Told where the rank has its turn. */
+    /* A slow link of its own; its rates are 0: none.  Sent where the rank has its turn. */
     weft_slow_link link;
 } weft_vote;
 
-/* Whose turn is it to tell of a slow link? */
+/* Whose turn is it to name a slow link? */
 static inline int weft_vote_link_turn(int64_t step, int world)
 {
     return (int)(step % world);
@@ -52,7 +52,7 @@ typedef struct weft_vote_sum {
     /* Busy seconds of the ranks first_busy .. first_busy + n_busy - 1: all ranks in turn. */
     int   first_busy, n_busy;
     float busy_s[WEFT_VOTE_BUSY_RANKS];
-    /* Of the rank whose turn it was; rates within 10 KB/s.  link_from: -1: it has told of none. */
+    /* Of the rank whose turn it was; rates within 10 KB/s.  link_from: -1: it has none. */
     int            link_from;
     weft_slow_link link;
 } weft_vote_sum;
