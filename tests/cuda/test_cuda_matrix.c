@@ -3,11 +3,12 @@
  *
  * Ranks are four processes that keep their driver, context and kernels from plan to plan: a plan is
  * a request that the first n of them get.  Without arguments few plans run, two steps each, on the
- * stub.  `test_cuda_matrix all [peer|staged ...]` runs all that fit over each way, 10 steps on a
- * GPU, and prints a table. */
+ * stub.  `test_cuda_matrix all[:FIRST[:END]] [peer|staged ...]` runs all that fit (from row FIRST to
+ * before END) over each way, 10 steps on a GPU, and prints a table. */
 #include "support/test.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -233,7 +234,7 @@ static bool is_chosen(const test_plan_row *row, bool all, int *n_quick)
     return row->when == QUICK && row->n == 2 && (*n_quick)++ % FEW == 0;
 }
 
-static int run_table(bool all, int from, int n_way, const char *const *ways)
+static int run_table(bool all, int from, int end, int n_way, const char *const *ways)
 {
     const char       *model   = "";
     test_plan_outcome one     = {0};
@@ -242,7 +243,8 @@ static int run_table(bool all, int from, int n_way, const char *const *ways)
     print_message("model,ranks,plan,way,result,loss,grad_norm,seconds\n");
     for (int i = 0; i < test_plan_table_rows; i++) {
         const test_plan_row *row = &test_plan_table[i];
-        if (!is_chosen(row, all, &n_quick) || n_chosen++ < from) continue;
+        if (!is_chosen(row, all, &n_quick) || n_chosen++ < from || n_chosen > end)
+            continue;
         if (strcmp(model, row->model)) {
             model = row->model;
             one   = run_plan(row, 1, "staged");
@@ -259,6 +261,7 @@ static int run_table(bool all, int from, int n_way, const char *const *ways)
 static int    n_way = 1;
 static bool   run_all;
 static int    first; /* rows before it are left out: an earlier run was cut off there */
+static int    end = INT_MAX; /* so is this one, and those after it */
 static char **asked;
 
 static void plans_share_the_gpu(void **state)
@@ -266,9 +269,9 @@ static void plans_share_the_gpu(void **state)
     (void)state;
     test_plan_jobs_write();
     signal(SIGPIPE, SIG_IGN);
-    n_step = test_gpu_is_real() ? STEPS : FEW_STEPS;
-    int n_bad =
-        run_table(run_all, first, n_way, asked ? (const char *const *)asked : all_ways);
+    n_step    = test_gpu_is_real() ? STEPS : FEW_STEPS;
+    int n_bad = run_table(run_all, first, end, n_way,
+                          asked ? (const char *const *)asked : all_ways);
     end_ranks(false);
     if (n_bad) fail_msg("%d plans do not train like one rank", n_bad);
 }
@@ -277,8 +280,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest test[] = {with_files(plans_share_the_gpu)};
     if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0);
-    run_all = argc > 1 && !strncmp(argv[1], "all", 3); /* all, or all:21 */
-    first   = run_all && argv[1][3] == ':' ? atoi(argv[1] + 4) : 0;
+    run_all = argc > 1 && !strncmp(argv[1], "all", 3); /* all, all:21, or all:21:40 */
+    if (run_all) sscanf(argv[1], "all:%d:%d", &first, &end);
     if (run_all) n_way = (int)WEFT_COUNT(all_ways);
     if (argc > 2) n_way = argc - 2, asked = argv + 2;
     return cmocka_run_group_tests(test, NULL, NULL);

@@ -2,12 +2,13 @@
 # Two hosts with a GPU each, over NCCL: network namespaces joined by a cable, a launcher of weft in each.  dp over both has
 # the bits of one rank (reduction: invariant), NCCL's own sums train too (fixed, the default between GPUs), and a rank that
 # is killed, or a launcher, ends the other host with a line that says who.
-# usage: nccl.sh WEFT [bits] [fixed] [killed]      these parts, else all; exit 77: no namespaces here, or no plugin
+# Rows of experts that are on both hosts (ep=2) give the losses of one rank to rounding.
+# usage: nccl.sh WEFT [bits] [fixed] [experts] [killed]      these parts, else all; exit 77: no namespaces here, or no plugin
 # Without a GPU over the stub libraries beside WEFT; WEFT_TEST_GPU=1: over the machine's own, both hosts on one GPU.
 weft=$(realpath "$1")
 build=$(dirname "$weft")
 shift
-parts=${*:-bits fixed killed}
+parts=${*:-bits fixed experts killed}
 asked() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
 [ -e "$build/libweft_cuda.so" ] || { echo "skipped: built without nvcc"; exit 77; }
 dev=wn lan=179
@@ -63,6 +64,24 @@ if asked fixed; then
     start dp=2 steps=5 reduction=fixed output="$tmp/fixed" --json; finish
     [ $code_a = 0 ] && [ $code_b = 0 ] && grep -q 'reduction: fixed' "$tmp/a.err" || fail "fixed: codes $code_a $code_b"
     echo "fixed over two hosts: $(hash "$tmp/a.out")"
+fi
+
+# ---- experts on both hosts: rows go to their owners by NCCL
+if asked experts; then
+    mkdir "$tmp/mixtral"
+    cat >"$tmp/mixtral/config.json" <<-EOF
+	{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+	 "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 101, "num_local_experts": 4, "num_experts_per_tok": 2,
+	 "max_position_embeddings": 64}
+	EOF
+    experts="model=$tmp/mixtral init=random reduction=invariant micro_batch=4 lanes=2 steps=5 plan=off"
+    loss() { sed -n 's/.*"step": *5,.*"loss": *\([-0-9.e]*\).*/\1/p' "$1/metrics.jsonl"; }
+    "$weft" train $job $experts output="$tmp/experts-one" -q >"$tmp/one.out" 2>"$tmp/one.err" || cat "$tmp/one.err"
+    start ep=2 $experts output="$tmp/experts"; finish
+    one=$(loss "$tmp/experts-one") two=$(loss "$tmp/experts")
+    [ $code_a = 0 ] && [ $code_b = 0 ] && grep -q 'communicate by.* nccl' "$tmp/a.err" &&
+        awk -v a="$one" -v b="$two" 'BEGIN { d = a / b - 1; exit !(a > 0 && d < 1e-5 && d > -1e-5) }' &&
+        echo "ep=2 over two hosts: loss $two, one rank $one" || fail "ep=2: loss '$two' instead of '$one', codes $code_a $code_b"
 fi
 
 # ---- a rank, then a launcher, that is killed in the middle
