@@ -143,13 +143,28 @@ static weft_status name_lost(weft_device_group *g)
     return WEFT_OK;
 }
 
+/* "rank 1 failed: ", or "one of ranks 1, 2 failed: ": the others of the group. */
+static void print_suspects(const weft_device_group *g, char *text, size_t bytes)
+{
+    size_t n = (size_t)snprintf(text, bytes, g->n > 2 ? "one of ranks" : "rank");
+    for (int i = 0, listed = 0; i < g->n && n < bytes; i++)
+        if (i != g->me)
+            n += (size_t)snprintf(text + n, bytes - n, "%s %d", listed++ ? "," : "",
+                                  weft_comm_name(g->end->comm, g->rank[i]));
+    if (n < bytes) snprintf(text + n, bytes - n, " failed: ");
+}
+
 static weft_status fail_nccl(weft_device_group *g, int code, const char *what)
 {
-    const weft_cuda_nccl *l         = weft_cuda_nccl_get();
-    char                  ranks[96] = "";
-    if (code == WEFT_NCCL_REMOTE) WEFT_TRY(name_lost(g));
+    const weft_cuda_nccl *l            = weft_cuda_nccl_get();
+    char                  ranks[96]    = "";
+    char                  suspects[96] = "";
+    if (code == WEFT_NCCL_REMOTE) {
+        WEFT_TRY(name_lost(g));
+        print_suspects(g, suspects, sizeof suspects);
+    }
     const char *more = g->comm ? l->last_error(g->comm) : l->last_error(NULL);
-    return WEFT_FAIL(WEFT_ERR_PEER, "%s of %s fails with %d: %s%s%s", what,
+    return WEFT_FAIL(WEFT_ERR_PEER, "%s%s of %s fails with %d: %s%s%s", suspects, what,
                      weft_cuda_nccl_print_ranks(g, ranks, sizeof ranks), code,
                      l->error_string(code), more && *more ? ": " : "",
                      more && *more ? more : "");

@@ -201,6 +201,10 @@ def check_bad(base, out):
             check(r.code == 0 or r.code == 1 and 1 <= len(error_lines(r.err)) <= 2 and "nccl" in r.err.lower(),
                   "%s=%d: %s" % (kind, n, r))
             check(r.code == 1 or n < 4 and kind == "ASYNC", "%s=%d changes nothing" % (kind, n))
+    # NCCL alone has lost rank 1: the others of its group are named
+    ranks = start_apart(dict(two, output=out("lost")), [dict(NCCL, WEFT_STUB_NCCL_ASYNC="9"), dict(NCCL)], "--timeout", "5")
+    logs = [p.communicate(timeout=60)[1] for p in ranks]
+    says(logs[0], r"rank 1 failed: \S+ of ranks 0, 1 fails with 6")
 
 
 def check_lost(base, out):
