@@ -4,7 +4,7 @@ PyTorch's scaled matmuls with a scale for each row (bench/gpu/torch_step.py --fp
 
     check     100 steps of gpt2 on the bytes of this tree in bf16, fp8 and fp8_format=hybrid: losses; how matmuls run
     compile   PyTorch's compiler alone, in bf16 and fp8: what it keeps (TORCHINDUCTOR_CACHE_DIR) makes steps short
-    steps     for each model: weft bf16, weft fp8, PyTorch fp8 with sums in fp32 and with use_fast_accum, weft fp8 with fast
+    steps     for each model (PyTorch compiles its blocks by one graph): weft bf16, weft fp8, PyTorch fp8 with sums in fp32 and with use_fast_accum, weft fp8 with fast
               sums, weft fp8 again, PyTorch bf16; medians of 20 steps and ratios
 
 --small: narrow models, to try this script where there is no GPU; PyTorch is left out where it is not there.  Exit code 1: a
@@ -114,7 +114,7 @@ class Fp8:
     def torch_command(self, name, fp8, steps):
         batch, seq = self.sizes(name)
         return [sys.executable, gpu_speed.TORCH, "--model", name, "--batch", str(batch), "--seq", str(seq), "--steps", str(steps),
-                "--attention", "flash", "--fp8", fp8]
+                "--attention", "flash", "--fp8", fp8, "--compile", "blocks"]
 
     def torch(self, name, fp8):
         if self.a.no_torch:

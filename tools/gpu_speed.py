@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""gpu_speed.py WEFT compile|steps|tune [--rows NAME,...] [--settings all] [--limit SECONDS] [--out FILE] [--anew] [--dtype bf16|fp8] [--small]: training
-steps of five models on a GPU beside PyTorch's (bench/gpu/torch_step.py), in the same run.
+"""gpu_speed.py WEFT compile|steps|tune [--rows NAME,...] [--modes M,...] [--attention flash,cudnn] [--weights autocast,bf16]
+[--compile whole|blocks] [--limit SECONDS] [--out FILE] [--anew] [--dtype bf16|fp8] [--small]: training steps of five models on a GPU
+beside PyTorch's (bench/gpu/torch_step.py), in the same run.
 
     compile   PyTorch's compiler alone, all rows at once: what it keeps (TORCHINDUCTOR_CACHE_DIR) makes steps short
     steps     weft, PyTorch, weft for each row; medians of 20 steps, their ratio, memory, and what the row may take
     tune      algorithms of cublasLt for the shapes of all rows, which the built-in table has not yet (--anew: of all shapes): rows of data/cuda in FILE
 
---settings all: PyTorch with every mode, attention and kind of weights; the fastest counts.  --small: narrow models of two
-layers, to try this script where there is no GPU.  Exit code 1: a row fails, or takes more than it may."""
+PyTorch runs every combination of --modes, --attention and --weights; the fastest counts.  --compile blocks: one graph for all
+blocks instead of one for the model, which is compiled in seconds.  --small: narrow models of two layers, to try this script
+where there is no GPU.  Exit code 1: a row fails, or takes more than it may."""
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -55,14 +58,17 @@ def write_models(folder, small):
                 json.dump(c, f)
 
 
+def read_lines(out):
+    return [json.loads(x) for x in (out or b"").decode().splitlines() if x.startswith("{") and x.endswith("}")]
+
+
 def run(command, limit, env=None):
-    """(lines of JSON, why there is none)"""
+    """(lines of JSON, why there are no more)"""
     try:
         p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, env=dict(os.environ, **(env or {})))
-    except subprocess.TimeoutExpired:
-        return [], "not done within %d s" % limit
-    made = [json.loads(x) for x in p.stdout.decode().splitlines() if x.startswith("{")]
-    said = p.stderr.decode().strip().splitlines()
+    except subprocess.TimeoutExpired as e:
+        return read_lines(e.stdout), "not done within %d s" % limit
+    made, said = read_lines(p.stdout), p.stderr.decode().strip().splitlines()
     return made, "" if made else "exit code %d: %s" % (p.returncode, said[-1][-300:] if said else "")
 
 
@@ -92,15 +98,15 @@ class Rows:
     def torch_command(self, name, steps):
         model, batch, seq, mode = self.rows[name][:4]
         command = [sys.executable, TORCH, "--model", model, "--batch", str(batch), "--seq", str(seq), "--steps", str(steps)]
-        if self.a.settings == "all":
-            return command + ["--mode", "default,reduce-overhead,max-autotune", "--weights", "autocast,bf16"]
-        return command + ["--mode", mode, "--attention", "flash"]
+        return command + ["--mode", self.a.modes or mode, "--attention", self.a.attention, "--weights", self.a.weights,
+                          "--compile", self.a.compile]
 
     def torch(self, name):
-        made, why = run(self.torch_command(name, 20), self.a.limit * (8 if self.a.settings == "all" else 1))
+        settings = len(list(itertools.product(*(x.split(",") for x in (self.a.modes or "", self.a.attention, self.a.weights)))))
+        made, why = run(self.torch_command(name, 20), self.a.limit * settings)
         for r in made:
-            print("torch %s %s %s %s: median %.3f ms, best %.3f ms, %.2f GiB" % (
-                name, r["mode"], r["attention"], r["weights"], r["median_ms"], r["best_ms"], r["peak_bytes"] / 2**30), flush=True)
+            print("torch %s %s %s %s %s: median %.3f ms, best %.3f ms, %.2f GiB" % (
+                name, r["mode"], r["compile"], r["attention"], r["weights"], r["median_ms"], r["best_ms"], r["peak_bytes"] / 2**30), flush=True)
         if why:
             print("torch %s: %s" % (name, why), flush=True)
         return min(made, key=lambda r: r["median_ms"]) if made else None
@@ -167,7 +173,10 @@ def main():
     p.add_argument("weft")
     p.add_argument("what", choices=("compile", "steps", "tune"))
     p.add_argument("--rows")
-    p.add_argument("--settings", choices=("one", "all"), default="one")
+    p.add_argument("--modes", help="of torch.compile; without: the row's")
+    p.add_argument("--attention", default="flash", help="flash,cudnn")
+    p.add_argument("--weights", default="autocast", help="autocast,bf16")
+    p.add_argument("--compile", choices=("whole", "blocks"), default="whole", help="PyTorch's graphs")
     p.add_argument("--limit", type=int, default=60, help="seconds of one program")
     p.add_argument("--out")
     p.add_argument("--anew", action="store_true")

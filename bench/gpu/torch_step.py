@@ -2,12 +2,14 @@
 """Training steps of PyTorch on a GPU: the peer of `weft bench --device cuda`.
 
     bench/gpu/torch_step.py --model gpt2 --batch 32 --seq 1024 [--mode default,reduce-overhead] [--attention flash,cudnn]
-                            [--weights autocast,bf16] [--fp8 none,exact,fast] [--deterministic] [--steps 20]
+                            [--weights autocast,bf16] [--fp8 none,exact,fast] [--compile whole|blocks] [--deterministic] [--steps 20]
 
 bf16, fused AdamW, no clipping, random tokens that stay on the GPU.  One line of JSON for each setting: the time of every
 step after warm-up, by events, and the peak of allocated memory.
 
   --mode       of torch.compile; eager: none
+  --compile    the whole model as one graph, or one graph for all blocks and one for the head and loss (as torchtitan does), which
+               takes seconds to compile instead of minutes
   --fp8        linear layers of the blocks multiply in e4m3 by torch._scaled_mm, forward and both gradients, each row of an
                operand with a scale of its own (a power of two); exact: sums in fp32, fast: use_fast_accum
   --weights    autocast: fp32 parameters under autocast; bf16: parameters in bf16 with fp32 masters that the optimizer updates
@@ -105,6 +107,9 @@ class Gpt(nn.Module):
         x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
         for block in self.blocks:
             x = block(x)
+        return self.head(x, labels)
+
+    def head(self, x, labels):
         logits = F.linear(self.norm(x), self.tokens.weight)
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
@@ -182,6 +187,9 @@ class Llama(nn.Module):
         x = self.tokens(ids).bfloat16()
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
+        return self.head(x, labels)
+
+    def head(self, x, labels):
         logits = F.linear(self.norm(x), self.tokens.weight.bfloat16())
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
@@ -223,6 +231,17 @@ def make_step(model, weights, run, ids, labels):
     return step
 
 
+def compile_model(model, mode, parts):
+    if mode == 'eager':
+        return model
+    if parts == 'whole':
+        return torch.compile(model, mode=mode)
+    for k, block in enumerate(model.blocks):
+        model.blocks[k] = torch.compile(block, mode=mode)
+    model.head = torch.compile(model.head, mode=mode)
+    return model
+
+
 def time_setting(a, mode, attention, weights, fp8):
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -231,7 +250,7 @@ def time_setting(a, mode, attention, weights, fp8):
         model = model.bfloat16()
     if fp8 != 'none':
         use_fp8(model, fp8 == 'fast')
-    run = model if mode == 'eager' else torch.compile(model, mode=mode)
+    run = compile_model(model, mode, a.compile)
     ids, labels = (torch.randint(model.vocab, (a.batch, a.seq), device='cuda') for _ in range(2))
     step, times = make_step(model, weights, run, ids, labels), []
     torch.cuda.reset_peak_memory_stats()
@@ -244,7 +263,7 @@ def time_setting(a, mode, attention, weights, fp8):
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end))
     return {'model': a.model, 'batch': a.batch, 'seq': a.seq, 'mode': mode, 'attention': attention, 'weights': weights,
-            'fp8': fp8, 'deterministic': a.deterministic, 'torch': torch.__version__, 'median_ms': statistics.median(times[6:]),
+            'fp8': fp8, 'compile': a.compile, 'deterministic': a.deterministic, 'torch': torch.__version__, 'median_ms': statistics.median(times[6:]),
             'best_ms': min(times[6:]), 'peak_bytes': torch.cuda.max_memory_allocated()}
 
 
@@ -257,6 +276,7 @@ def main():
     p.add_argument('--attention', default='flash,cudnn')
     p.add_argument('--weights', default='autocast')
     p.add_argument('--fp8', default='none')
+    p.add_argument('--compile', choices=('whole', 'blocks'), default='whole')
     p.add_argument('--deterministic', action='store_true')
     p.add_argument('--steps', type=int, default=20)
     a = p.parse_args()

@@ -1,6 +1,8 @@
 """Jobs on the CUDA plugin: over a driver without a GPU (tests/cuda/stub), whose kernels run on the CPU; with
 WEFT_TEST_GPU=1 over the machine's own driver and GPU, without the parts that need the stub.
 
+WEFT_CUDA_PARTS=bits,ranks: these parts alone.
+
 What is checked: losses near the CPU's; the same bits from run to run, with and without graphs, through a resume, and on
 two ranks that share the GPU; checkpoints of one device on the other; bench, sample, evaluation; t5 and resnet near the
 CPU; nothing is left behind.
@@ -263,16 +265,14 @@ def check_leaks(s, base, out):
 with Scratch("cuda", memory=True) as s:
     base = small_job(s)
     out = lambda name: s.path("out", name)
-    check_bits(base, out)
-    check_devices(base, out)
-    check_commands(s, base, out)
-    check_ranks({k: v for k, v in base.items() if k != "plan"}, out)
-    check_graphs(s, {k: v for k, v in base.items() if k != "plan"}, out)
-    check_library_bits(s, {k: v for k, v in base.items() if k != "plan"}, out)
-    check_gates(s, base, out)
-    check_families(s, base, out)
-    check_joined(s, base, out)
-    check_saves(s, {k: v for k, v in base.items() if k != "plan"}, out)
-    if not REAL:
-        check_leaks(s, base, out)
+    no_plan = {k: v for k, v in base.items() if k != "plan"}
+    parts = dict(bits=lambda: check_bits(base, out), devices=lambda: check_devices(base, out), commands=lambda: check_commands(s, base, out),
+                 ranks=lambda: check_ranks(no_plan, out), graphs=lambda: check_graphs(s, no_plan, out),
+                 libraries=lambda: check_library_bits(s, no_plan, out), gates=lambda: check_gates(s, base, out),
+                 families=lambda: check_families(s, base, out), joined=lambda: check_joined(s, base, out),
+                 saves=lambda: check_saves(s, no_plan, out), leaks=lambda: REAL or check_leaks(s, base, out))
+    for name in os.environ.get("WEFT_CUDA_PARTS", ",".join(parts)).split(","):
+        begun = time.time()
+        parts[name]()
+        print("%s: %.1f s" % (name, time.time() - begun), flush=True)
 end()
