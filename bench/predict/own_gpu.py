@@ -4,6 +4,9 @@
 Steps and memory of our own engine on one GPU: predicted by weft plan from a calibration alone, for
 every row of own_gpu_rows.csv, and written to DIR/predicted.csv before the first row is run; then
 measured by weft bench.  The table predicted / measured goes to stdout and DIR/rows.csv.
+
+--rows own_gpu_offload.csv: with optimizer states in the host's memory (offload), and Tflops as the
+ZeRO-Offload paper counts them.
 """
 import argparse
 import csv
@@ -47,7 +50,7 @@ def call(words):
 def predict(o, row, model):
     got, why = call([o.weft, "plan", "--engine", "weft", "--model", model, "--cluster", o.cluster, "--batch",
                      row["batch"], "--seq", row["seq"], "micro_batch=" + row["batch"],
-                     "recompute=" + row["recompute"], "reduction=invariant", "--precision", "bf16", "--json"])
+                     "recompute=" + row["recompute"], "offload=" + row.get("offload", "none"), "reduction=invariant", "--precision", "bf16", "--json"])
     if not got:
         return dict(why=why)
     return dict(step_s=got["step_s"], mem_bytes=got["tried"][0]["mem_bytes"])
@@ -55,10 +58,18 @@ def predict(o, row, model):
 
 def measure(o, row, model):
     got, why = call([o.weft, "bench", model, "--device", "cuda", "--dtype", "bf16", "--batch", row["batch"], "--seq",
-                     row["seq"], "--recompute", row["recompute"], "--steps", str(o.steps), "--json"])
+                     row["seq"], "--recompute", row["recompute"], "--offload", row.get("offload", "none"), "--steps", str(o.steps),
+                     "--json"])
     if not got:
         return dict(why=why)
-    return dict(step_s=got["step_ms_median"] / 1e3, mem_bytes=got["mem_peak_bytes"], classes=got.get("classes"))
+    return dict(step_s=got["step_ms_median"] / 1e3, mem_bytes=got["mem_peak_bytes"], classes=got.get("classes"), weights=got["weights"])
+
+
+def print_offload(row, got):
+    """As the ZeRO-Offload paper counts: 2 flops a parameter and token forward, twice that backward, and forward again where it
+    is computed again."""
+    flops = (8 if row["recompute"] == "full" else 6) * got["weights"] * int(row["batch"]) * int(row["seq"])
+    return "offload %-9s %.2fB parameters, %.0f Tflops" % (row["offload"], 1e-9 * got["weights"], 1e-12 * flops / got["step_s"])
 
 
 def main():
@@ -100,7 +111,8 @@ def main():
         print("%s %12.3f %12.3f %+6.1f%%  %10.3f %10.3f %+6.2f%%   %s" % (
             head, 1e3 * x["step_s"], 1e3 * y["step_s"], 100 * off["step_s"][-1], 1e-9 * x["mem_bytes"],
             1e-9 * y["mem_bytes"], 100 * off["mem_bytes"][-1],
-            " ".join("%s %.2f" % c for c in (y["classes"] or {}).items())), flush=True)
+            print_offload(row=r, got=y) if "offload" in r else " ".join("%s %.2f" % c for c in (y["classes"] or {}).items())),
+            flush=True)
         print("%s,%s,%s,%s,%.6g,%.6g,%d,%d" % (r["name"], r["batch"], r["seq"], r["recompute"], x["step_s"], y["step_s"],
                                                x["mem_bytes"], y["mem_bytes"]), file=out, flush=True)
     steps = [abs(x) for x in off["step_s"]]
