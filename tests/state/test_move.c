@@ -47,6 +47,22 @@ static bool equal_moves(const weft_move *a, const weft_move *b)
            a->to == b->to && !memcmp(&a->region, &b->region, sizeof a->region);
 }
 
+/* What a rank gets, in the order of the whole list. */
+static void check_list_to(const weft_holders *old, const weft_holders *new, int rank,
+                          const weft_move_list *all)
+{
+    weft_move_list to = {0};
+    int            at = 0;
+    assert_ok(weft_move_plan_to(old, new, rank, &to));
+    for (int i = 0; i < all->n; i++) {
+        if (all->move[i].to != rank) continue;
+        assert_true(at < to.n && equal_moves(&to.move[at], &all->move[i]));
+        at++;
+    }
+    assert_int_equal(at, to.n);
+    weft_move_list_fini(&to);
+}
+
 /* A rank's own list is the part of the whole list that it is in, in the same order. */
 static void check_own_lists(const weft_holders   *old, const weft_holders *new,
                             const weft_move_list *all)
@@ -62,6 +78,7 @@ static void check_own_lists(const weft_holders   *old, const weft_holders *new,
         }
         assert_int_equal(at, own.n);
         weft_move_list_fini(&own);
+        check_list_to(old, new, r, all);
     }
 }
 
@@ -92,6 +109,40 @@ static void every_element_comes_once(void **state)
         weft_holders_destroy(a);
         weft_holders_destroy(b);
     }
+}
+
+/* Every rank has what it shall have, and some have more tensors; then one lacks a part. */
+static void what_all_ranks_have_is_no_move(void **state)
+{
+    static case_table old, new;
+    unsigned          seed   = 9;
+    int               n_some = 0;
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        int n = 2 + case_random(&seed, CASE_MAX_RANK - 1);
+        case_random_table(&old, &seed, n, 6, 1 + case_random(&seed, n));
+        new                 = old;
+        int            k    = case_random(&seed, CASE_TENSORS);
+        int            r    = case_random(&seed, n);
+        bool           some = old.at[k][r].held;
+        weft_move_list l    = {0};
+        new.at[0][0].held   = false;
+        weft_holders *a = case_holders(&old), *b = case_holders(&new);
+        assert_true(weft_move_is_none(a, b));
+        assert_ok(weft_move_plan(a, b, -1, &l));
+        for (int i = 0; i < l.n; i++) assert_int_equal(l.move[i].from, l.move[i].to);
+        check_list(&old, &new, &l);
+        old.at[k][r].held = false;
+        weft_holders *c   = case_holders(&old);
+        some              = some && (k || r) && weft_holders_part(b, k, r);
+        assert_int_equal(weft_move_is_none(c, b), !some);
+        n_some += some;
+        weft_move_list_fini(&l);
+        weft_holders_destroy(a);
+        weft_holders_destroy(b);
+        weft_holders_destroy(c);
+    }
+    assert_true(n_some > 20);
 }
 
 static void whole_at(case_table *t, int first, int n)
@@ -162,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(every_element_comes_once),
+        cmocka_unit_test(what_all_ranks_have_is_no_move),
         cmocka_unit_test(replicas_share_the_work),
         cmocka_unit_test(what_nobody_holds_is_refused),
     };

@@ -148,6 +148,44 @@ static void marks_say_what_is_there(void **state)
     weft_state_destroy(s);
 }
 
+/* Tables of the same bytes share what is made of them; one that differs, by a tensor that is not
+ * there or in the size of its memory, is read by itself, and is checked. */
+static void equal_tables_are_read_once(void **state)
+{
+    weft_state_table_last last = {0};
+    weft_state           *s    = make_pair(), *of[4], *none;
+    int64_t               n;
+    char                 *table = table_of(s, &n), *more = table_of(s, &n);
+    float                 other[8];
+    weft_memory           m = *weft_state_memory(s), large = m;
+    (void)state;
+    m.address   = other;
+    large.bytes = m.bytes + 8;
+    assert_ok(weft_state_table_open_next(table, n, weft_state_memory(s), &last, &of[0]));
+    assert_ok(weft_state_table_open_next(more, n, &m, &last, &of[1]));
+    assert_ptr_equal(weft_state_at(of[0], 0), weft_state_at(of[1], 0));
+    assert_ptr_equal(weft_state_at(weft_state_standby(of[0]), 0),
+                     weft_state_at(weft_state_standby(of[1]), 0));
+    assert_ptr_equal(weft_state_memory(of[1])->address, other);
+    assert_ptr_equal(weft_state_memory(weft_state_standby(of[1]))->address, other);
+    weft_state_set_step(of[1], 3);
+    assert_int_equal(weft_state_step(of[0]), -1);
+    assert_ok(weft_state_table_open_next(more, n, &large, &last, &of[2]));
+    assert_ptr_not_equal(weft_state_at(of[0], 0), weft_state_at(of[2], 0));
+    weft_state_table_mark(more, n, 0, false);
+    assert_ok(weft_state_table_open_next(more, n, &large, &last, &of[3]));
+    assert_non_null(weft_state_at(of[2], 0)->part);
+    assert_null(weft_state_at(of[3], 0)->part);
+    more[40] ^= 1;
+    assert_int_equal(weft_state_table_open_next(more, n, &large, &last, &none),
+                     WEFT_ERR_ARG);
+    weft_state_table_last_fini(&last);
+    for (int k = 0; k < 4; k++) weft_state_destroy(of[k]);
+    weft_state_destroy(s);
+    free(table);
+    free(more);
+}
+
 static void damage_is_refused(void **state)
 {
     unsigned    seed = 6;
@@ -260,6 +298,7 @@ int main(void)
         cmocka_unit_test(a_table_is_the_state),
         cmocka_unit_test(a_table_has_the_standby),
         cmocka_unit_test(marks_say_what_is_there),
+        cmocka_unit_test(equal_tables_are_read_once),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(every_byte_is_copied_once),
     };

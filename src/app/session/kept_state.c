@@ -1,6 +1,7 @@
 #include "session/kept_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/failpoint.h"
 #include "comm/hosts.h"
@@ -36,7 +37,8 @@ static int count_held(weft_comm *end, int n_slot, int64_t step)
 /* *out stays NULL where nothing of the step is there, or its table cannot be read.  Of a step whose
  * gathers are missing it is what the rank has computed itself, also while the rest is moved. */
 static weft_status open_held(weft_comm *end, weft_device *device, int slot,
-                             const weft_comm_shm_held *h, int64_t step, weft_state **out,
+                             const weft_comm_shm_held *h, int64_t step,
+                             weft_state_table_last *last, weft_state **out,
                              struct weft_kept_table *where)
 {
     bool        whole       = atomic_load(&h->computed_step) != step;
@@ -49,8 +51,16 @@ static weft_status open_held(weft_comm *end, weft_device *device, int slot,
     void *table = weft_comm_shm_reach(end, slot, table_at, table_bytes);
     if (!m.address || !table) return WEFT_OK;
     *where         = (struct weft_kept_table){table, table_bytes};
-    weft_status st = weft_state_table_open(table, table_bytes, &m, out);
+    weft_status st = weft_state_table_open_next(table, table_bytes, &m, last, out);
     return st == WEFT_ERR_MEM ? st : WEFT_OK;
+}
+
+/* All states name the same tensors in the same order. */
+static bool names_alike(const weft_state *s, const weft_state *like, int i)
+{
+    if (i >= weft_state_count(s)) return false;
+    const char *a = weft_state_at(s, i)->name, *b = weft_state_at(like, i)->name;
+    return a == b || !strcmp(a, b);
 }
 
 /* Who holds what of the tensors of `like`. */
@@ -60,13 +70,10 @@ static weft_status find_holders(weft_kept_states *k, const weft_state *like)
     const weft_part **part = calloc((size_t)n * (size_t)k->n + 1, sizeof *part);
     if (!part) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     for (int h = 0; h < k->n; h++)
-        for (int i = 0; k->state[h] && i < n; i++) {
-            int at = weft_state_find(k->state[h], weft_state_at(like, i)->name);
-            /* all name the same tensors in the same order */
-            if (at == i)
+        for (int i = 0; k->state[h] && i < n; i++)
+            if (names_alike(k->state[h], like, i))
                 part[(size_t)i * (size_t)k->n + (size_t)h] =
-                    weft_state_at(k->state[h], at)->part;
-        }
+                    weft_state_at(k->state[h], i)->part;
     weft_status st = weft_holders_create(n, n ? weft_state_at(like, 0) : NULL, k->n, part,
                                          &k->holders);
     free(part);
@@ -92,6 +99,8 @@ weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t 
     weft_kept_states  k      = {0};
     const weft_state *like   = NULL;
     weft_status       st     = WEFT_OK;
+
+    weft_state_table_last last = {0};
     while (weft_comm_shm_kept_slot_of(end, n_slot)) n_slot++;
     int n_state = n_slot * count_held(end, n_slot, step);
     k.n_slot    = n_slot;
@@ -103,7 +112,7 @@ weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t 
         int slot = weft_comm_shm_slot_at(end, h % n_slot);
         if (slot < 0) continue;
         const weft_comm_shm_held *x = held_of(end, slot, h / n_slot);
-        WEFT_GO(open_held(end, device, slot, x, step, &k.state[h], &k.table[h]));
+        WEFT_GO(open_held(end, device, slot, x, step, &last, &k.state[h], &k.table[h]));
         if (!k.state[h]) continue;
         if (!like) like = k.state[h];
         k.state[n_state + h] = weft_state_standby(k.state[h]);
@@ -113,6 +122,7 @@ weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t 
     *out = k;
     k    = (weft_kept_states){0};
 out:
+    weft_state_table_last_fini(&last);
     weft_kept_states_close(&k);
     return st;
 }
@@ -123,7 +133,7 @@ static bool has_tensors_of(const weft_state *s, const weft_state *like)
 {
     if (weft_state_count(s) != weft_state_count(like)) return false;
     for (int i = 0; i < weft_state_count(s); i++)
-        if (weft_state_find(s, weft_state_at(like, i)->name) != i) return false;
+        if (!names_alike(s, like, i)) return false;
     return true;
 }
 

@@ -17,7 +17,9 @@ weft_status weft_session__find_complete(const weft_holders *from, const weft_hol
 {
     weft_move_list l  = {0};
     weft_status    st = WEFT_OK;
-    *out              = from && weft_move_plan(from, to, -1, &l) == WEFT_OK;
+    *out              = from && weft_move_is_none(from, to);
+    if (*out) return WEFT_OK; /* nothing to list */
+    *out = from && weft_move_plan(from, to, -1, &l) == WEFT_OK;
     if (*out) st = weft_move_verify(&l, from, to);
     weft_move_list_fini(&l);
     return st;
@@ -38,12 +40,13 @@ weft_status weft_session__compare_room(weft_session *s)
 {
     weft_generation    *g     = s->now;
     int                 world = g->comm->world;
-    weft_session__room  mine  = {.have = weft_session__free_bytes()};
+    weft_session__room  mine  = {.have = INT64_MAX};
     weft_session__room *of    = WEFT_ARENA_ARRAY(g->arena, weft_session__room, world);
     WEFT_TRY(weft_arena_status(g->arena));
-    if (weft_failpoint_flips("move.room")) mine.have = -1; /* as if there were none */
     WEFT_TRY(weft_program_state_count_missing(&g->made, g->comm, s->device, g->resumes,
                                               &mine.need));
+    if (mine.need) mine.have = weft_session__free_bytes(); /* else nothing is made */
+    if (weft_failpoint_flips("move.room")) mine.have = -1; /* as if there were none */
     WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, of));
     g->in_batches = weft_session__is_short(of, weft_comm_hosts_of(g->comm), world);
     return WEFT_OK;

@@ -21,6 +21,7 @@ int64_t weft_part_count(const weft_part *p)
 
 bool weft_part_equal(const weft_part *a, const weft_part *b)
 {
+    if (a == b) return true;
     if (!weft_shape_equal(&a->shape, &b->shape)) return false;
     for (int d = 0; d < a->shape.n; d++) {
         if (a->n[d] != b->n[d]) return false;

@@ -115,8 +115,9 @@ int64_t weft_holders_bytes(const weft_holders *h)
     return h ? weft_arena_bytes(h->arena) : 0;
 }
 
-int weft_holders_find(const weft_holders *h, const char *name)
+int weft_holders_find(const weft_holders *h, const char *name, int likely)
 {
+    if (likely < h->n_tensor && !strcmp(h->tensor[likely].name, name)) return likely;
     for (int i = 0; i < h->n_tensor; i++)
         if (!strcmp(h->tensor[i].name, name)) return i;
     return -1;
@@ -223,6 +224,12 @@ static weft_status read_parts(const weft_state *s, int rank, int world, number_r
                    : WEFT_OK;
 }
 
+/* Parts are read, so equal numbers mean the same parts. */
+static void share_parts(int n_tensor, int world, int from, int to, const weft_part **part)
+{
+    for (int i = 0; i < n_tensor; i++) part[i * world + to] = part[i * world + from];
+}
+
 /* Every rank's number of numbers; *most: the largest. */
 static weft_status gather_sizes(weft_comm *comm, weft_comm_group *group, int32_t own,
                                 int32_t *size, int32_t *most)
@@ -267,8 +274,13 @@ static weft_status gather_parts(const weft_state *s, weft_comm *comm,
     WEFT_TRY(weft_comm_collective(comm, group, WEFT_ALL_GATHER, WEFT_DTYPE_I32, own, all,
                                   most));
     for (int k = 0; k < comm->world; k++) {
-        number_reader t = {all + (int64_t)k * most, size[k], tmp};
-        WEFT_TRY(read_parts(s, k, comm->world, &t, part));
+        const int32_t *in = all + (int64_t)k * most;
+        number_reader  t  = {in, size[k], tmp};
+        if (k && size[k] == size[k - 1] &&
+            !memcmp(in, in - most, sizeof *in * (size_t)size[k]))
+            share_parts(weft_state_count(s), comm->world, k - 1, k, part);
+        else
+            WEFT_TRY(read_parts(s, k, comm->world, &t, part));
     }
     return WEFT_OK;
 }

@@ -55,7 +55,8 @@ int64_t     weft_holders_bytes(const weft_holders *h); /* NULL is 0 */
  * equal one, or the whole tensor. */
 int weft_holders_copies(const weft_holders *h, int rank, const int *domain);
 
-int weft_holders_find(const weft_holders *h, const char *name); /* -1: no such tensor */
+/* -1: no such tensor.  likely: where it is looked for first; tables list tensors alike. */
+int weft_holders_find(const weft_holders *h, const char *name, int likely);
 /* NULL: nothing. */
 const weft_part *weft_holders_part(const weft_holders *h, int tensor, int rank);
 

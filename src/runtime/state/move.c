@@ -201,22 +201,73 @@ static weft_status check_same_tensor(const weft_held_tensor *a, const weft_held_
                      weft_shape_text(&b->shape, y, sizeof y));
 }
 
+/* Who holds an equal part; NULL: nobody. */
+static const weft_holder *find_equal(const weft_held_tensor *t, const weft_part *part)
+{
+    for (int i = 0; i < t->n_holder; i++)
+        if (weft_part_equal(t->holder[i].part, part)) return &t->holder[i];
+    return NULL;
+}
+
+/* For ranks in ascending order, *at from 0 on: is it one of the holder's? */
+static bool has_next_rank(const weft_holder *h, int rank, int *at)
+{
+    while (h && *at < h->n_rank && h->rank[*at] < rank) ++*at;
+    return h && *at < h->n_rank && h->rank[*at] == rank;
+}
+
+/* A part that its rank has already. */
+static weft_status keep_part(const weft_move *m, const weft_part *part, weft_move_list *l)
+{
+    weft_move own   = *m;
+    int64_t   n_box = weft_part_boxes(part);
+    own.from        = m->to;
+    for (int64_t k = 0; k < n_box; k++) {
+        own.region = weft_part_box(part, k);
+        WEFT_TRY(add_move(l, &own));
+    }
+    return WEFT_OK;
+}
+
+/* Whose moves: from and to a rank, or only to it; rank -1: all. */
+typedef struct move_scope {
+    int  rank;
+    bool only_to;
+} move_scope;
+
 /* The moves of one tensor: `tensor` of old to `target` of new. */
 static weft_status plan_tensor(const weft_holders *old, int tensor,
-                               const weft_holders *new, int target, int rank,
-                               weft_move_list *l)
+                               const weft_holders *new, int target,
+                               const move_scope *scope, weft_move_list *l)
 {
-    const weft_held_tensor *t   = &new->tensor[target];
-    const weft_part        *own = rank < 0 ? NULL : weft_holders_part(old, tensor, rank);
+    int                     rank = scope->rank;
+    const weft_held_tensor *t    = &new->tensor[target];
+    const weft_part        *own  = NULL;
+    if (rank >= 0 && !scope->only_to) own = weft_holders_part(old, tensor, rank);
     WEFT_TRY(check_same_tensor(&old->tensor[tensor], t));
     for (int i = 0; i < t->n_holder; i++) {
         const weft_holder *h     = &t->holder[i];
+        const weft_holder *same  = find_equal(&old->tensor[tensor], h->part);
         bool               sends = own && parts_meet(own, h->part);
-        for (int k = 0; k < h->n_rank; k++) {
-            weft_move m = {.tensor = tensor, .target = target, .to = h->rank[k]};
-            if (rank < 0 || m.to == rank || sends)
+        for (int k = 0, at = 0; k < h->n_rank; k++) {
+            weft_move m    = {.tensor = tensor, .target = target, .to = h->rank[k]};
+            bool      mine = rank < 0 || m.to == rank;
+            if (!mine && !sends) continue;
+            if (!has_next_rank(same, m.to, &at))
                 WEFT_TRY(plan_part(old, &m, h->part, rank, l));
+            else if (mine)
+                WEFT_TRY(keep_part(&m, h->part, l));
         }
+    }
+    return WEFT_OK;
+}
+
+static weft_status plan_moves(const weft_holders *old, const weft_holders *new,
+                              const move_scope *scope, weft_move_list *l)
+{
+    for (int i = 0; i < new->n_tensor; i++) {
+        int t = weft_holders_find(old, new->tensor[i].name, i);
+        if (t >= 0) WEFT_TRY(plan_tensor(old, t, new, i, scope, l));
     }
     return WEFT_OK;
 }
@@ -224,9 +275,32 @@ static weft_status plan_tensor(const weft_holders *old, int tensor,
 weft_status weft_move_plan(const weft_holders *old, const weft_holders *new, int rank,
                            weft_move_list *l)
 {
-    for (int i = 0; i < new->n_tensor; i++) {
-        int t = weft_holders_find(old, new->tensor[i].name);
-        if (t >= 0) WEFT_TRY(plan_tensor(old, t, new, i, rank, l));
+    return plan_moves(old, new, &(move_scope){.rank = rank}, l);
+}
+
+weft_status weft_move_plan_to(const weft_holders *old, const weft_holders *new, int rank,
+                              weft_move_list *l)
+{
+    return plan_moves(old, new, &(move_scope){.rank = rank, .only_to = true}, l);
+}
+
+/* Do all ranks that shall have a part of the tensor hold it? */
+static bool all_stays(const weft_held_tensor *was, const weft_held_tensor *t)
+{
+    if (was->dtype != t->dtype || !weft_shape_equal(&was->shape, &t->shape)) return false;
+    for (int i = 0; i < t->n_holder; i++) {
+        const weft_holder *h = &t->holder[i], *same = find_equal(was, h->part);
+        for (int k = 0, at = 0; k < h->n_rank; k++)
+            if (!has_next_rank(same, h->rank[k], &at)) return false;
     }
-    return WEFT_OK;
+    return true;
+}
+
+bool weft_move_is_none(const weft_holders *old, const weft_holders *new)
+{
+    for (int i = 0; i < new->n_tensor; i++) {
+        int t = weft_holders_find(old, new->tensor[i].name, i);
+        if (t >= 0 && !all_stays(&old->tensor[t], &new->tensor[i])) return false;
+    }
+    return true;
 }

@@ -42,5 +42,11 @@ weft_status weft_move_add_region(const weft_holders *h, int tensor, const weft_r
  * have are left out.  WEFT_ERR_ARG: a tensor has another type or shape in the other table. */
 weft_status weft_move_plan(const weft_holders *old, const weft_holders *new, int rank,
                            weft_move_list *l);
+/* Only those to it. */
+weft_status weft_move_plan_to(const weft_holders *old, const weft_holders *new, int rank,
+                              weft_move_list *l);
+/* Every rank has each part that it shall have: all moves are from a rank to itself.  Costs no more
+ * than a comparison for each tensor and rank. */
+bool weft_move_is_none(const weft_holders *old, const weft_holders *new);
 
 #endif

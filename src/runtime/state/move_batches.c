@@ -96,7 +96,7 @@ weft_status weft_move_batches_make(const weft_holders *old, const weft_holders *
                               .tensor = calloc(n + 1, sizeof *b.tensor)};
     bool              good = of && rank && b.first && b.tensor;
     for (int i = 0; good && i < new->n_tensor; i++) {
-        int was = weft_holders_find(old, new->tensor[i].name);
+        int was = weft_holders_find(old, new->tensor[i].name, i);
         of[i]   = (tensor_growth){
               count_bytes(new, i) + count_bytes(standby, i) - count_bytes(old, was), i};
     }

@@ -93,7 +93,7 @@ weft_status weft_move_verify(const weft_move_list *l, const weft_holders *old,
     move_index  x  = {0};
     weft_status st = index_moves(l, new, &x);
     for (int t = 0; st == WEFT_OK && t < new->n_tensor; t++)
-        if (weft_holders_find(old, new->tensor[t].name) >= 0)
+        if (weft_holders_find(old, new->tensor[t].name, t) >= 0)
             st = verify_tensor(l, &x, old, new, t);
     free(x.first);
     free(x.at);

@@ -189,15 +189,6 @@ out:
     return st;
 }
 
-/* This rank's own moves alone. */
-static void drop_others(weft_mover *t)
-{
-    int n = 0;
-    for (int i = 0; i < t->list.n; i++)
-        if (t->list.move[i].to == t->rank) t->list.move[n++] = t->list.move[i];
-    t->list.n = n;
-}
-
 weft_status weft_mover_open_near(weft_state *const *source, const weft_holders *from,
                                  const weft_mover_side *to, int rank, weft_mover **out)
 {
@@ -205,8 +196,7 @@ weft_status weft_mover_open_near(weft_state *const *source, const weft_holders *
     weft_mover *t  = calloc(1, sizeof *t);
     if (!t) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     *t = (weft_mover){.to = to->state, .near = source, .rank = rank, .world = 1};
-    WEFT_GO(weft_move_plan(from, to->holders, rank, &t->list));
-    drop_others(t);
+    WEFT_GO(weft_move_plan_to(from, to->holders, rank, &t->list));
     drop_same_places(t);
     WEFT_GO(open_moves(t, 0));
     *out = t;

@@ -135,6 +135,24 @@ out:
     return st;
 }
 
+weft_status weft_state_create_alias(const weft_state *of, const weft_memory *memory,
+                                    weft_state **out)
+{
+    weft_state *s = NULL;
+    if (memory->bytes != of->memory.bytes || of->host.bytes)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "two states that are not alike");
+    WEFT_TRY(weft_state_create_over(memory, keep_memory, NULL, &s));
+    s->n_tensor    = of->n_tensor;
+    s->tensor      = of->tensor;
+    weft_status st = WEFT_OK;
+    if (of->standby) st = weft_state_create_alias(of->standby, memory, &s->standby);
+    if (st != WEFT_OK)
+        weft_state_destroy(s);
+    else
+        *out = s;
+    return st;
+}
+
 weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream *stream)
 {
     weft_device *d = from->memory.device;

@@ -50,6 +50,10 @@ weft_status weft_state_create_like(const weft_state *s, weft_space space,
 weft_status weft_state_create_like_over(const weft_state *s, const weft_memory *memory,
                                         weft_state_free_fn release, void *arg,
                                         weft_state **out);
+/* The tensors of another state, which outlives this one, in other memory that is as large and is
+ * borrowed.  No tensor is added to it.  Without host memory. */
+weft_status weft_state_create_alias(const weft_state *of, const weft_memory *memory,
+                                    weft_state **out);
 weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream *stream);
 /* Both, in space DEVICE. */
 weft_status weft_state_clone(const weft_state *s, weft_state **out);

@@ -264,17 +264,14 @@ static bool check_words(const int64_t *word, int64_t n, table_reader *r)
            word[r->n] == (int64_t)weft_hash_crc32c(0, word, (size_t)r->n * 8);
 }
 
-weft_status weft_state_table_open(const void *table, int64_t n, const weft_memory *m,
-                                  weft_state **out)
+/* Out of the bytes of a table, which nobody else changes. */
+static weft_status read_table(const int64_t *word, int64_t n, const weft_memory *m,
+                              weft_state **out)
 {
     table_reader r  = {0};
     weft_state  *s  = NULL;
     weft_status  st = WEFT_OK;
-    if (n < 32 || n % 8 || n / 8 > MAX_WORDS) return refuse_table();
-    int64_t *word = malloc((size_t)n); /* what is checked is what is used */
-    if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    memcpy(word, table, (size_t)n);
-    if (!check_words(word, n, &r)) WEFT_GO(refuse_table());
+    if (!check_words(word, n, &r)) return refuse_table();
     WEFT_GO(weft_arena_create(&r.arena));
     WEFT_GO(weft_state_create_over(m, keep_memory, NULL, &s));
     WEFT_GO(read_lists(&r, s));
@@ -283,6 +280,41 @@ weft_status weft_state_table_open(const void *table, int64_t n, const weft_memor
 out:
     weft_state_destroy(s);
     weft_arena_destroy(r.arena);
-    free(word);
+    return st;
+}
+
+weft_status weft_state_table_open_next(const void *table, int64_t n, const weft_memory *m,
+                                       weft_state_table_last *last, weft_state **out)
+{
+    if (last->state && n == last->n &&
+        m->bytes == weft_state_memory(last->state)->bytes &&
+        !memcmp(last->word, table, (size_t)n))
+        return weft_state_create_alias(last->state, m, out);
+    if (n < 32 || n % 8 || n / 8 > MAX_WORDS) return refuse_table();
+    int64_t *word = malloc((size_t)n); /* what is checked is what is used */
+    if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    memcpy(word, table, (size_t)n);
+    weft_status st = read_table(word, n, m, out);
+    if (st != WEFT_OK) {
+        free(word);
+        return st;
+    }
+    free(last->word);
+    *last = (weft_state_table_last){word, n, *out};
+    return WEFT_OK;
+}
+
+void weft_state_table_last_fini(weft_state_table_last *last)
+{
+    free(last->word);
+    *last = (weft_state_table_last){0};
+}
+
+weft_status weft_state_table_open(const void *table, int64_t n, const weft_memory *m,
+                                  weft_state **out)
+{
+    weft_state_table_last last = {0};
+    weft_status           st   = weft_state_table_open_next(table, n, m, &last, out);
+    weft_state_table_last_fini(&last);
     return st;
 }

@@ -31,4 +31,17 @@ int weft_state_table_count(const void *table, int64_t n, int *all);
 weft_status weft_state_table_open(const void *table, int64_t n, const weft_memory *m,
                                   weft_state **out);
 
+/* The table that was read last, and its state.  Replicas have the same bytes in their tables: the
+ * states that are opened one after another share what is made of them, and the first of them
+ * outlives the others.  All zero before the first one. */
+typedef struct weft_state_table_last {
+    int64_t          *word;
+    int64_t           n;
+    const weft_state *state;
+} weft_state_table_last;
+
+weft_status weft_state_table_open_next(const void *table, int64_t n, const weft_memory *m,
+                                       weft_state_table_last *last, weft_state **out);
+void        weft_state_table_last_fini(weft_state_table_last *last);
+
 #endif
