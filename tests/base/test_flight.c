@@ -45,7 +45,7 @@ static void expect_json(void)
 {
     weft_text t = {0};
     weft_doc *d;
-    weft_flight_print(ring, &t);
+    weft_flight_print(ring, ring->now.epoch, &t);
     assert_int_equal(weft_doc_parse_json("dump", t.s, t.n, &d), WEFT_OK);
     weft_doc_destroy(d);
     weft_text_fini(&t);
@@ -64,7 +64,7 @@ static void calls_are_numbered_by_group(void **state)
     begin_collective(1, 2, other);
     begin_collective(7, 2, both);
     assert_int_equal(ring->n, 5);
-    assert_int_equal(ring->n_group, 3);
+    assert_int_equal(ring->now.n_group, 3);
     assert_int_equal(ring->entry[2].seq, 2);
     assert_int_equal(ring->entry[3].seq, 0);
     assert_true(ring->entry[2].ended_ns >= ring->entry[2].begun_ns);
@@ -85,6 +85,48 @@ static void calls_are_numbered_by_group(void **state)
     assert_int_equal(ring->n, 0);
 }
 
+static char *print_view(uint32_t epoch)
+{
+    weft_text t = {0};
+    weft_flight_print(ring, epoch, &t);
+    assert_int_equal(weft_text_status(&t), WEFT_OK);
+    return t.s;
+}
+
+static int count_text(const char *s, const char *part)
+{
+    int n = 0;
+    while ((s = strstr(s, part))) n++, s++;
+    return n;
+}
+
+/* A view that has ended is printed as it was, also when its ranks are in the next one. */
+static void a_view_outlives_the_next_one(void **state)
+{
+    static const int32_t both[] = {0, 1}, three[] = {0, 1, 2};
+    (void)state;
+    weft_flight_share(ring, 0);
+    weft_flight_begin_view(4, 1, 3);
+    weft_flight_end(begin_collective(1, 3, three));
+    begin_collective(1, 3, three);
+    char *was = print_view(4);
+    weft_flight_begin_view(5, 0, 2);
+    weft_flight_end(begin_collective(2, 2, both));
+    const char *head  = "\"rank\": 1, \"world\": 3, \"epoch\": 4",
+               *ranks = "\"ranks\": [0, 1, 2]";
+    for (uint32_t epoch = 4; epoch <= 5; epoch++) {
+        char *s = print_view(epoch);
+        assert_int_equal(count_text(s, "\"kind\""), epoch == 4 ? 2 : 3);
+        assert_int_equal(count_text(s, head), epoch == 4);
+        assert_int_equal(count_text(s, ranks), epoch == 4);
+        assert_int_equal(count_text(s, "\"group\""), epoch == 4 ? 2 : 1);
+        if (epoch == 4)
+            assert_string_equal(strstr(s, "\"groups\""), strstr(was, "\"groups\""));
+        free(s);
+    }
+    free(was);
+}
+
 static void the_last_ones_stay(void **state)
 {
     int32_t rank[WEFT_FLIGHT_RANKS + 10];
@@ -97,7 +139,7 @@ static void the_last_ones_stay(void **state)
     }
     for (int k = 0; k < WEFT_FLIGHT_GROUPS + 5; k++) /* more than are remembered */
         begin_collective(k, WEFT_FLIGHT_RANKS + 10, rank);
-    assert_int_equal(ring->n_group, WEFT_FLIGHT_GROUPS);
+    assert_int_equal(ring->now.n_group, WEFT_FLIGHT_GROUPS);
     expect_json();
 }
 
@@ -121,7 +163,7 @@ static void rings_in_one_memory(void **state)
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 2 * (off_t)sizeof *own), 0);
     assert_int_equal(weft_flight_map(fd, 1, &own), WEFT_OK);
-    own->rank = 9;
+    own->now.rank = 9;
     munmap(own - 1, 2 * sizeof *own);
     assert_int_equal(weft_flight_map(fd, 2, &own), WEFT_ERR_ARG);
     assert_int_equal(weft_flight_map(fd, -1, &own), WEFT_ERR_ARG);
@@ -133,6 +175,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_are_numbered_by_group, open_ring,
+                                        close_ring),
+        cmocka_unit_test_setup_teardown(a_view_outlives_the_next_one, open_ring,
                                         close_ring),
         cmocka_unit_test_setup_teardown(the_last_ones_stay, open_ring, close_ring),
         cmocka_unit_test_setup_teardown(damage_prints_as_json, open_ring, close_ring),

@@ -20,8 +20,8 @@ SEED = int(os.environ.get("WEFT_DETECT_SEED", str(random.SystemRandom().randrang
 KEYS = dict(BASE, dp=2, recover="on", batch=4, seq=8, steps=12, **{"checkpoint.every": 1000})
 
 
-def start(scratch, name, *options, **keys):
-    return Job(2, dict(KEYS, **keys), scratch.path(name), *options)
+def start(scratch, name, *options, env=None, **keys):
+    return Job(2, dict(KEYS, **keys), scratch.path(name), *options, env=env)
 
 
 def finish(name, job, reference):
@@ -134,7 +134,7 @@ def slow(scratch, _):
 
 def causes(scratch, reference):
     """Of ranks that end: by what."""
-    job = start(scratch, "causes")
+    job = start(scratch, "causes", env=dict(WEFT_FAILPOINT="agent.dump:delay=300:rank=none:nth=every"))  # the next view is there before the dump
     job.await_step(2)
     job.kill(1)
     job.await_step(6)
@@ -142,6 +142,22 @@ def causes(scratch, reference):
     found = finish("causes", job, reference)
     same([(i["rank"], i["cause"], i["noticed"]) for i in found],
          [(1, "kill", "waitpid"), (0, "crash" if SANITIZED else "bus", "waitpid")], "causes")
+    for i in found:
+        dumped(job, i)
+
+
+def dumped(job, incident):
+    """What both ranks did last in the view that ended, also the one whose slot another process has; nothing of the next view."""
+    dumps, limit = [], time.monotonic() + 30
+    while len(dumps) < 2 and time.monotonic() < limit:
+        try:
+            dumps = [json.load(open(x)) for x in glob.glob("%s/dumps/epoch-%d-1/*.json" % (job.output, incident["epoch"]))]
+        except ValueError:  # it is being written
+            time.sleep(0.02)
+    same(sorted(d["rank"] for d in dumps), [0, 1], "dumps")
+    for d in dumps:
+        same((d["world"], d["epoch"], max((e["epoch"] for e in d["entries"]), default=None)), (2, incident["epoch"], incident["epoch"]), "dump of rank %d" % d["rank"])
+        check(d["groups"] and any("seq" in e for e in d["entries"]), "dump of rank %d: its groups" % d["rank"])
 
 
 def reported(scratch, _):

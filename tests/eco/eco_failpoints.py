@@ -124,6 +124,7 @@ POINTS = {
     "agent.lost": ("view change", "agent", "none", 1),
     "agent.act": ("view change", "agent", "none", 1),
     "agent.view": ("view change", "agent", "none", 1),
+    "agent.dump": ("view change", "agent", "none", 1),
     "agent.committed": ("view change", "agent", "none", 1),
     "agent.prepare": ("joining", "agent-grow", "none", 1),
     "agent.resize": ("resize", "agent-resize", "none", 1),

@@ -164,7 +164,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         e.kind = WEFT_MEMBER_LEFT;
         weft_incident_note_left(&a->left, m->epoch, m->text);
         if (l->hosts && *m->text && current) /* its peers are on other hosts, too */
-            weft_launch__recorder_dump(l, a->folder, m->epoch);
+            weft_launch__recorder_dump(l, a->folder, m->epoch, -1);
         weft_member_tell(a->member, &e);
         break;
     case WEFT_LINE_READY:
@@ -354,7 +354,7 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         if (!l->hosts) weft_launch__note_stop(l);
         if (weft_launch__hosts_is_cordoned(l)) /* it is in no view that is to come */
             weft_launch__write_incidents(l, "", "its host is cordoned");
-        weft_launch__recorder_dump(l, a->folder, i.epoch);
+        weft_launch__recorder_dump(l, a->folder, i.epoch, r);
     }
     weft_member_tell(a->member, &(weft_member_event){.kind   = WEFT_MEMBER_ENDED,
                                                      .slot   = r,

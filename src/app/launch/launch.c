@@ -384,7 +384,7 @@ static void note_failure(weft_launch__run *l, int r, int how)
     if (WIFSIGNALED(how) && c->killed_s > 0) return; /* our own doing */
     c->order = ++l->n_failed;
     if (l->n_failed == 1 && !l->agent && !l->stopped_by)
-        weft_launch__recorder_dump(l, l->o->output, 0);
+        weft_launch__recorder_dump(l, l->o->output, 0, r);
     if (WIFSIGNALED(how))
         weft_text_add(&c->error, "rank %d: error: %s\n", weft_launch__rank(l, r), why);
     if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT) return;
@@ -666,6 +666,7 @@ static weft_status attend(weft_launch__run *l)
         weft_launch__hosts_serve(l);
         if (st == WEFT_OK) st = weft_launch__agent_act(l);
         if (st == WEFT_OK) st = weft_launch__restart_act(l);
+        weft_launch__recorder_flush(l);
         end_ranks(l);
         weft_launch__export_tick(l);
         if (all_left_are_lost(l)) break;

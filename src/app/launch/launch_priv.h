@@ -166,8 +166,12 @@ void weft_launch__say_line(const weft_launch__run *l, int rank, const char *s, s
 weft_status weft_launch__recorder_open(weft_launch__run *l);
 void        weft_launch__recorder_close(weft_launch__run *l);
 int         weft_launch__recorder_fd(const weft_launch__run *l); /* -1: none */
-/* Of all ranks, into the job's folder, where it is there; returns before it is written. */
-void weft_launch__recorder_dump(weft_launch__run *l, const char *output, uint32_t epoch);
+/* Of all ranks, into the job's folder, where it is there.  slot: whose process is gone, and another
+ * one may take it from now on; -1: none.  It is only noted: the next view does not wait for it. */
+void weft_launch__recorder_dump(weft_launch__run *l, const char *output, uint32_t epoch,
+                                int slot);
+/* What was noted is written, by a child. */
+void weft_launch__recorder_flush(weft_launch__run *l);
 
 /* ---- export.c: nothing happens where no metrics are asked for ---- */
 

@@ -22,7 +22,7 @@ void weft_flight_share(weft_flight_ring *ring, int rank)
 {
     if (ring) {
         memset(ring, 0, sizeof *ring);
-        ring->rank = rank;
+        ring->now.rank = rank;
     }
     atomic_store(&shared, ring);
 }
@@ -37,10 +37,11 @@ void weft_flight_begin_view(uint32_t epoch, int rank, int world)
     weft_flight_ring *r = atomic_load(&shared);
     if (!r) return;
     pthread_mutex_lock(&groups);
-    r->epoch   = epoch;
-    r->rank    = rank;
-    r->world   = world;
-    r->n_group = 0;
+    r->before      = r->now;
+    r->now.epoch   = epoch;
+    r->now.rank    = rank;
+    r->now.world   = world;
+    r->now.n_group = 0;
     pthread_mutex_unlock(&groups);
 }
 
@@ -74,13 +75,14 @@ static int find_group(weft_flight_ring *r, const weft_flight_event *e, int64_t *
     *seq = 0;
     if (e->kind == WEFT_FLIGHT_TASK || !e->rank || e->n_rank < 1) return -1;
     pthread_mutex_lock(&groups);
-    while (k < r->n_group && !is_same_group(&r->group[k], e, kind)) k++;
-    weft_flight_group *g = &r->group[k];
-    if (k == r->n_group && k < WEFT_FLIGHT_GROUPS) {
+    weft_flight_view *v = &r->now;
+    while (k < v->n_group && !is_same_group(&v->group[k], e, kind)) k++;
+    weft_flight_group *g = &v->group[k];
+    if (k == v->n_group && k < WEFT_FLIGHT_GROUPS) {
         int n = e->n_rank < WEFT_FLIGHT_RANKS ? e->n_rank : WEFT_FLIGHT_RANKS;
         *g    = (weft_flight_group){.kind = kind, .tag = e->tag, .n_rank = e->n_rank};
         memcpy(g->rank, e->rank, (size_t)n * sizeof *e->rank);
-        r->n_group++;
+        v->n_group++;
     }
     if (k < WEFT_FLIGHT_GROUPS)
         *seq = e->kind == WEFT_FLIGHT_RECV ? g->n_recv++ : g->n_send++;
@@ -107,7 +109,7 @@ int64_t weft_flight_begin(const weft_flight_event *e)
     x->step   = e->step;
     x->bytes  = e->bytes;
     x->seq    = e->seq ? e->seq : seq;
-    x->epoch  = r->epoch;
+    x->epoch  = r->now.epoch;
     x->group  = group;
     x->kind   = (uint8_t)e->kind;
     x->stream = (uint8_t)e->stream;
@@ -171,26 +173,33 @@ static void print_entry(const weft_flight_entry *x, int n_group, weft_text *t)
     weft_text_add(t, "}");
 }
 
-void weft_flight_print(const weft_flight_ring *ring, weft_text *t)
+static int count_groups(const weft_flight_view *v)
 {
-    uint64_t n       = atomic_load(&ring->n);
-    uint64_t from    = n > WEFT_FLIGHT_ENTRIES ? n - WEFT_FLIGHT_ENTRIES : 0;
-    int      n_group = ring->n_group < 0                    ? 0
-                       : ring->n_group > WEFT_FLIGHT_GROUPS ? WEFT_FLIGHT_GROUPS
-                                                            : ring->n_group;
+    if (v->n_group < 0) return 0;
+    return v->n_group > WEFT_FLIGHT_GROUPS ? WEFT_FLIGHT_GROUPS : v->n_group;
+}
+
+void weft_flight_print(const weft_flight_ring *ring, uint32_t epoch, weft_text *t)
+{
+    uint64_t                n    = atomic_load(&ring->n);
+    uint64_t                from = n > WEFT_FLIGHT_ENTRIES ? n - WEFT_FLIGHT_ENTRIES : 0;
+    const weft_flight_view *v    = ring->now.epoch <= epoch ? &ring->now : &ring->before;
+    int                     n_group = count_groups(v);
+    const char             *between = "\n ";
     weft_text_add(t, "{\"format\": 1, \"rank\": %d, \"world\": %d, \"epoch\": %u, ",
-                  ring->rank, ring->world, ring->epoch);
+                  v->rank, v->world, v->epoch);
     weft_text_add(t, "\"printed_s\": %.6f, \"groups\": [", 1e-9 * (double)now_ns());
     for (int k = 0; k < n_group; k++) {
         if (k) weft_text_add(t, ", ");
-        print_group(&ring->group[k], t);
+        print_group(&v->group[k], t);
     }
     weft_text_add(t, "], \"entries\": [");
     for (uint64_t k = from; k < n; k++) {
         const weft_flight_entry *x = &ring->entry[k % WEFT_FLIGHT_ENTRIES];
-        bool now = x->epoch == ring->epoch; /* groups are of this epoch */
-        weft_text_add(t, k > from ? ",\n " : "\n ");
-        print_entry(x, now ? n_group : 0, t);
+        if (x->epoch > v->epoch) continue;
+        weft_text_add(t, "%s", between);
+        print_entry(x, x->epoch == v->epoch ? n_group : 0, t); /* whose groups they are */
+        between = ",\n ";
     }
     weft_text_add(t, "]}\n");
 }

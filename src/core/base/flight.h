@@ -4,7 +4,7 @@
  *     weft_flight_share(ring_in_shared_memory, rank);        the rank
  *     weft_flight_begin_view(epoch, rank, world);            counts begin anew
  *     k = weft_flight_begin(&(weft_flight_event){..});  ..  weft_flight_end(k);
- *     weft_flight_print(ring, &text);                        the owner of the ring: JSON
+ *     weft_flight_print(ring, epoch, &text);                 the owner of the ring: JSON
  *
  * Safe to call from any thread; nothing happens where no ring is shared. */
 #ifndef WEFT_BASE_FLIGHT_H
@@ -60,12 +60,16 @@ typedef struct weft_flight_group {
     int64_t n_send, n_recv; /* calls so far; collectives count as n_send */
 } weft_flight_group;
 
-typedef struct weft_flight_ring {
+typedef struct weft_flight_view {
     int32_t           rank, world;
     uint32_t          epoch;
-    int32_t           n_group; /* of this epoch */
-    _Atomic uint64_t  n;       /* entries so far */
+    int32_t           n_group;
     weft_flight_group group[WEFT_FLIGHT_GROUPS];
+} weft_flight_view;
+
+typedef struct weft_flight_ring {
+    weft_flight_view  now, before;
+    _Atomic uint64_t  n; /* entries so far */
     weft_flight_entry entry[WEFT_FLIGHT_ENTRIES];
 } weft_flight_ring;
 
@@ -77,8 +81,9 @@ void weft_flight_begin_view(uint32_t epoch, int rank, int world);
 int64_t weft_flight_begin(const weft_flight_event *e);
 void    weft_flight_end(int64_t k);
 
-/* One object; whatever the ring holds, after a process that crashed, it is valid JSON. */
-void weft_flight_print(const weft_flight_ring *ring, weft_text *t);
+/* One object: the view of that epoch, or the newest before it; entries of later ones are left out.
+ * Whatever the ring holds, after a process that crashed, it is valid JSON. */
+void weft_flight_print(const weft_flight_ring *ring, uint32_t epoch, weft_text *t);
 
 /* Of memory that holds rings one after another: that of a rank of this host.  WEFT_ERR_ARG: it is
  * too small. */
