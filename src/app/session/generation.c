@@ -411,6 +411,14 @@ static weft_status start(weft_session *s)
     return WEFT_OK;
 }
 
+void weft_generation_trim(weft_generation *g)
+{
+    g->trims = false;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 weft_status weft_generation_open(weft_session *s, weft_generation *g)
 {
     bool first = !s->started;
@@ -431,9 +439,10 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     else if (first)
         WEFT_TRY(start(s));
     WEFT_TRY(weft_session__open_snapshots(s));
-#ifdef __GLIBC__
-    malloc_trim(0); /* what compiling held */
-#endif
+    if (g->continues)
+        g->trims = true; /* after its first step: others wait for this rank now */
+    else
+        weft_generation_trim(g);
     if (first && !g->continues) /* what was named wrongly has failed by now */
         weft_session__log_start(s);
     WEFT_TRY(weft_session__open_status(s));

@@ -126,6 +126,7 @@ typedef struct weft_generation {
     bool    back;          /* to a snapshot of an earlier step */
     bool    saves_only;    /* no step follows: what is held is saved (membership.h) */
     bool    takes_over;    /* a run that may still be about to end */
+    bool    trims;         /* the heap, after the first step */
     int     leader;        /* a rank that had started and has the newest state */
     int64_t step;          /* of that state; -1: it has none */
     weft_kept_states from; /* what slots have of that step, while the state is opened */
@@ -338,6 +339,8 @@ weft_status weft_session__close(weft_session *s);
  * too.  On failure *g is to be closed as well. */
 weft_status weft_generation_open(weft_session *s, weft_generation *g);
 void        weft_generation_close(weft_session *s, weft_generation *g);
+/* What compiling held goes back to the system. */
+void weft_generation_trim(weft_generation *g);
 /* Before it is closed, where another generation follows: state in memory that ranks share belongs
  * to the communicator, and is copied.  The runner is not used any more. */
 weft_status weft_generation_keep_state(weft_session *s);

@@ -163,6 +163,7 @@ static weft_status run_steps(weft_session *s, weft_ending *ending)
         weft_session__keep_card(s);
         weft_failpoint("update.card");
         weft_session__tell_agent(s, WEFT_MEMBERSHIP_COMMITTED);
+        if (s->now->trims) weft_generation_trim(s->now);
         weft_failpoint("update.told");
         WEFT_TRY(finish_step(s));
         weft_failpoint("step.finished");
