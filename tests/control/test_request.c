@@ -15,6 +15,7 @@ static void a_request_comes_back_as_it_was(void **state)
         {.ask = WEFT_CONTROL_STATUS},
         {.ask = WEFT_CONTROL_STATUS, .json = true},
         {.ask = WEFT_CONTROL_EVENTS, .json = true, .follow = true},
+        {.ask = WEFT_CONTROL_STATE},
         {.ask = WEFT_CONTROL_SCALE, .n = 999999999},
         {.ask = WEFT_CONTROL_DRAIN, .host = "node7"},
     };
@@ -27,7 +28,7 @@ static void a_request_comes_back_as_it_was(void **state)
         assert_true(back.ask == list[k].ask && back.json == list[k].json &&
                     back.follow == list[k].follow && back.n == list[k].n);
         assert_string_equal(back.host, list[k].host);
-        assert_int_equal(weft_control_request_reads(&back), k < 3);
+        assert_int_equal(weft_control_request_reads(&back), k < 4);
         weft_text_fini(&t);
     }
 }

@@ -585,7 +585,7 @@ def scaled(scratch, ref):
     scale(3, 0, "3 ranks from step")
     job.await_step(job.steps() + 3)
     before = views()
-    scale(4, 2, "3 ranks: a new rank failed, so it is as before")
+    scale(4, 1, "3 ranks: a new rank failed, so it is as before")
     job.await_step(job.steps() + 3)
     same(views(), before, "a new rank lost while it prepared: views")
     more = subprocess.Popen([WEFT, "scale", "4", job.output], stdout=subprocess.PIPE, text=True)
@@ -610,6 +610,22 @@ def scaled(scratch, ref):
     job.end()
 
 
+def scale_missed(scratch, ref):
+    """The host of the new rank is lost while that prepares: weft scale says how many ranks there are instead, and why."""
+    job = Job(scratch, "missed", "dp4", "1:2", steps=120, env=dict(WEFT_FAILPOINT="prepare.begin:delay=2000:rank=3"))
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 3)
+    p = subprocess.run([WEFT, "scale", "3", job.output], capture_output=True, text=True)
+    same(p.returncode, 0, "weft scale 3: %r" % p)
+    asked = subprocess.Popen([WEFT, "scale", "4", job.output], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    job.await_text(job.agents[1], "new ones prepare")
+    job.agents[1].kill_all()
+    out, err = asked.communicate(timeout=LIMIT_S)
+    text = r"weft scale: error: 2 ranks, not 4, from step \d+ on, after [0-9.]+ s: host %s was lost meanwhile\n" % re.escape(socket.gethostname())
+    check(asked.returncode == 1 and not out and re.fullmatch(text, err), "weft scale 4: %r" % ((asked.returncode, out, err),))
+    compare("weft scale that is overtaken", job, ref(120), [0, -9])
+
+
 def bad_input(scratch, ref):
     for words_, text in ((["--nnodes", "4:2"], "--nnodes 4:2: MIN is from 1 to MAX"),
                          (["--nnodes", "1:2", "--rdzv", "127.0.0.1:1", "recover=off"], "--nnodes MIN:MAX needs a job with recover=on")):
@@ -624,7 +640,7 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained,
-         host_leaves, all_told, grace_is_over, scaled, interrupted, bad_input]
+         host_leaves, all_told, grace_is_over, scaled, scale_missed, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

@@ -17,9 +17,18 @@ from eco_views import incidents, words
 CASE = os.environ.get("WEFT_SEEN_CASE")
 
 
-def status(job):
-    p = subprocess.run([WEFT, "status", job.output, "--json"], capture_output=True, text=True)
+def status(job, *args):
+    p = subprocess.run([WEFT, "status", *(args or [job.output]), "--json"], capture_output=True, text=True)
     return json.loads(p.stdout) if p.returncode == 0 else {}
+
+
+def states_until(job, wanted):
+    """The states that weft status gives, one after another, until one is as wanted, and what it says then."""
+    limit, states, now = time.monotonic() + LIMIT_S, [], {}
+    while now.get("state") != wanted and time.monotonic() < limit:
+        now = status(job)
+        states += [now.get("state")] if now.get("state") not in states[-1:] else []
+    return states, now
 
 
 def await_incidents(job, n):
@@ -65,7 +74,7 @@ def waited_for(scratch, ref):
     check([(i["cause"], i["decided"], i.get("why"), "next_step" in i) for i in found] == [("host", "wait", why, False)], "it waits: %r" % found)
     p = subprocess.run([WEFT, "status", job.output], capture_output=True, text=True)
     check(p.stdout.startswith("state       %s, process" % why) and "decided: wait, " + why in p.stdout, "weft status: %r" % p)
-    same((status(job).get("state"), status(job).get("waiting")), ("running", why), "weft status --json")
+    same((status(job).get("state"), status(job).get("waiting")), ("waiting", why), "weft status --json")
     begun = time.time()
     lost.kill_all()
     job.join()
@@ -78,6 +87,44 @@ def waited_for(scratch, ref):
     check(ms["notice"] > 500 and over[-1]["time"] < begun and ms["total"] >= 1e3 * (begun - first["time"]), "phases: %r" % over)
     check(abs(sum(x for p, x in ms.items() if p not in ("notice", "total")) - ms["total"]) < 0.1, "phases add up: %r" % over)
     check("waiting" not in status(job), "it does not wait any more")
+
+
+def rank_0_lost(scratch, ref):
+    """The first of two hosts is lost, with rank 0, which writes status.json, and both are needed: the other agent says that the job waits,
+    for what, since when, and that it leads; it takes requests.  Rank 0 of a view that was lost is no job that was killed; all agents lost
+    is one."""
+    job = Job(scratch, "rank-0", "dp2", "2:2", rdzv="file:" + scratch.path("register"), steps=60)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    same(status(job).get("state"), "running", "weft status of two hosts")
+    names = ["%s (%s)" % (a["host"], a["address"]) for a in status(job).get("agents", [])]
+    begun = time.time()
+    job.agents[0].kill_all()
+    states, now = states_until(job, "waiting")
+    check(states[-1:] == ["waiting"] and set(states) <= {"running", "recovering", "changing", "waiting"}, "rank 0's host is lost: %r" % states)
+    why, at = "waiting for hosts: 1 of at least 2 is there", names[1].split("(")[-1].rstrip(")")
+    same((now.get("waiting"), now.get("lost"), now.get("leader_at")), (why, names[0], at), "weft status: %r" % now)
+    check(begun - 1 < now.get("since", 0) < time.time(), "since: %r" % now)
+    p = subprocess.run([WEFT, "status", job.output], capture_output=True, text=True)
+    for text in ("state       %s, process %d on " % (why, now.get("pid", 0)), " is gone, last heard of ", "\nsince       ", "\nlost        %s\n" % names[0],
+                 "\nleader      %s at %s\n" % (socket.gethostname(), at)):
+        check(text in p.stdout, "%r in %r" % (text, p))
+    far = status(job, "--at", at, "--insecure-network")
+    same((far.get("state"), far.get("lost")), ("waiting", names[0]), "weft status --at: %r" % far)
+    p = subprocess.run([WEFT, "scale", "3", job.output], capture_output=True, text=True)
+    check(p.returncode == 2 and "3 ranks: the job may have up to 2 on 2 hosts" in p.stderr, "weft scale, asked of the agent that is left: %r" % p)
+    job.join()
+    states, _ = states_until(job, "running")
+    check("killed" not in states and states[-1] == "running", "another host joins: %r" % states)
+    compare("rank 0's host is lost", job, ref(60), [-9, 0, 0])
+    same(status(job).get("state"), "finished", "weft status at its end")
+    job = Job(scratch, "all-lost", "dp2", "2:2", steps=100000)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(4)
+    for a in job.agents:
+        a.kill_all()
+    job.end()
+    same(status(job).get("state"), "killed", "both agents are killed")
 
 
 class Apart(Job):
@@ -171,7 +218,7 @@ def main():
         return known[steps]
 
     with Scratch("hosts-seen", memory=True) as scratch:
-        for case in (copies_named, waited_for, not_shared, dumped, cost_at_min):
+        for case in (copies_named, waited_for, rank_0_lost, not_shared, dumped, cost_at_min):
             if not CASE or case.__name__ == CASE:
                 case(scratch, ref)
     end()

@@ -61,6 +61,26 @@ def running_and_killed(s):
     check(c.get("step", 0) >= b.get("step", 1), "the last step that was heard of")
 
 
+def rank_0_replaced(s):
+    """Its process is gone, and the agent starts another one: the job recovers.  Without the agent it was killed."""
+    out = s.path("replaced")
+    job = small_job(s, steps=1 << 30, output=out)
+    job.update(batch=4, micro_batch=1, threads=1, dp=2, recover="on")
+    p = subprocess.Popen([WEFT, "run", "--nproc-per-node", "2", *words(job), "-q"], cwd=ROOT, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL, env=dict(os.environ, WEFT_FAILPOINT="view.planned:delay=1000"))
+    a = await_status(out, "a step", lambda x: x.get("step", 0) > 2)
+    os.kill(a["pid"], signal.SIGKILL)
+    seen = []
+    b = await_status(out, "recovers", lambda x: seen.append(x["state"]) or x["state"] != "running")
+    same((b.get("state"), "killed by signal 9 (SIGKILL)" in b.get("why", "killed by signal 9 (SIGKILL)")), ("recovering", True), "rank 0 is lost: %r" % b)
+    check(a["time"] - 5 < b.get("since", a["time"]) < time.time(), "since: %r" % b)
+    await_status(out, "goes on", lambda x: seen.append(x["state"]) or (x["state"] == "running" and x["pid"] != a["pid"]))
+    check("killed" not in seen, "states: %r" % set(seen))
+    p.kill()
+    p.wait()
+    await_status(out, "killed", lambda x: x.get("state") == "killed")
+
+
 def ended(s):
     out = s.path("stopped")
     p = start(s, out)
@@ -95,6 +115,7 @@ def nothing(s):
 
 with Scratch("status") as s:
     running_and_killed(s)
+    rank_0_replaced(s)
     ended(s)
     nothing(s)
     end()

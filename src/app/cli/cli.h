@@ -85,8 +85,9 @@ extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
 
 /* status.c: does the job whose output folder this is still run, as far as can be seen from here? */
 bool weft_cli_job_is_running(const char *dir);
-/* The agent of the job that runs with this output folder. */
-weft_status weft_cli_find_agent(const char *dir, int64_t *pid);
+/* An agent of this host of the job that runs with this output folder. */
+typedef struct weft_launch_agent weft_launch_agent;
+weft_status weft_cli_find_agent(const char *dir, weft_launch_agent *out);
 /* events.c: the last events of the job, as lines or as objects with commas between. */
 typedef struct weft_doc weft_doc;
 /* Of a job with recover: on, as views.jsonl has it; the caller's.  false: there is none. */

@@ -28,7 +28,7 @@ static int run(int argc, char **argv)
     double                  timeout_s = 600;
     int                     n_word    = 0;
     char                    text[256];
-    int64_t                 agent;
+    weft_launch_agent       agent;
     weft_cli_remote         remote   = {0};
     weft_control_request    request  = {.ask = WEFT_CONTROL_DRAIN};
     weft_text               t        = {0};
@@ -48,7 +48,7 @@ static int run(int argc, char **argv)
     if (remote.at) return weft_cli_ask(c, &remote, &request, timeout_s);
     weft_status st = weft_cli_find_agent(n_word > 1 ? argv[1] : "out", &agent);
     if (st == WEFT_OK)
-        st = weft_launch_drain(agent, argv[0], timeout_s, text, sizeof text);
+        st = weft_launch_drain(&agent, argv[0], timeout_s, text, sizeof text);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     weft_text_add(&t, "%s", text);
     return weft_cli_put(c, &t, NULL);

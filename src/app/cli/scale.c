@@ -33,7 +33,7 @@ static int run(int argc, char **argv)
     double                  timeout_s = 600;
     int                     n_word    = 0;
     char                    text[256], *end;
-    int64_t                 agent;
+    weft_launch_agent       agent;
     weft_cli_remote         remote   = {0};
     weft_text               t        = {0};
     const weft_cli_option   option[] = {
@@ -55,7 +55,7 @@ static int run(int argc, char **argv)
                             timeout_s);
     weft_status st = weft_cli_find_agent(n_word > 1 ? argv[1] : "out", &agent);
     if (st == WEFT_OK)
-        st = weft_launch_scale(agent, (int)n, timeout_s, text, sizeof text);
+        st = weft_launch_scale(&agent, (int)n, timeout_s, text, sizeof text);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     weft_text_add(&t, "%s", text);
     return weft_cli_put(c, &t, NULL);

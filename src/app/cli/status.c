@@ -10,22 +10,25 @@
 #include "base/doc.h"
 #include "base/io.h"
 #include "ckpt/ckpt.h"
-#include "cli/remote.h"
+#include "cli/find_agent.h"
 #include "cli/request.h"
 
 static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_status = {
-    .name  = "status",
-    .usage = "[JOB|DIR] [options]",
-    .about = "how a job is doing: step, plan, members, predicted and measured step, "
-             "checkpoint",
-    .more =
-        "DIR is the output folder of the job (out), or the JOB file names it.\n"
-        "A job that has ended says how; one that was killed is found by its process, "
-        "which\n"
-        "is gone.  On another host than the job's, what counts is when it was last heard "
-        "of.",
+    .name    = "status",
+    .usage   = "[JOB|DIR] [options]",
+    .about   = "how a job is doing: step, plan, members, predicted and measured step, "
+               "checkpoint",
+    .more    = "DIR is the output folder of the job (out), or the JOB file names it.\n"
+               "A job that has ended says how.  Where rank 0's process is gone, or was not "
+               "heard "
+               "of,\n"
+               "the agents of the job are asked: it recovers or waits for hosts, or all are "
+               "gone "
+               "and\n"
+               "it was killed.  Those of other hosts are asked with the job's token "
+               "(--token-file).",
     .example = "weft status out --json",
     .run     = run,
 };
@@ -34,14 +37,19 @@ enum {
     N_EVENT = 4 /* the last ones are shown */
 };
 
+static const double STALE_S   = 5;   /* a job that runs is heard of every second */
+static const double UNKNOWN_S = 600; /* for how long a job that may run is followed */
+
 /* What status.json says, and what can be seen from here. */
 typedef struct job_status {
-    const char *state, *host, *plan, *reason;
-    char        waiting[120]; /* of a job that runs: for what; "": it does not */
-    double      time, loss, step_s, predicted_s, tokens_per_s;
-    int64_t     pid, pid_start, step, steps, ranks;
-    int64_t     agent; /* 0: there is none */
-    double      age_s;
+    const char     *state, *host, *plan, *reason;
+    char            waiting[120]; /* of a job that runs: for what; "": it does not */
+    bool            gone;         /* rank 0's process is, which was on this host */
+    weft_cli_agents agents;       /* of a job that says it runs */
+    double          time, loss, step_s, predicted_s, tokens_per_s;
+    int64_t         pid, pid_start, step, steps, ranks;
+    int64_t         agent; /* 0: there is none */
+    double          age_s;
     /* of the newest whole checkpoint; step -1: there is none */
     int64_t checkpoint_step;
     double  checkpoint_age_s;
@@ -54,7 +62,8 @@ static double wall_clock_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Is it the process that wrote the file, and not another one with its number? */
+/* Is it the process that wrote the file, and not another one with its number?  One that nobody has
+ * waited for is gone. */
 static bool is_there(int64_t pid, int64_t start)
 {
     char path[64], text[1024];
@@ -64,18 +73,52 @@ static bool is_there(int64_t pid, int64_t start)
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
     const char *at = strrchr(text, ')');
+    if (at && at[1] && strchr("ZX", at[2])) return false;
     for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
     return at && strtoll(at, NULL, 10) == start;
 }
 
-/* A job that says it runs, but does not. */
-static const char *find_state(const job_status *j)
+static bool is_here(const job_status *j)
 {
     char host[64] = "";
-    if (strcmp(j->state, "running") != 0) return j->state;
     gethostname(host, sizeof host - 1);
-    if (strcmp(host, j->host) != 0) return "running";
-    return is_there(j->pid, j->pid_start) ? "running" : "killed";
+    return !strcmp(host, j->host);
+}
+
+static void find_waiting(const char *dir, job_status *j)
+{
+    weft_text why = {0};
+    if (weft_cli_find_waiting(dir, &why))
+        snprintf(j->waiting, sizeof j->waiting, "%s",
+                 why.n ? why.s : "waiting for what is lost");
+    weft_text_fini(&why);
+}
+
+/* As an agent sees it.  Rank 0's process may be gone and its agent not have noticed yet. */
+static const char *combine_states(const job_status *j)
+{
+    const char *state = j->agents.state;
+    if (!strcmp(state, "running") || !strcmp(state, "changing"))
+        return j->gone ? "recovering" : state;
+    return !strcmp(state, "ending") && !j->gone ? "running" : state;
+}
+
+/* Does a job that says so run?  Rank 0's process may be lost, and the job go on without it. */
+static void find_state(const char *dir, const weft_cli_remote *remote, job_status *j)
+{
+    bool here = is_here(j);
+    if (strcmp(j->state, "running") != 0) return;
+    j->gone = here && !is_there(j->pid, j->pid_start);
+    weft_cli_ask_agents(dir, here ? j->agent : 0,
+                        j->gone || j->age_s > STALE_S ? remote : NULL, &j->agents);
+    if (j->agents.found)
+        j->state = combine_states(j);
+    else if (j->gone)
+        j->state = *j->agents.unheard ? "unknown" : "killed";
+    else
+        find_waiting(dir, j);
+    if (!strcmp(j->state, "waiting"))
+        snprintf(j->waiting, sizeof j->waiting, "%s", j->agents.why);
 }
 
 /* null is no number. */
@@ -111,7 +154,6 @@ static weft_status read_status(const weft_doc *d, job_status *j)
     if (!j->state || !j->host || !j->plan || !j->reason || !isfinite(j->time))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: it is no status of a job", weft_doc_file(d));
     j->age_s = wall_clock_s() - j->time;
-    j->state = find_state(j);
     return WEFT_OK;
 }
 
@@ -136,15 +178,6 @@ static void find_checkpoint(const char *dir, job_status *j)
     free(list);
 }
 
-static void find_waiting(const char *dir, job_status *j)
-{
-    weft_text why = {0};
-    if (!strcmp(j->state, "running") && weft_cli_find_waiting(dir, &why))
-        snprintf(j->waiting, sizeof j->waiting, "%s",
-                 why.n ? why.s : "waiting for what is lost");
-    weft_text_fini(&why);
-}
-
 /* 754 -> "12 min 34 s" */
 static const char *age_text(double s, char *buf, size_t n)
 {
@@ -158,13 +191,31 @@ static const char *age_text(double s, char *buf, size_t n)
     return buf;
 }
 
+/* What has changed since when, and who decides what follows. */
+static void print_change(const weft_cli_agents *a, weft_text *t)
+{
+    char age[64];
+    if (!a->found || !strcmp(a->state, "running")) return;
+    if (a->since_s > 0)
+        weft_text_add(t, "since       %s ago%s%s\n",
+                      age_text(wall_clock_s() - a->since_s, age, sizeof age),
+                      strcmp(a->state, "waiting") != 0 && *a->why ? ": " : "",
+                      strcmp(a->state, "waiting") != 0 ? a->why : "");
+    if (*a->lost) weft_text_add(t, "lost        %s\n", a->lost);
+    if (*a->leader) weft_text_add(t, "leader      %s at %s\n", a->leader, a->leader_at);
+}
+
 static void print_state(const job_status *j, weft_text *t)
 {
     char age[64];
     weft_text_add(t, "state       %s", *j->waiting ? j->waiting : j->state);
     if (*j->reason) weft_text_add(t, " (%s)", j->reason);
-    weft_text_add(t, ", process %lld on %s, last heard of %s ago\n", (long long)j->pid,
-                  j->host, age_text(j->age_s, age, sizeof age));
+    weft_text_add(t, ", process %lld on %s%s, last heard of %s ago\n", (long long)j->pid,
+                  j->host, j->gone ? " is gone" : "",
+                  age_text(j->age_s, age, sizeof age));
+    if (!strcmp(j->state, "unknown"))
+        weft_text_add(t, "unheard     %s\n", j->agents.unheard);
+    print_change(&j->agents, t);
 }
 
 static void print_step(const job_status *j, weft_text *t)
@@ -272,6 +323,24 @@ static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
     print_slow(weft_node_get(weft_doc_root(d), "slow_ranks"), t);
 }
 
+static void put_text_member(weft_text *t, const char *key, const char *value)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    weft_text_put_quoted(t, value);
+}
+
+static void print_agents_json(const weft_cli_agents *a, weft_text *t)
+{
+    if (*a->unheard) put_text_member(t, "unheard", a->unheard);
+    if (!a->found || !strcmp(a->state, "running")) return;
+    if (a->since_s > 0) weft_text_put_member(t, "since", a->since_s);
+    put_text_member(t, "why", a->why);
+    if (*a->lost) put_text_member(t, "lost", a->lost);
+    if (!*a->leader) return;
+    put_text_member(t, "leader", a->leader);
+    put_text_member(t, "leader_at", a->leader_at);
+}
+
 /* What the job wrote, with what can be seen from here at the end; state is what it is now. */
 static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
 {
@@ -281,6 +350,7 @@ static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
         weft_text_add(t, ", \"waiting\": ");
         weft_text_put_quoted(t, j->waiting);
     }
+    print_agents_json(&j->agents, t);
     for (int i = 0; i < root->u.list.n; i++) {
         const weft_node *n = root->u.list.node[i];
         if (!strcmp(n->key, "state")) continue;
@@ -297,8 +367,9 @@ static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
         weft_text_add(t, "null, \"checkpoint_age_s\": null}");
 }
 
-/* Texts of *j are the document's. */
-static weft_status load_status(const char *dir, weft_doc **d, job_status *j)
+/* Texts of *j are the document's, and the agents'. */
+static weft_status load_status(const char *dir, const weft_cli_remote *remote,
+                               weft_doc **d, job_status *j)
 {
     char   path[4352], *text = NULL;
     size_t n;
@@ -311,34 +382,78 @@ static weft_status load_status(const char *dir, weft_doc **d, job_status *j)
     weft_status st = weft_doc_parse_json(path, text, n, d);
     if (st == WEFT_OK) st = read_status(*d, j);
     free(text);
+    if (st == WEFT_OK) find_state(dir, remote, j);
     return st;
 }
 
-weft_status weft_cli_find_agent(const char *dir, int64_t *pid)
+static void free_status(weft_doc *d, job_status *j)
+{
+    weft_cli_agents_fini(&j->agents);
+    weft_doc_destroy(d);
+}
+
+/* Has it an end? */
+static bool may_run(const job_status *j)
+{
+    static const char *const ends[] = {"finished", "stopped", "failed", "killed"};
+    for (size_t k = 0; k < WEFT_COUNT(ends); k++)
+        if (!strcmp(j->state, ends[k])) return false;
+    return strcmp(j->state, "unknown") != 0 || j->age_s < UNKNOWN_S;
+}
+
+weft_status weft_cli_find_agent(const char *dir, weft_launch_agent *out)
 {
     weft_doc   *d  = NULL;
     job_status  j  = {0};
-    weft_status st = load_status(dir, &d, &j);
-    if (st == WEFT_OK && strcmp(j.state, "running") != 0)
+    weft_status st = load_status(dir, NULL, &d, &j);
+    if (st == WEFT_OK && !may_run(&j))
         st = WEFT_FAIL(WEFT_ERR_ARG, "%s: the job does not run: it is %s", dir, j.state);
-    if (st == WEFT_OK && !j.agent)
+    else if (st == WEFT_OK && !j.agent)
         st = WEFT_FAIL(WEFT_ERR_ARG,
                        "%s: the job's ranks are not replaced: start it by weft run with "
                        "recover=on",
                        dir);
-    *pid = j.agent;
-    weft_doc_destroy(d);
+    else if (st == WEFT_OK && !j.agents.found)
+        st = WEFT_FAIL(WEFT_ERR_ARG,
+                       "%s: no agent of the job answers on this host%s%s; --at HOST:PORT "
+                       "asks one of another host",
+                       dir, *j.agents.unheard ? ": " : "", j.agents.unheard);
+    if (st == WEFT_OK) *out = j.agents.agent;
+    free_status(d, &j);
     return st;
 }
 
-static weft_status describe_job(const char *dir, bool json, weft_text *t)
+/* An agent whose folder rank 0 does not write, as it is on another host. */
+static bool describe_agent(const char *dir, bool json, weft_text *t)
+{
+    weft_cli_agents a;
+    char            path[4352];
+    snprintf(path, sizeof path, "%s/status.json", dir);
+    if (weft_io_exists(path)) return false;
+    weft_cli_ask_agents(dir, 0, NULL, &a);
+    bool found = a.found;
+    if (found && json) {
+        weft_text_add(t, "{\"state\": \"%s\"", a.state);
+        print_agents_json(&a, t);
+        weft_text_add(t, "}");
+    } else if (found) {
+        weft_text_add(t, "state       %s; rank 0 of the job writes on another host\n",
+                      a.state);
+        print_change(&a, t);
+    }
+    weft_cli_agents_fini(&a);
+    return found;
+}
+
+static weft_status describe_job(const char *dir, const weft_cli_remote *remote, bool json,
+                                weft_text *t)
 {
     weft_doc   *d  = NULL;
     job_status  j  = {0};
     weft_status st = WEFT_OK;
-    WEFT_GO(load_status(dir, &d, &j));
+    if (describe_agent(dir, json, t)) return weft_text_status(t);
+    WEFT_GO(load_status(dir, remote, &d, &j));
     find_checkpoint(dir, &j);
-    find_waiting(dir, &j);
     if (json) {
         print_json(d, &j, t);
         t->n--; /* its end: agents and the last events come before it */
@@ -353,23 +468,16 @@ static weft_status describe_job(const char *dir, bool json, weft_text *t)
     }
     st = weft_text_status(t);
 out:
-    weft_doc_destroy(d);
+    free_status(d, &j);
     return st;
 }
 
 bool weft_cli_job_is_running(const char *dir)
 {
-    char       path[4352], *text = NULL;
-    size_t     n;
-    weft_doc  *d = NULL;
-    job_status j = {0};
-    snprintf(path, sizeof path, "%s/status.json", dir);
-    bool found = weft_io_exists(path) && weft_io_read_file(path, &text, &n) == WEFT_OK &&
-                 weft_doc_parse_json(path, text, n, &d) == WEFT_OK &&
-                 read_status(d, &j) == WEFT_OK;
-    bool running = found && !strcmp(j.state, "running");
-    weft_doc_destroy(d);
-    free(text);
+    weft_doc  *d       = NULL;
+    job_status j       = {0};
+    bool       running = load_status(dir, NULL, &d, &j) == WEFT_OK && may_run(&j);
+    free_status(d, &j);
     return running;
 }
 
@@ -395,7 +503,7 @@ static int run(int argc, char **argv)
             WEFT_CLI_ANSWER_S);
     char        dir[4096];
     weft_status st = weft_cli_find_output(n_word ? argv[0] : NULL, dir, sizeof dir);
-    if (st == WEFT_OK) st = describe_job(dir, json, &t);
+    if (st == WEFT_OK) st = describe_job(dir, &remote, json, &t);
     if (st == WEFT_OK) return weft_cli_put(c, &t, NULL);
     weft_text_fini(&t);
     return weft_cli_fail(c, st);

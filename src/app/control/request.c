@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-static const char *const NAME[WEFT_N_CONTROL_ASK] = {"status", "events", "scale",
-                                                     "drain"};
+static const char *const NAME[WEFT_N_CONTROL_ASK] = {"status", "events", "scale", "drain",
+                                                     "state"};
 
 const char *weft_control_ask_name(weft_control_ask ask)
 {
@@ -12,7 +12,8 @@ const char *weft_control_ask_name(weft_control_ask ask)
 
 bool weft_control_request_reads(const weft_control_request *r)
 {
-    return r->ask == WEFT_CONTROL_STATUS || r->ask == WEFT_CONTROL_EVENTS;
+    return r->ask == WEFT_CONTROL_STATUS || r->ask == WEFT_CONTROL_EVENTS ||
+           r->ask == WEFT_CONTROL_STATE;
 }
 
 void weft_control_request_print(const weft_control_request *r, weft_text *out)

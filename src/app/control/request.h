@@ -21,6 +21,7 @@ typedef enum weft_control_ask {
     WEFT_CONTROL_EVENTS,
     WEFT_CONTROL_SCALE, /* n */
     WEFT_CONTROL_DRAIN, /* host */
+    WEFT_CONTROL_STATE, /* what the agent sees of the job, as JSON */
     WEFT_N_CONTROL_ASK
 } weft_control_ask;
 

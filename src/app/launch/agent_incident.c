@@ -118,8 +118,7 @@ static void publish_wait(weft_launch__run *l, weft_incident *i,
     char why[80];
     int  here  = loss->n_host - loss->n_lost + loss->n_joined;
     int  least = loss->least > loss->min_host ? loss->least : loss->min_host;
-    snprintf(why, sizeof why, "waiting for hosts: %d of at least %d %s there", here,
-             least, here == 1 ? "is" : "are");
+    weft_launch__describe_wait(here, least, why, sizeof why);
     weft_launch__say(l, -1, "warn", "%s: %s", i->what, why);
     weft_launch__publish(l, i,
                          &(weft_incident_outcome){

@@ -34,8 +34,9 @@ struct weft_launch__agent {
     bool     scale_noted;   /* of several hosts: ranks stop for it */
     bool     leaves_itself; /* for scale_to: ranks leave without new ranks preparing */
     uint32_t scale_epoch;   /* in which that was asked for */
-    double   asked_s;       /* when that was */
-    double   prepare_s;     /* ranks prepare for it, until then at most; 0: they do not */
+    char     scale_why[200]; /* what may have come between; "": nothing */
+    double   asked_s;        /* when that was */
+    double   prepare_s; /* ranks prepare for it, until then at most; 0: they do not */
     weft_launch__asked *asked; /* of each slot: for that */
     int  brief; /* a file: what new ranks need to know, to prepare; -1: there is none */
     bool reported_end; /* by a rank, in incidents.jsonl */

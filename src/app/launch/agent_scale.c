@@ -3,6 +3,7 @@
  * stop after the step under way. */
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,8 +62,19 @@ void weft_launch__note_stop(weft_launch__run *l)
     note_scale(l);
 }
 
+/* Why a view may have another number of ranks than was asked for: hosts; or nothing at all. */
+static void note_reason(weft_launch__run *l)
+{
+    weft_launch__agent *a   = l->agent;
+    const char         *why = l->hosts ? weft_launch__hosts_view(l)->reason : "";
+    if (strncmp(why, "host ", 5) != 0) return;
+    if (!*a->scale_why || weft_launch__reason_is_loss(why))
+        snprintf(a->scale_why, sizeof a->scale_why, "%.150s meanwhile", why);
+}
+
 void weft_launch__note_enter(weft_launch__run *l)
 {
+    note_reason(l);
     if (count_world(l) == l->agent->scale_to) weft_launch__note_stop(l);
 }
 
@@ -88,12 +100,13 @@ bool weft_launch__agent_scale(weft_launch__run *l, int n, char *why, size_t size
     else if (l->stopped_by || a->over || a->done)
         snprintf(why, size, "the job is about to end");
     else if (n == was)
-        snprintf(why, size, "the job has %d ranks", n);
+        snprintf(why, size, "the job has %d rank%s", n, n == 1 ? "" : "s");
     if (*why) return false;
     a->scale_to      = n;
     a->scale_from    = l->hosts ? was : 0;
     a->scale_epoch   = weft_member_epoch(a->member);
     a->scale_noted   = false;
+    a->scale_why[0]  = 0;
     a->leaves_itself = false;
     a->asked_s       = weft_clock_s();
     if (l->hosts) weft_launch__hosts_scale(l, n, why, size);
@@ -241,7 +254,7 @@ void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
                      weft_launch__rank(l, r), what, weft_launch__agent_count(l));
     snprintf(text, sizeof text, "%d ranks: a new rank failed, so it is as before",
              weft_launch__agent_count(l));
-    weft_launch__control_answer(l, false, text);
+    weft_launch__control_answer(l, WEFT_LAUNCH__MISSED, text);
     a->scale_to = 0;
 }
 
@@ -280,7 +293,7 @@ void weft_launch__agent_stay(weft_launch__run *l, int n)
     weft_incident i = make_scale(l);
     weft_launch__publish(l, &i, &o);
     snprintf(text, sizeof text, "%d ranks: a new rank failed, so it is as before", n);
-    weft_launch__control_answer(l, false, text);
+    weft_launch__control_answer(l, WEFT_LAUNCH__MISSED, text);
     a->scale_to = a->scale_from = 0;
 }
 
@@ -451,23 +464,49 @@ static bool may_come(const weft_launch__run *l)
            a->scale_to <= weft_launch__hosts_view(l)->n_host * l->n;
 }
 
+/* Why the job has n ranks and not those that were asked for. */
+static const char *find_missed(const weft_launch__run *l, int n)
+{
+    const weft_launch__agent *a = l->agent;
+    if (l->hosts) return *a->scale_why ? a->scale_why : "more are of no use";
+    return a->scale_to < a->scale_from || n > a->scale_from
+               ? "more are of no use"
+               : "a new rank failed, so it is as before";
+}
+
+static void answer_scale(weft_launch__run *l, int n, const char *since)
+{
+    const weft_launch__agent *a = l->agent;
+    char                      text[400];
+    if (n == a->scale_to)
+        snprintf(text, sizeof text, "%d rank%s%s", n, n == 1 ? "" : "s", since);
+    else
+        snprintf(text, sizeof text, "%d rank%s, not %d,%s: %s", n, n == 1 ? "" : "s",
+                 a->scale_to, since, find_missed(l, n));
+    weft_launch__control_answer(
+        l, n == a->scale_to ? WEFT_LAUNCH__DONE : WEFT_LAUNCH__MISSED, text);
+}
+
 void weft_launch__end_scale(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
-    char                text[200];
+    char                since[100];
     int                 n = count_world(l);
     if (!a->scale_from) return;
     /* a rank that is left out is so in the next view, or stays */
     if (l->hosts && !a->cordon && n != a->scale_to && may_come(l)) return;
-    snprintf(text, sizeof text, "%d rank%s from step %lld on, after %.3g s%s", n,
-             n == 1 ? "" : "s", (long long)a->outcome.step,
-             a->outcome.committed_s - a->asked_s,
-             n == a->scale_to ? ""
-             : l->hosts       ? "; hosts came or went meanwhile"
-             : a->scale_to < a->scale_from || n > a->scale_from
-                 ? "; more are of no use"
-                 : "; a new rank failed, so it is as before");
-    weft_launch__control_answer(l, n == a->scale_to || n != a->scale_from, text);
+    snprintf(since, sizeof since, " from step %lld on, after %.3g s",
+             (long long)a->outcome.step, a->outcome.committed_s - a->asked_s);
+    answer_scale(l, n, since);
+    weft_launch__forget_scale(l);
+}
+
+/* This host is not in the newest view. */
+void weft_launch__leave_scale(weft_launch__run *l)
+{
+    if (!l->agent || !l->agent->scale_from) return;
+    note_reason(l);
+    answer_scale(l, count_world(l), " without this host");
     weft_launch__forget_scale(l);
 }
 

@@ -339,6 +339,7 @@ static void tell_progress(weft_launch__run *l)
     if (h->ready_epoch != epoch && weft_launch__agent_is_ready(l, epoch)) {
         weft_failpoint("hosts.ready");
         h->ready_epoch = epoch;
+        h->change      = (host_change){0};
         weft_launch__tell_hosts(
             h, (weft_hosts_event){.kind = WEFT_HOSTS_READY, .epoch = epoch});
     }
@@ -543,6 +544,7 @@ static void enter_view(weft_launch__run *l)
     weft_launch__log_view(l, v);
     if (me == 0 && h->started) weft_launch__note_hosts(l, h->was, v);
     h->stop = (host_stop){0};
+    weft_launch__change_enter(h, v);
     weft_member_view_copy(h->was, v);
     h->enters = weft_hosts_is_enough(h->agreement);
     h->key_s  = 0;
@@ -561,7 +563,7 @@ void weft_launch__end_here(weft_launch__run *l, bool left, const char *why)
     h->over = true;
     h->left = left;
     if (left) weft_launch__answer_drain(l);
-    if (left) weft_launch__control_answer(l, true, "this host has left the job");
+    if (left) weft_launch__leave_scale(l);
     snprintf(h->why, sizeof h->why, "%s", why);
     weft_launch__agent_end(l);
 }
@@ -613,6 +615,7 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
     case WEFT_HOSTS_SEND: send_message(h, x); break;
     case WEFT_HOSTS_STOP_RANKS:
         weft_launch__note_stopping(h);
+        weft_launch__change_begin(h, x->why);
         weft_failpoint("hosts.stop");
         h->enters     = false;
         h->stop_epoch = x->epoch;
@@ -741,6 +744,11 @@ int weft_launch__hosts_code(const weft_launch__run *l)
 void weft_launch__hosts_note_end(weft_launch__run *l, int code)
 {
     if (l->hosts) l->hosts->ended = !l->hosts->over && (!code || l->stopped_by);
+}
+
+const char *weft_launch__hosts_address(const weft_launch__run *l)
+{
+    return l->hosts->self.control;
 }
 
 int weft_launch__hosts_rdzv_fd(const weft_launch__run *l)

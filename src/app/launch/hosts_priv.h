@@ -27,6 +27,12 @@ typedef struct host_stop {
     double seen_s[WEFT_MEMBER_MAX_HOST];
 } host_stop;
 
+/* From when ranks were stopped until they run in another view; since_s 0: they run. */
+typedef struct host_change {
+    double since_s;             /* in seconds since 1970 */
+    char   why[200], lost[400]; /* lost: hosts, with their addresses */
+} host_change;
+
 /* This host is to join, and its ranks prepare for the view of an epoch (hosts_prepare.c). */
 typedef struct host_prepare {
     uint64_t  from; /* the agent that asks for it; 0: none does */
@@ -65,22 +71,23 @@ struct weft_launch__hosts {
     bool      waits;          /* for a place in the job, as the log says */
     uint32_t  stop_epoch; /* ranks are to stop in it, and STOPPED is not told; 0: none */
     host_stop stop;
-    uint32_t  ready_epoch; /* in which READY was reported */
-    uint32_t  use_epoch;   /* the next view has only n_use ranks of this host; 0: all */
-    int       n_use;
-    int       n_scaled;   /* ranks of this host, by weft scale; 0: all */
-    int64_t   step;       /* the last one that was reported */
-    double    drain_s;    /* when this host was asked to leave; 0: it was not */
-    double    done_s;     /* when its ranks had done their work; 0: they have not */
-    uint64_t  drained;    /* the host that weft drain waits for; 0: none */
-    bool      over, left; /* no further view; as it was asked to */
-    bool      saves;      /* over, and its ranks save in a view of their own */
-    bool      together;   /* with those of other hosts that are over, too */
-    uint32_t  agreed;     /* saves: of the last view that all had agreed on */
-    bool      ended;  /* the job's work is done, or saved: this launcher ends with it */
-    bool      enters; /* the newest view, as soon as its key is there */
-    double    key_s;  /* when that is asked for again */
-    host_key  key;
+    host_change  change;
+    uint32_t     ready_epoch; /* in which READY was reported */
+    uint32_t     use_epoch; /* the next view has only n_use ranks of this host; 0: all */
+    int          n_use;
+    int          n_scaled;   /* ranks of this host, by weft scale; 0: all */
+    int64_t      step;       /* the last one that was reported */
+    double       drain_s;    /* when this host was asked to leave; 0: it was not */
+    double       done_s;     /* when its ranks had done their work; 0: they have not */
+    uint64_t     drained;    /* the host that weft drain waits for; 0: none */
+    bool         over, left; /* no further view; as it was asked to */
+    bool         saves;      /* over, and its ranks save in a view of their own */
+    bool         together;   /* with those of other hosts that are over, too */
+    uint32_t     agreed;     /* saves: of the last view that all had agreed on */
+    bool         ended; /* the job's work is done, or saved: this launcher ends with it */
+    bool         enters; /* the newest view, as soon as its key is there */
+    double       key_s;  /* when that is asked for again */
+    host_key     key;
     host_prepare prepare;
     host_grow    grow;
     /* why this host is to leave and stay away; "": it is not */
@@ -106,6 +113,12 @@ void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
 
 /* Ranks are stopped for the next view: the time of the incidents of hosts that it lacks. */
 void weft_launch__note_stopping(weft_launch__hosts *h);
+
+/* ---- agent_state.c ---- */
+
+/* Ranks are stopped, why; a new view is there, and was is still the one before. */
+void weft_launch__change_begin(weft_launch__hosts *h, const char *why);
+void weft_launch__change_enter(weft_launch__hosts *h, const weft_member_view *v);
 
 /* ---- hosts_signal.c ---- */
 

@@ -238,5 +238,5 @@ void weft_launch__answer_drain(weft_launch__run *l)
     h->drained = 0;
     snprintf(text, sizeof text, "it has left: %d host%s in view %u", v->n_host,
              v->n_host == 1 ? "" : "s", v->epoch);
-    weft_launch__control_answer(l, true, text);
+    weft_launch__control_answer(l, WEFT_LAUNCH__DONE, text);
 }

@@ -634,7 +634,7 @@ static bool any_open(const weft_launch__run *l)
 
 static weft_status attend(weft_launch__run *l)
 {
-    int            n_fd = 6 + 3 * l->n;
+    int            n_fd = 5 + 3 * l->n;
     struct pollfd *p    = calloc((size_t)n_fd, sizeof *p);
     weft_status    st   = WEFT_OK;
     if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
@@ -646,7 +646,7 @@ static weft_status attend(weft_launch__run *l)
             p[2 + 3 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
             p[3 + 3 * r] = (struct pollfd){.fd = l->c[r].line, .events = POLLIN};
         }
-        weft_launch__control_poll(l, p + n_fd - 5);
+        p[n_fd - 4] = (struct pollfd){.fd = weft_launch__control_fd(l), .events = POLLIN};
         p[n_fd - 2] = (struct pollfd){.fd = weft_launch__remote_fd(l), .events = POLLIN};
         p[n_fd - 3] = (struct pollfd){.fd = weft_launch__hosts_fd(l), .events = POLLIN};
         p[n_fd - 1] = (struct pollfd){.fd = weft_launch__export_fd(l), .events = POLLIN};
@@ -657,7 +657,7 @@ static weft_status attend(weft_launch__run *l)
             if (p[3 + 3 * r].revents) weft_launch__agent_hear(l, r);
         }
         on_signal(l);
-        weft_launch__control_hear(l, p + n_fd - 5);
+        weft_launch__control_hear(l, p[n_fd - 4].revents != 0);
         weft_launch__remote_tick(l);
         weft_launch__watch_tick(l);
         weft_launch__hang_tick(l);
@@ -732,8 +732,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
 {
     weft_launch__run l = {
         .n = n, .first = o->node * n, .o = o, .argv = argv, .request = -1, .signals = -1};
-    l.control = l.client = -1;
-    weft_status st       = WEFT_OK;
+    weft_status st = WEFT_OK;
     block_signals(&l);
     l.c = calloc((size_t)n, sizeof *l.c);
     if (!l.c) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));

@@ -16,6 +16,7 @@
 #include "member/view.h"
 
 typedef struct weft_launch__agent    weft_launch__agent;
+typedef struct weft_launch__control  weft_launch__control;
 typedef struct weft_launch__hosts    weft_launch__hosts;
 typedef struct weft_launch__watch    weft_launch__watch;
 typedef struct weft_launch__export   weft_launch__export;
@@ -79,22 +80,20 @@ typedef struct weft_launch__run {
     weft_launch__reaper   *reaper;
     weft_comm_shm         *shm;
     int                    request; /* descriptor of what ranks are to do, or -1 */
-    int control, client;        /* where requests come in, and who has sent one; or -1 */
-    weft_control        *plane; /* or a tool of another host has; NULL: none */
-    int64_t              plane_peer;
-    weft_launch__remote *remote;  /* requests over TCP; NULL: not asked for */
-    int                  signals; /* signalfd */
-    sigset_t             mask, old_mask;
-    int                  stopped_by; /* signal that we passed on */
-    double               signal_s;   /* when it came */
-    bool                 early;      /* it was SIGUSR1: one of the others may follow */
-    bool                 signalled;  /* a signal has come to this launcher itself */
-    bool                 late;       /* what ranks have after a signal is over */
-    double               kill_at_s;  /* 0: not yet */
-    bool                 at_once;    /* a second signal: all ranks are killed */
-    double               looked_s;   /* when ranks were last looked at */
-    double               hang_s;     /* the same, for hangs of a program */
-    double               moved_s;    /* of the last progress of one of them */
+    weft_launch__control  *control; /* requests of this host; NULL: there is no agent */
+    weft_launch__remote   *remote;  /* requests over TCP; NULL: not asked for */
+    int                    signals; /* signalfd */
+    sigset_t               mask, old_mask;
+    int                    stopped_by; /* signal that we passed on */
+    double                 signal_s;   /* when it came */
+    bool                   early;      /* it was SIGUSR1: one of the others may follow */
+    bool                   signalled;  /* a signal has come to this launcher itself */
+    bool                   late;       /* what ranks have after a signal is over */
+    double                 kill_at_s;  /* 0: not yet */
+    bool                   at_once;    /* a second signal: all ranks are killed */
+    double                 looked_s;   /* when ranks were last looked at */
+    double                 hang_s;     /* the same, for hangs of a program */
+    double                 moved_s;    /* of the last progress of one of them */
 } weft_launch__run;
 
 /* ---- launch.c ---- */
@@ -221,8 +220,10 @@ bool weft_launch__agent_is_prepared(const weft_launch__run *l, int n);
  * ready, and no process beyond them is left. */
 void weft_launch__agent_grow(weft_launch__run *l, int n);
 bool weft_launch__agent_may_grow(const weft_launch__run *l);
-/* Of several hosts: a new rank failed, so n ranks go on, and weft scale is answered. */
+/* Of several hosts: a new rank failed, so n ranks go on; or this host is not in the newest view.
+ * weft scale is answered. */
 void weft_launch__agent_stay(weft_launch__run *l, int n);
+void weft_launch__leave_scale(weft_launch__run *l);
 bool weft_launch__agent_has_processes(const weft_launch__run *l);
 /* Of several hosts: the next view of this one has a rank less, that at the position. */
 void weft_launch__agent_leave_out(weft_launch__run *l, int position);
@@ -336,6 +337,7 @@ int  weft_launch__hosts_world(const weft_launch__run *l);
 const weft_member_view *weft_launch__hosts_view(const weft_launch__run *l);
 int                     weft_launch__hosts_position(const weft_launch__run *l);
 int                     weft_launch__hosts_rdzv_fd(const weft_launch__run *l);
+const char *weft_launch__hosts_address(const weft_launch__run *l); /* of this agent */
 /* false: this host's ranks are to save and end. */
 bool weft_launch__hosts_take_signal(weft_launch__run *l, int sig);
 /* All hosts are to save and end, why; false: this host's ranks alone. */
@@ -363,17 +365,32 @@ void weft_launch__hosts_print(const weft_launch__run *l, weft_text *t);
 
 /* ---- control.c: as those ---- */
 
+/* What became of a request that changes the job. */
+typedef enum weft_launch__answer {
+    WEFT_LAUNCH__REFUSED,
+    WEFT_LAUNCH__DONE,
+    WEFT_LAUNCH__MISSED, /* the job goes on, but not as it was asked for */
+} weft_launch__answer;
+
 void weft_launch__control_open(weft_launch__run *l);
 void weft_launch__control_close(weft_launch__run *l);
-/* Two places of a list of descriptors to wait for, and what is to be done after it. */
-void weft_launch__control_poll(weft_launch__run *l, struct pollfd p[2]);
-void weft_launch__control_hear(weft_launch__run *l, const struct pollfd p[2]);
+int  weft_launch__control_fd(const weft_launch__run *l); /* -1: none */
+/* ready: the descriptor is. */
+void weft_launch__control_hear(weft_launch__run *l, bool ready);
 /* A request came over the control plane: its client is answered.  false: another one is. */
 bool weft_launch__control_begin(weft_launch__run *l, weft_control *c, int64_t peer);
 void weft_launch__control_forget(weft_launch__run *l, const weft_control *c,
                                  int64_t peer);
 /* To the client that sent the request. */
-void weft_launch__control_answer(weft_launch__run *l, bool done, const char *text);
+void weft_launch__control_answer(weft_launch__run *l, weft_launch__answer answer,
+                                 const char *text);
+
+/* ---- agent_state.c ---- */
+
+/* What this agent sees of the job, as a JSON object. */
+void weft_launch__print_state(const weft_launch__run *l, weft_text *t);
+/* What a job waits for that has fewer hosts than it needs. */
+void weft_launch__describe_wait(int here, int least, char *why, size_t size);
 
 /* ---- remote.c: nothing happens without --control, on one host ---- */
 
@@ -390,7 +407,7 @@ weft_status weft_launch__find_proofs(const weft_launch_options *o, weft_comm_tok
 /* An event of a tool, or a refusal, of any control plane of this agent. */
 void weft_launch__remote_hear(weft_launch__run *l, weft_control *c,
                               const weft_control_event *e);
-void weft_launch__remote_answer(weft_control *c, int64_t peer, bool done,
+void weft_launch__remote_answer(weft_control *c, int64_t peer, weft_launch__answer answer,
                                 const char *text);
 
 /* ---- watch.c: as those ---- */

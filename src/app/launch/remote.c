@@ -1,4 +1,4 @@
-/* Requests of tools over the control plane (weft status, events, scale --at HOST:PORT).
+/* Requests of tools over the control plane (weft status, events, scale, drain --at HOST:PORT).
  *
  * What only reads is this program again, `weft status FOLDER` as a child whose output goes to the
  * tool as it comes: the same command, on the host where the job is.  What changes the job is handed
@@ -50,24 +50,46 @@ static void end_answer(weft_control *c, int64_t peer, int code)
 }
 
 /* As the command itself would say it. */
-static void refuse_request(weft_control *c, int64_t peer, const char *command,
-                           const char *why)
+static void send_error(weft_control *c, int64_t peer, const char *command,
+                       const char *why, int code)
 {
     char text[512];
     int  n = snprintf(text, sizeof text, "weft %s: error: %s\n", command, why);
     if (weft_control_send(c, peer, WEFT_CONTROL_ERR, text, (size_t)n) == WEFT_OK)
-        end_answer(c, peer, 2);
+        end_answer(c, peer, code);
 }
 
-void weft_launch__remote_answer(weft_control *c, int64_t peer, bool done,
+static void refuse_request(weft_control *c, int64_t peer, const char *command,
+                           const char *why)
+{
+    send_error(c, peer, command, why, 2);
+}
+
+static void send_line(weft_control *c, int64_t peer, const char *text)
+{
+    weft_text line = {0};
+    weft_text_add(&line, "%s\n", text);
+    if (weft_text_status(&line) == WEFT_OK &&
+        weft_control_send(c, peer, WEFT_CONTROL_OUT, line.s, line.n) == WEFT_OK)
+        end_answer(c, peer, 0);
+    weft_text_fini(&line);
+}
+
+void weft_launch__remote_answer(weft_control *c, int64_t peer, weft_launch__answer answer,
                                 const char *text)
 {
-    char line[512];
-    int  n = snprintf(line, sizeof line, "%s\n", text);
-    if (!done)
-        refuse_request(c, peer, "scale", text);
-    else if (weft_control_send(c, peer, WEFT_CONTROL_OUT, line, (size_t)n) == WEFT_OK)
-        end_answer(c, peer, 0);
+    if (answer == WEFT_LAUNCH__DONE)
+        send_line(c, peer, text);
+    else
+        send_error(c, peer, "scale", text, answer == WEFT_LAUNCH__MISSED ? 1 : 2);
+}
+
+static void answer_state(const weft_launch__run *l, weft_control *c, int64_t peer)
+{
+    weft_text t = {0};
+    weft_launch__print_state(l, &t);
+    if (weft_text_status(&t) == WEFT_OK) send_line(c, peer, t.s);
+    weft_text_fini(&t);
 }
 
 /* ---- children ---- */
@@ -214,7 +236,9 @@ static void take_request(weft_launch__run *l, weft_control *c,
                        "this token only reads: weft status and weft events");
         return;
     }
-    if (weft_control_request_reads(&r)) {
+    if (r.ask == WEFT_CONTROL_STATE && l->agent) {
+        answer_state(l, c, e->peer);
+    } else if (r.ask != WEFT_CONTROL_STATE && weft_control_request_reads(&r)) {
         begin_task(l, c, e->peer, &r);
     } else if (!l->agent) {
         refuse_request(c, e->peer, name,
@@ -226,7 +250,7 @@ static void take_request(weft_launch__run *l, weft_control *c,
         bool taken = r.ask == WEFT_CONTROL_DRAIN
                          ? weft_launch__hosts_drain(l, r.host, why, sizeof why)
                          : weft_launch__agent_scale(l, (int)r.n, why, sizeof why);
-        if (!taken) weft_launch__control_answer(l, false, why);
+        if (!taken) weft_launch__control_answer(l, WEFT_LAUNCH__REFUSED, why);
     }
 }
 
