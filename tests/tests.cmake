@@ -131,6 +131,12 @@ foreach(f ${eco_src})
 endforeach()
 set_tests_properties(eco_many PROPERTIES TIMEOUT 1800) # make long: 2,000 views
 
+# Two minutes of tools/campaign.py: one of faults on one host, one of those of several.
+add_test(NAME eco_campaign_hosts COMMAND ${CMAKE_SOURCE_DIR}/tests/eco/run.sh campaign
+         WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+set_tests_properties(eco_campaign_hosts PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
+    "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=${sanitized};WEFT_CAMPAIGN_BLOCK=hosts")
+
 # Of the recorded jobs every third once more, where host code that touches device memory dies
 # (src/runtime/device/guard.c): it takes seven times as long there.
 set(guard_jobs 3)
@@ -170,7 +176,7 @@ set_tests_properties(hosts_survive_standby PROPERTIES TIMEOUT 600 SKIP_RETURN_CO
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_mover eco_campaign eco_views eco_ahead eco_hosts eco_hosts_seen eco_slots eco_many eco_nccl eco_failpoints eco_fail_call test_cuda_fail test_overlap test_comm_rows test_shm
+set(half test_mover eco_views eco_ahead eco_hosts eco_hosts_seen eco_slots eco_many eco_nccl eco_failpoints eco_fail_call test_cuda_fail test_overlap test_comm_rows test_shm
     hosts_survive hosts_survive_standby hosts_nccl)
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
     eco_resume random_plans test_ckpt_crash)
@@ -183,6 +189,7 @@ if(WEFT_SANITIZE) # its times are not compared there
     list(PREPEND waiting test_overlap)
 endif()
 list(PREPEND waiting test_comm test_emu)
+set(minutes eco_campaign eco_campaign_hosts)
 list(APPEND waiting test_idle eco_ranks hosts_wire test_sim)
 set(longest_first eco_scale eco_same test_cuda_ops test_cuda_comm test_cuda_matrix test_rows_step test_cuda_families test_golden test_split test_plans eco_cuda test_cli_plan
     test_planner_rows test_decide test_workspace eco_transformers eco_resume test_generation test_kernel
@@ -218,6 +225,9 @@ foreach(name ${waiting})
     endif()
     math(EXPR cost "${cost} - 1")
 endforeach()
+foreach(name ${minutes}) # they wait, and take longest
+    set_tests_properties(${name} PROPERTIES PROCESSORS 1 COST 300)
+endforeach()
 foreach(name ${on_time})
     if(name IN_LIST all_tests)
         set_tests_properties(${name} PROPERTIES RESOURCE_LOCK clock)
@@ -226,7 +236,7 @@ endforeach()
 # Two clusters of it count their jobs alike, and so choose the same port.
 set_tests_properties(hosts_slurm hosts_slurm_agents PROPERTIES RESOURCE_LOCK slurm)
 # What another process of the machine can make fail by taking the cores for a while: tools/test.sh runs it once more.
-foreach(name ${on_time} ${waiting} ${half} eco_trace test_measure test_compile test_agree test_signals eco_hosts eco_slots eco_many eco_updates eco_scale eco_rdzv
+foreach(name ${on_time} ${waiting} ${half} ${minutes} eco_trace test_measure test_compile test_agree test_signals eco_hosts eco_slots eco_many eco_updates eco_scale eco_rdzv
              eco_restart eco_ahead eco_replay eco_control hosts_survive hosts_survive_standby hosts_register)
     if(name IN_LIST all_tests)
         set_tests_properties(${name} PROPERTIES LABELS clock)
@@ -240,7 +250,7 @@ endforeach()
 # programs and searches against each other: test_search, test_replan, test_print, test_cli_plan, test_report, test_golden.
 # Resuming under other plans: test_generation, eco_checkpoint.
 if(WEFT_SANITIZE)
-    foreach(name eco_print_plan eco_hosts_seen random_plans eco_same eco_experts eco_recorded_guard eco_kill eco_campaign eco_replay eco_ahead
+    foreach(name eco_print_plan eco_hosts_seen random_plans eco_same eco_experts eco_recorded_guard eco_kill eco_campaign eco_campaign_hosts eco_replay eco_ahead
                  hosts_slurm hosts_slurm_agents hosts_register hosts_survive hosts_survive_standby
                  eco_resume test_decide test_workspace test_planner_reduction test_planner_rows test_rows_whole test_rows_step test_rows_bound test_sim_exchange)
         if(TEST ${name})

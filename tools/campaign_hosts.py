@@ -291,10 +291,10 @@ class Block:
         self.wires.mend(host)
         a = self.job.add(host)
         if self.draw.random() < 0.4:
-            self.faults.append("kill@join")
             time.sleep(self.draw.random() * 1.5)
+            self.faults += ["kill@join"] * (a.p.poll() is None)
             a.p.kill()
-            self.job.remove(len(self.job.agents) - 1, -9)
+            self.job.remove(len(self.job.agents) - 1, -9, 0)  # 0: the job had ended before
             return self.await_loss()
         self.faults.append("join")
         eco.check(self.job.await_hosts(), "%s: a host joins: %d" % (self.what(), self.job.n_host()))
