@@ -493,7 +493,8 @@ static bool is_recorded(const weft_flight_ring *f, bool waits)
     const weft_flight_entry *x = &f->entry[0];
     if (!waits) return f->n == 0;
     return f->n == 1 && !strcmp(x->op, "all_reduce") && !strcmp(x->name, "grads") &&
-           x->step == 7 && x->seq == 7 && x->ended_ns == 0 && f->group[x->group].tag == 9;
+           x->step == 7 && x->seq == 7 && x->ended_ns == 0 &&
+           f->now.group[x->group].tag == 9;
 }
 
 /* Rank 1 is there, and does not come to the second sum of step 7: its GPU hangs, or it computes. */

@@ -32,8 +32,8 @@ struct weft_launch__recorder {
     /* The one that is due; empty: none. */
     char folder[4300];
     int *rank; /* by slot, in that epoch; -1: none */
-    weft_flight_ring *
-        *lost; /* by slot: what its process has left, before another one begins */
+    /* by slot: what its process has left, before another one begins */
+    weft_flight_ring **lost;
 };
 
 weft_status weft_launch__recorder_open(weft_launch__run *l)
