@@ -32,7 +32,7 @@
 #   wall        gpt2 by wall clock: 200 steps of weft train and of PyTorch, weft bench's step, cores of the host
 #   offload     GPT 1.3B and llama3-8b with optimizer states in the host's memory, beside none: step, memory, bits
 #   survive     20 kills of ranks that share the GPU, over peer and staged, ZeRO and pipeline: bits, committed steps run again; GPT 1.3B:
-#               pauses, cost of snapshots (tools/gpu_survive.py)
+#               pauses, cost of snapshots and of an asynchronous checkpoint (tools/gpu_survive.py; SEED=2: other kills)
 #   survive-hosts  agents of several hosts that share the GPU: ranks are killed, hosts are lost (tests/eco/eco_cuda_hosts.py)
 #   pauses      needs no GPU: pauses after lost ranks, tiny256 on 4 and 16 ranks of one thread, gpt2 on 2 and 4 ranks of four (16 cores,
 #               4 minutes; bench/real/pauses.py)
@@ -149,7 +149,8 @@ run_block() {
         fi
         ;;
     survive)
-        WEFT_VIEWS_KILLS=20 WEFT_VIEWS_SEED=1 tests/eco/run.sh cuda_views && python3 tools/gpu_survive.py "$WEFT" --seconds 240
+        WEFT_VIEWS_KILLS=20 WEFT_VIEWS_JOBS=3 WEFT_VIEWS_SEED=${SEED:-1} tests/eco/run.sh cuda_views &&
+            python3 tools/gpu_survive.py "$WEFT" --seconds 240 --folder /dev/shm
         ;;
     survive-hosts) tests/eco/run.sh cuda_hosts ;;
     pauses)

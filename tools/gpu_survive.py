@@ -2,9 +2,10 @@
 """gpu_survive.py WEFT [--seconds N] ...: GPT 1.3B on two ranks that share a GPU, with recover: on, for tools/gpu_run.sh.
 
 Printed: how often snapshots are made and what they cost (steps while one is copied beside the others), the pause of one
-rank killed (its replica gives it the state) and of both (they go back to the snapshot) by phase, and how long a step waited for a
-checkpoint.  Exit code 1: a pause is above 5 s, snapshots cost more than 2 %, or the losses are not those of the
-undisturbed run, which goes on as far as the time lasts."""
+rank killed (its replica gives it the state) and of both (they go back to the snapshot) by phase, what the first steps of each view take
+(the first is issued plainly, the second captured), and how long a step of the undisturbed run waited for an asynchronous
+checkpoint.  Exit code 1: a pause is above 5 s, snapshots cost more than 2 %, a checkpoint blocked a step for more
+than 0.5 s or none was made, or the losses are not those of the undisturbed run, which goes on as far as the time lasts."""
 import argparse
 import array
 import json
@@ -21,6 +22,7 @@ import time
 
 SECONDS = 5.0  # from the kill to the next committed step
 COST = 0.02
+BLOCKED_MS = 500.0  # of a step, by an asynchronous checkpoint
 
 args = argparse.ArgumentParser()
 args.add_argument("weft")
@@ -30,9 +32,10 @@ args.add_argument("--width", type=int, default=2048)
 args.add_argument("--batch", type=int, default=16)
 args.add_argument("--seq", type=int, default=1024)
 args.add_argument("--vocab", type=int, default=50304)
-args.add_argument("--checkpoint", type=int, default=0, help="steps between checkpoints; 0: none")
+args.add_argument("--checkpoint", type=int, default=40, help="steps between checkpoints of the undisturbed run; 0: none")
+args.add_argument("--folder", help="for what it makes: twice the weights and optimizer states (of TMPDIR)")
 args = args.parse_args()
-OUT = tempfile.mkdtemp(prefix="weft-survive-")
+OUT = tempfile.mkdtemp(prefix="weft-survive-", dir=args.folder)
 BEGUN = time.monotonic()
 
 
@@ -146,10 +149,34 @@ def snapshot_cost(run):
     return cost <= COST
 
 
+def print_first_steps(run, starts):
+    """Of each view: a survivor captures its step again in the second, as the new rank has to."""
+    rows = {x["step"]: x["step_ms"] for x in run.rows()}
+    usual = statistics.median(rows.values())
+    for name, step in starts:
+        print("%s: steps %s ms; of all the median is %.1f"
+              % (name, ", ".join("%.1f" % rows[k] for k in range(step, step + 4) if k in rows), usual), flush=True)
+
+
+def checkpoint_cost(run):
+    """How long a step waited for the longest one; true: that is little."""
+    found = re.findall(r"checkpoint of step (\d+) in \S+: (\S+) MB written in (\S+) s, .* a step waited (\S+) ms for it", run.text())
+    for x in found:
+        print("checkpoint of step %s: %s MB in %s s, a step waited %s ms" % x, flush=True)
+    rows = {x["step"]: x["step_ms"] for x in run.rows()}
+    if not found:
+        print("no checkpoint was made: " + run.text()[-600:])
+        return False
+    usual = statistics.median(rows.values())
+    beside = [rows[int(x[0]) + k] for x in found for k in range(1, 11) if int(x[0]) + k in rows] or [usual]
+    print("the ten steps after a checkpoint began: median %.2f ms, longest %.2f; of all steps %.2f"
+          % (statistics.median(beside), max(beside), usual), flush=True)
+    return max(float(x[3]) for x in found) <= BLOCKED_MS and max(beside) - usual <= BLOCKED_MS
+
+
 def main():
     write_model()
-    keys = ["checkpoint.every=%d" % args.checkpoint] if args.checkpoint else []
-    run, good = Run("on", "recover=on", *keys), False
+    run, good, starts = Run("on", "recover=on"), False, [("at the start", 1)]
     try:
         if run.wait(lambda: len(run.rows()) >= 1):
             print("first step after %.1f s" % (time.monotonic() - BEGUN), flush=True)
@@ -161,19 +188,24 @@ def main():
             good = snapshot_cost(run) and good
             good = kill(run, [1], "one rank") and good
             good = good and run.wait(lambda: len(run.rows()) >= run.incidents()[-1]["next_step"] + 3, 30)
+            starts += [("after one rank was lost", x["next_step"]) for x in run.incidents()[-1:]]
             good = kill(run, [0, 1], "both ranks") and good
-            good = good and run.wait(lambda: len(run.rows()) >= run.incidents()[-1]["next_step"] + 2, 30)
+            good = good and run.wait(lambda: len(run.rows()) >= run.incidents()[-1]["next_step"] + 3, 30)
+            starts += [("after both were lost", x["next_step"]) for x in run.incidents()[-1:]]
+            print_first_steps(run, starts)
         for x in run.text().splitlines():
             if "snapshot" in x or "waited" in x or "warn" in x or "back to" in x:
                 print("   " + x)
         kept = [(x["step"], x["loss"], x["grad_norm"]) for x in run.rows()]
     finally:
         run.end()
-    if left() > 25:  # undisturbed, for its losses
-        plain = Run("off")
+    if left() > 25:  # undisturbed, for its losses and for checkpoints
+        keys = ["checkpoint.every=%d" % args.checkpoint] if args.checkpoint else []
+        plain = Run("off", "recover=on", "snapshot_every=100000", *keys)
         try:
-            plain.wait(lambda: len(plain.rows()) >= len(kept), left() - 5)
+            plain.wait(lambda: len(plain.rows()) >= len(kept) and (not keys or "checkpoint of step" in plain.text()), left() - 5)
             other = [(x["step"], x["loss"], x["grad_norm"]) for x in plain.rows()]
+            good = (checkpoint_cost(plain) or not args.checkpoint) and good
         finally:
             plain.end()
         n = min(len(kept), len(other))

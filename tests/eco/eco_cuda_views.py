@@ -4,13 +4,15 @@ in the agent's memory.  Every loss and the hash of the weights are those of the 
 
 Over the driver without a GPU of tests/cuda/stub; with WEFT_TEST_GPU=1 over the machine's own.
 
-    WEFT_VIEWS_KILLS  kills in all (2)
+    WEFT_VIEWS_KILLS  kills in all (2), the plans in turn: a plan's are of one job
+    WEFT_VIEWS_JOBS   jobs that run side by side (1)
     WEFT_VIEWS_SEED   what they are drawn from (drawn)"""
 import os
 import random
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from cuda_stub import REAL, STUB, small_job
 from eco import Scratch, check, end, same, weft, words
@@ -18,8 +20,9 @@ from eco_views import Job, bits, incidents, step_s
 
 KILLS = int(os.environ.get("WEFT_VIEWS_KILLS", "2"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
-STEPS = 40 if REAL else 12
+JOBS = int(os.environ.get("WEFT_VIEWS_JOBS", "1"))
 EVERY = 3  # steps that may be run again
+APART = 10  # steps from one kill to the next: three of one slot in so many are too often
 # ranks, keys, communication; a replica holds all
 PLANS = {
     "dp2-peer": (2, dict(dp=2), "peer", True),
@@ -28,6 +31,8 @@ PLANS = {
     "pp2": (2, dict(pp=2), "staged", False),
     "one": (1, dict(), "peer", False),
 }
+NAMES = sys.argv[1:] or list(PLANS)
+STEPS = max(40 if REAL else 12, APART * -(-KILLS // len(NAMES)) + 4)
 
 
 def start(scratch, base, name, folder, env=None, **more):
@@ -45,31 +50,44 @@ def run_plain(scratch, base):
     return result, bits(job.output)
 
 
-def disturb(scratch, base, name, reference, draw, k):
-    """One kill, one time in four of all ranks."""
+def await_recovery(job, n_before):
+    """Until the incidents of the last kill are over: a step was committed after it."""
+    limit = time.monotonic() + 60
+    while job.p.poll() is None and len(incidents(job.output)) <= n_before and time.monotonic() < limit:
+        time.sleep(0.02)
+
+
+def disturb(scratch, base, name, reference, seed, n_kill):
+    """One job, a kill each APART steps, one time in four of all ranks."""
     n, _, _, replicas = PLANS[name]
-    job = start(scratch, base, name, "%s-%d" % (name, k), recover="on", snapshot_every=EVERY)
-    job.await_step(draw.randint(1, STEPS - 4))
-    time.sleep(draw.random() * 1.2 * step_s(job.output))
-    all_ranks = draw.randrange(4) == 0
-    n_kill = sum(job.kill(r) for r in (range(n) if all_ranks else [draw.randrange(n)]))
+    draw, killed = random.Random(seed), 0
+    job = start(scratch, base, name, "%s-%d" % (name, seed), recover="on", snapshot_every=EVERY)
+    for k in range(n_kill):
+        before = len(incidents(job.output))
+        job.await_step(APART * k + draw.randint(1, APART - 2))
+        time.sleep(draw.random() * 1.2 * step_s(job.output))
+        all_ranks = draw.randrange(4) == 0
+        killed += sum(job.kill(r) for r in (range(n) if all_ranks else [draw.randrange(n)]))
+        await_recovery(job, before)
     result, text = job.end()
     if not check(result is not None, "%s: ended with %r: %s" % (name, job.p.returncode, text[-3000:])):
-        return []
+        return 0, []
+    check(killed >= n_kill, "%s: %d of %d ranks were there to be killed: %s" % (name, killed, n_kill, text[-2000:]))
     same(result["weights_xxh64"], reference[0]["weights_xxh64"], name + ": weights")
     same(bits(job.output), reference[1], name + ": losses")
     found = incidents(job.output)
-    check(len(found) <= n_kill, "%s: %d incidents of %d kills" % (name, len(found), n_kill))
+    check(n_kill <= len(found) <= killed, "%s: %d incidents of %d ranks killed %d times" % (name, len(found), killed, n_kill))
     for i in found:
         again = i["step"] + 1 - i["next_step"]
+        alone = sum(x["next_epoch"] == i["next_epoch"] for x in found) == 1
         print("%s: %s lost after step %d, next %d, ms %s"
-              % (name, "all" if all_ranks else "one", i["step"], i["next_step"], i["ms"]), flush=True)
+              % (name, "one" if alone else "several", i["step"], i["next_step"], i["ms"]), flush=True)
         if i["next_step"] >= STEPS:
             continue
-        if replicas and not all_ranks:
+        if replicas and alone:
             check(again <= 0, "%s: committed steps are run again: %r %s" % (name, i, text[-2000:]))
         check(again <= EVERY, "%s: more than %d steps are run again: %r %s" % (name, EVERY, i, text[-2000:]))
-    return found
+    return n_kill, found
 
 
 def hang(scratch, base, name, reference):
@@ -92,18 +110,18 @@ def hang(scratch, base, name, reference):
 
 def main():
     draw = random.Random(SEED)
-    names = sys.argv[1:] or list(PLANS)
     print("seed %d" % SEED, flush=True)
     with Scratch("cuda_views", memory=True) as scratch:
         base = small_job(scratch, steps=STEPS, batch=8, lanes=4)
-        reference, found = run_plain(scratch, base), []
+        reference = run_plain(scratch, base)
         if not sys.argv[1:]:
             hang(scratch, base, draw.choice(["dp2-peer", "dp2-staged"]), reference)
-        if not sys.argv[1:]:
-            draw.shuffle(names)
-        for k in range(KILLS):
-            found += disturb(scratch, base, names[k % len(names)], reference, draw, k)
-        print("%d kills, %d incidents" % (KILLS, len(found)))
+        draw.shuffle(NAMES)
+        todo = [(name, draw.randrange(1 << 20), KILLS // len(NAMES) + (k < KILLS % len(NAMES))) for k, name in enumerate(NAMES)]
+        with ThreadPoolExecutor(JOBS) as pool:
+            done = list(pool.map(lambda x: disturb(scratch, base, x[0], reference, *x[1:]), [x for x in todo if x[2]]))
+        same(sum(n for n, _ in done), KILLS, "kills")
+        print("%d kills, %d incidents" % (KILLS, sum(len(found) for _, found in done)))
         end()
 
 
