@@ -108,6 +108,17 @@ def hang(scratch, base, name, reference):
     check(r.code == 1 and re.search(r"first mismatch: (all_reduce|reduce_scatter) '\S+' of step 6 .*; missing: rank 1", r.out), str(r))
 
 
+def back_twice(scratch, base, reference):
+    """All go back to a snapshot, and while they do one more rank is lost: rank 0, which had come further, writes no row twice."""
+    job = start(scratch, base, "zero1", "back-twice", recover="on", snapshot_every=EVERY,
+                env=dict(WEFT_FAILPOINT="step.begin:kill:rank=1:nth=6,snapshot.forget:kill:rank=1", WEFT_FAILPOINT_ONCE=scratch.path("back")))
+    result, text = job.end()
+    if check(result is not None, "back twice: ended with %r: %s" % (job.p.returncode, text[-3000:])):
+        same(result["weights_xxh64"], reference[0]["weights_xxh64"], "back twice: weights")
+        same(bits(job.output), reference[1], "back twice: losses")
+        same(len(incidents(job.output)), 2, "back twice: incidents %s" % text[-2000:])
+
+
 def main():
     draw = random.Random(SEED)
     print("seed %d" % SEED, flush=True)
@@ -116,6 +127,7 @@ def main():
         reference = run_plain(scratch, base)
         if not sys.argv[1:]:
             hang(scratch, base, draw.choice(["dp2-peer", "dp2-staged"]), reference)
+            back_twice(scratch, base, reference)
         draw.shuffle(NAMES)
         todo = [(name, draw.randrange(1 << 20), KILLS // len(NAMES) + (k < KILLS % len(NAMES))) for k, name in enumerate(NAMES)]
         with ThreadPoolExecutor(JOBS) as pool:

@@ -1,8 +1,9 @@
 """Every failpoint of src (base/failpoint.h), with a kill and with a delay: the job goes on, losses and weights are those of
 the undisturbed run, bit by bit, each row of metrics.jsonl is there once, and no process is left.  Those of agents of several
-hosts: failpoints_hosts.py.
+hosts: failpoints_hosts.py; those of states on GPUs: failpoints_gpu.py.
 
-    WEFT_FAILPOINTS       how many of them, drawn, each with a kill or a delay (5), and one of several hosts; all: every one with both
+    WEFT_FAILPOINTS       how many of them, drawn, each with a kill or a delay (5), one of several hosts and one of GPUs among them;
+                          all: every one with both
     WEFT_FAILPOINTS_SEED  what they are drawn from (drawn)
     WEFT_FAILPOINTS_TABLE a file for the outcome of each, as CSV"""
 import os
@@ -15,6 +16,7 @@ import time
 from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
 from eco_views import BASE, EVAL, LIMIT_S, Job, bits, children, gone, incidents
 import eco_hosts
+import failpoints_gpu
 import failpoints_hosts
 
 SAMPLE = os.environ.get("WEFT_FAILPOINTS", "5")
@@ -140,7 +142,7 @@ def check_table():
             if name.endswith(".c"):
                 with open(os.path.join(folder, name)) as f:
                     found += re.findall(r'weft_failpoint\("([^"]+)"\)', f.read())
-    same(sorted(found), sorted([*POINTS, *failpoints_hosts.POINTS]), "failpoints of the sources and of the table")
+    same(sorted(found), sorted([*POINTS, *failpoints_hosts.POINTS, *failpoints_gpu.POINTS]), "failpoints of the sources and of the table")
     check(len(POINTS) >= 40, "%d failpoints" % len(POINTS))
 
 
@@ -188,27 +190,48 @@ def hit(scratch, k, name, action, draw, reference):
     return phase, scene, rank, nth, time.monotonic() - begin, len(lost), reached
 
 
+class Kind:
+    """Failpoints of one file: what is known of its undisturbed run, once one is hit."""
+    def __init__(self, points, hit, run_plain):
+        self.points, self.hit, self.run_plain = points, hit, run_plain
+        self.reference = None
+
+    def run(self, scratch, *of):
+        self.reference = self.reference or self.run_plain(scratch)
+        return self.hit(scratch, *of, self.reference)
+
+
+KINDS = [Kind(POINTS, hit, run_plain),
+         Kind(failpoints_hosts.POINTS, failpoints_hosts.hit, lambda scratch: eco_hosts.run_reference(scratch, failpoints_hosts.STEPS))]
+if failpoints_gpu.IS_BUILT:
+    KINDS.append(Kind(failpoints_gpu.POINTS, failpoints_gpu.hit, failpoints_gpu.run_plain))
+
+
+def actions(name):
+    return failpoints_gpu.actions(name) if name in failpoints_gpu.POINTS else ("kill", "delay=150")
+
+
+def draw_runs(draw, runs):
+    """One of each kind, and more of the first."""
+    by_kind = [[r for r in runs if r[0] in kind.points] for kind in KINDS]
+    own = 1 if SANITIZED else max(int(SAMPLE) - len(KINDS) + 1, 1)
+    return draw.sample(by_kind[0], own) + [draw.choice(x) for x in by_kind[1:]]
+
+
 def main():
     draw = random.Random(SEED)
-    names = sys.argv[1:] or [*POINTS, *failpoints_hosts.POINTS]
-    runs = [(name, action) for name in names for action in ("kill", "delay=150")]
+    names = sys.argv[1:] or [name for kind in KINDS for name in kind.points]
+    runs = [(name, action) for name in names for action in actions(name)]
     if SAMPLE != "all" and not sys.argv[1:]:
-        of_hosts = [r for r in runs if r[0] in failpoints_hosts.POINTS]
-        runs = draw.sample([r for r in runs if r not in of_hosts], 1 if SANITIZED else int(SAMPLE) - 1) + [draw.choice(of_hosts)]
+        runs = draw_runs(draw, runs)
     print("seed %d" % SEED, flush=True)
     rows = []
     with Scratch("failpoints", memory=True) as scratch:
         check_table()
         before = set(os.listdir("/dev/shm"))
-        ranks, hosts = None, None
         for k, (name, action) in enumerate(runs):
-            if name in POINTS:
-                ranks = ranks or run_plain(scratch)
-                of_one = hit(scratch, k, name, action, draw, ranks)
-            else:
-                hosts = hosts or eco_hosts.run_reference(scratch, failpoints_hosts.STEPS)
-                of_one = failpoints_hosts.hit(scratch, k, name, action, draw, hosts)
-            rows.append((name, action.split("=")[0]) + of_one)
+            kind = next(x for x in KINDS if name in x.points)
+            rows.append((name, action.split("=")[0]) + kind.run(scratch, k, name, action, draw))
         left = [f for f in set(os.listdir("/dev/shm")) - before if not f.startswith(("weft-eco", "weft-stub"))]
         same(left, [], "left in /dev/shm")
         print("%d failpoints, %d runs" % (len({r[0] for r in rows}), len(rows)))

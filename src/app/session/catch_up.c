@@ -210,6 +210,8 @@ static weft_status compare_cards(weft_session *s, const progress_card *of, int64
         if (of[r].card.started && of[r].card.saved_step > s->out.saved_step)
             s->out.saved_step = of[r].card.saved_step;
     if (!s->started) WEFT_TRY(take_over(s, c));
+    /* the state went back in a view that was broken off: so do rows */
+    if (s->started) weft_session__go_back(s, c->steps);
     s->snapshot_every = c->snapshot_every;
     bool same         = s->row.step == c->row.step && s->r.steps == c->steps;
     s->r.steps        = c->steps;

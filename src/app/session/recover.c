@@ -477,12 +477,11 @@ void weft_session__say_back(weft_session *s)
                   (long long)was, (long long)s->r.steps);
 }
 
-/* To the step of the snapshot that the state was read from. */
-static void go_back(weft_session *s)
+void weft_session__go_back(weft_session *s, int64_t step)
 {
     int64_t was = s->r.steps;
-    if (s->now->step == was) return; /* what follows the step is done once more */
-    s->r.steps = s->now->step;
+    if (step >= was) return; /* what follows the step is done once more */
+    s->r.steps = step;
     if (s->r.first_step > s->r.steps) s->r.first_step = s->r.steps;
     s->row = (weft_metrics_row){.step = 0};
     close_outputs(s);
@@ -527,7 +526,7 @@ weft_status weft_session__continue(weft_session *s)
         WEFT_TRY(restore(s));
     else if (is_new)
         WEFT_TRY(weft_session__open_source(s));
-    if (s->now->back) go_back(s);
+    if (s->now->back) weft_session__go_back(s, s->now->step);
     if (s->now->restores || s->now->back)
         weft_session__tell_agent(s, WEFT_MEMBERSHIP_BACK);
     WEFT_TRY(weft_session__compare_copies(s));

@@ -2,6 +2,7 @@
  * survivors have it, or a snapshot does. */
 #include <stdio.h>
 
+#include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "session/session_priv.h"
 
@@ -88,8 +89,11 @@ static weft_status copy_replicas(weft_session *s, weft_state *to, bool *all)
     bool plain = d->export_memory && m->bytes && !weft_state_host_memory(to)->bytes;
     mine.wants = g->step < 0 || weft_state_step(to) != g->step;
     mine.has   = !mine.wants && plain && d->export_memory(d, m, &mine.handle) == WEFT_OK;
+    weft_failpoint("replica.offered");
     WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, other));
+    weft_failpoint("replica.copy");
     if (mine.wants) good = g->step >= 0 && plain && copy_from_any(to, other, g->comm);
+    weft_failpoint("replica.copied");
     WEFT_TRY(weft_session__gather(s, &good, sizeof good, of)); /* memory may be closed */
     *all = true;
     for (int r = 0; r < n; r++) *all = *all && of[r];
@@ -108,13 +112,16 @@ weft_status weft_session__find_lost(weft_session *s, weft_state *to)
     if (!all) WEFT_TRY(weft_session__find_sent(s, to));
     if (g->restores && snapshot >= 0 && snapshot >= s->out.saved_step) {
         weft_state_set_step(to, -1); /* until all of it is there */
+        weft_failpoint("snapshot.read");
         WEFT_TRY(weft_session__read_snapshot(s, to));
+        weft_failpoint("snapshot.filled");
         g->restores = false;
         g->back     = true;
         g->step     = snapshot;
     }
     weft_kept_states_close(&g->from);
     WEFT_TRY(weft_session__meet(s));
+    weft_failpoint("snapshot.forget");
     weft_session__forget_snapshots(s, snapshot);
     return WEFT_OK;
 }

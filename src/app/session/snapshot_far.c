@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "session/session_priv.h"
 #include "state/table.h"
@@ -205,6 +206,7 @@ weft_status weft_session__open_far(weft_session *s)
     for (int r = 0; r < n; r++)
         if (guard[r] >= 0 && !of[guard[r]].takes) guard[r] = -1;
     f->guard = guard[me];
+    weft_failpoint("far.guards");
     if (!me) say_guards(s, needs, guard);
     return open_channels(s);
 }
@@ -227,9 +229,11 @@ static weft_status send_head(weft_session *s, far_kind kind)
 
 static weft_status send_range(weft_session *s, const char *p, int64_t bytes)
 {
-    for (int64_t at = 0; at < bytes; at += CHUNK)
+    for (int64_t at = 0; at < bytes; at += CHUNK) {
         WEFT_TRY(weft_comm_send(s->now->comm, s->now->snapshots.far.out, p + at,
                                 bytes - at < CHUNK ? bytes - at : CHUNK));
+        weft_failpoint("far.chunk_sent");
+    }
     return WEFT_OK;
 }
 
@@ -243,6 +247,7 @@ static weft_status send_snapshot(weft_session *s)
     while (!weft_snapshot_wait(x->running, WEFT_SNAPSHOT_WRITTEN, TICK_S))
         WEFT_TRY(send_head(s, FAR_COPIES));
     if (weft_snapshot_status(x->running) != WEFT_OK) return send_head(s, FAR_NONE);
+    weft_failpoint("far.send");
     WEFT_TRY(send_head(s, FAR_DATA));
     WEFT_TRY(send_range(s,
                         weft_comm_shm_reach(end, slot, atomic_load(&h->table_at),
@@ -255,8 +260,10 @@ static weft_status send_snapshot(weft_session *s)
 
 static void *run_sender(void *session)
 {
-    weft_session *s = session;
-    end_thread(&s->now->snapshots.far.sender, send_snapshot(s));
+    weft_session *s  = session;
+    weft_status   st = send_snapshot(s);
+    weft_failpoint("far.sent");
+    end_thread(&s->now->snapshots.far.sender, st);
     return NULL;
 }
 
@@ -264,9 +271,11 @@ static void *run_sender(void *session)
 
 static weft_status receive_range(weft_session *s, char *p, int64_t bytes)
 {
-    for (int64_t at = 0; at < bytes; at += CHUNK)
+    for (int64_t at = 0; at < bytes; at += CHUNK) {
         WEFT_TRY(weft_comm_recv(s->now->comm, s->now->snapshots.far.in, p + at,
                                 bytes - at < CHUNK ? bytes - at : CHUNK));
+        weft_failpoint("far.chunk_received");
+    }
     return WEFT_OK;
 }
 
@@ -277,6 +286,7 @@ static weft_status receive_snapshot(weft_session *s)
     weft_comm_shm_held *h    = kept_of(s, f->into);
     int                 slot = weft_comm_shm_own_slot(end);
     far_head            head = {FAR_COPIES, 0};
+    weft_failpoint("far.receive");
     while (head.kind == FAR_COPIES)
         WEFT_TRY(weft_comm_recv(s->now->comm, f->in, &head, sizeof head));
     if (head.kind == FAR_NONE) {
@@ -295,7 +305,9 @@ static weft_status receive_snapshot(weft_session *s)
     WEFT_TRY(receive_range(
         s, weft_comm_shm_reach(end, slot, atomic_load(&h->at), atomic_load(&h->bytes)),
         atomic_load(&h->bytes)));
+    weft_failpoint("far.received");
     atomic_store(&h->step, head.step);
+    weft_failpoint("far.kept");
     return WEFT_OK;
 }
 

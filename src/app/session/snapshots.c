@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/progress.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
@@ -137,6 +138,7 @@ static weft_status find_buffer(void *session, weft_state **keep)
     weft_session__snapshots *x     = &s->now->snapshots;
     double                   begin = weft_clock_s();
     if (!x->buffer[x->into]) WEFT_TRY(open_buffer(s, x->into));
+    weft_failpoint("snapshot.buffer");
     *keep        = x->buffer[x->into];
     x->prepare_s = weft_clock_s() - begin;
     return WEFT_OK;
@@ -217,10 +219,12 @@ static weft_status end_running(weft_session *s)
 {
     weft_session__snapshots *x  = &s->now->snapshots;
     weft_status              st = weft_snapshot_status(x->running);
+    weft_failpoint("snapshot.whole");
     if (st == WEFT_OK) {
         x->total_s = weft_snapshot_seconds(x->running) - x->prepare_s;
         atomic_store(&held_of(s, x->into)->step, x->step);
     }
+    weft_failpoint("snapshot.marked");
     weft_snapshot_close(x->running);
     x->running = NULL;
     if (st == WEFT_OK) return WEFT_OK;
@@ -274,17 +278,20 @@ static weft_status start(weft_session *s)
 {
     weft_session__snapshots *x      = &s->now->snapshots;
     weft_snapshot_source     source = {.state = s->state};
+    weft_failpoint("snapshot.begin");
     x->into =
         atomic_load(&held_of(s, 0)->step) <= atomic_load(&held_of(s, 1)->step) ? 0 : 1;
     x->step     = s->row.step;
     x->waited_s = 0;
     x->begin_s  = weft_clock_s();
     atomic_store(&held_of(s, x->into)->step, -1);
-    return weft_snapshot_start(
+    WEFT_TRY(weft_snapshot_start(
         &source, NULL, 0,
         &(weft_snapshot_options){
             .copy = x->copy, .find_keep = find_buffer, .arg = s, .n_writer = 1},
-        &x->running);
+        &x->running));
+    weft_failpoint("snapshot.started");
+    return WEFT_OK;
 }
 
 /* So that steps wait for snapshots at most MOST_WAIT of their time, and that the link is busy with
@@ -338,16 +345,21 @@ weft_status weft_session__step_snapshots(weft_session *s)
 
 weft_status weft_session__await_snapshot(weft_session *s, int64_t step)
 {
-    return is_due(s, step) ? wait_running(s) : poll(s);
+    if (!is_due(s, step)) return poll(s);
+    weft_failpoint("snapshot.await");
+    WEFT_TRY(wait_running(s));
+    weft_failpoint("snapshot.awaited");
+    return WEFT_OK;
 }
 
 void weft_session__wait_snapshot_copied(weft_session *s)
 {
     weft_session__snapshots *x     = &s->now->snapshots;
     double                   begin = weft_clock_s();
-    if (!x->running || weft_snapshot_wait(x->running, WEFT_SNAPSHOT_COPIED, 0)) return;
+    if (!x->running) return;
     while (!weft_snapshot_wait(x->running, WEFT_SNAPSHOT_COPIED, TICK_S))
         weft_progress_alive();
+    weft_failpoint("snapshot.copied");
     x->waited_s += weft_clock_s() - begin;
 }
 
@@ -422,12 +434,14 @@ weft_status weft_session__find_snapshot(weft_session *s, const weft_state *to,
 {
     weft_generation *g        = s->now;
     bool             complete = false;
+    weft_failpoint("snapshot.look");
     for (int64_t below = INT64_MAX; !complete; below = *step) {
         WEFT_TRY(agree_on_newest(s, below, step));
         if (*step < 0) break;
         WEFT_TRY(open_snapshot(s, to, *step));
         WEFT_TRY(weft_session__find_complete(g->from.holders, g->holders, &complete));
     }
+    weft_failpoint("snapshot.found");
     if (!complete) weft_kept_states_close(&g->from);
     return WEFT_OK;
 }

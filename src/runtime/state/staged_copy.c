@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "base/pool.h"
 #include "base/progress.h"
 
@@ -54,6 +55,7 @@ static weft_status copy_down(staging *g, int64_t n)
     for (int64_t i = 0; i <= n; i++) {
         if (i < n) WEFT_TRY(issue(g, i, true));
         WEFT_TRY(await_pieces(g, i));
+        weft_failpoint("snapshot.piece_down");
         if (i > 0)
             memcpy((char *)g->host->address + (i - 1) * PIECE,
                    g->buffer[(i - 1) % N_BUFFER].address, (size_t)piece_bytes(g, i - 1));
@@ -86,6 +88,7 @@ static weft_status copy_up(staging *g, int64_t n)
                        .bytes = piece_bytes(g, i)};
         weft_pool_run(g->pool, (c.bytes + SLICE - 1) / SLICE, copy_slice, &c);
         WEFT_TRY(issue(g, i, false));
+        weft_failpoint("snapshot.piece_up");
     }
     return await_pieces(g, n);
 }
