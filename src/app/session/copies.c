@@ -106,12 +106,13 @@ int *weft_session__find_domains(const weft_generation *g)
 static int find_alone(const weft_generation *g, const int *domain, bool *alone)
 {
     const weft_holders *h     = g->all_holders ? g->all_holders : g->holders;
+    int                *of    = h ? WEFT_ARENA_ARRAY(g->arena, int, h->n_rank + 1) : NULL;
     int                 least = 0;
-    for (int r = 0; h && r < g->n_rank; r++) {
-        int n = weft_holders_copies(h, r, domain);
-        if (!n) continue;
-        if (n < 2 && alone) alone[domain[r]] = true;
-        if (!least || n < least) least = n;
+    if (!of || weft_holders_copies(h, domain, of) != WEFT_OK) return 1;
+    for (int r = 0; r < g->n_rank; r++) {
+        if (!of[r]) continue;
+        if (of[r] < 2 && alone) alone[domain[r]] = true;
+        if (!least || of[r] < least) least = of[r];
     }
     return least ? least : 1;
 }

@@ -311,49 +311,49 @@ static bool is_whole(const weft_held_tensor *t, const weft_part *p)
     return weft_part_count(p) == weft_shape_count(&t->shape);
 }
 
-static bool has_rank(const weft_holder *x, int rank)
-{
-    for (int k = 0; k < x->n_rank; k++)
-        if (x->rank[k] == rank) return true;
-    return false;
-}
-
-/* Domains of x's ranks that were not seen yet. */
-static int count_domains(const weft_holder *x, const int *domain, bool *seen)
+/* Domains of x's ranks that are marked neither with `turn` nor with `whole`; they are from now on
+ * with `turn`. */
+static int count_domains(const weft_holder *x, const int *domain, int turn, int whole,
+                         int *mark)
 {
     int n = 0;
     for (int k = 0; k < x->n_rank; k++) {
-        int at = domain ? domain[x->rank[k]] : x->rank[k];
-        n += !seen[at];
-        seen[at] = true;
+        int *m = &mark[domain ? domain[x->rank[k]] : x->rank[k]];
+        if (*m == turn || *m == whole) continue;
+        *m = turn;
+        n++;
     }
     return n;
 }
 
-/* Of tensor t; 0: the rank has none of it. */
-static int count_copies(const weft_held_tensor *t, int rank, const int *domain,
-                        bool *seen)
+/* Of one tensor, for each rank that has some of it: domains of who has all of it, and of who has
+ * the same part.  *turn: above all marks, before and after. */
+static void count_tensor(const weft_held_tensor *t, const int *domain, int *mark,
+                         int *turn, int *least)
 {
-    int  n   = 0;
-    bool has = false;
-    for (int k = 0; k < t->n_holder; k++) {
-        const weft_holder *x   = &t->holder[k];
-        bool               own = has_rank(x, rank);
-        has                    = has || own;
-        if (own || is_whole(t, x->part)) n += count_domains(x, domain, seen);
+    int n_whole = 0, whole = (*turn)++;
+    for (int i = 0; i < t->n_holder; i++)
+        if (is_whole(t, t->holder[i].part))
+            n_whole += count_domains(&t->holder[i], domain, whole, whole, mark);
+    for (int i = 0; i < t->n_holder; i++) {
+        const weft_holder *x = &t->holder[i];
+        int                n = n_whole + count_domains(x, domain, *turn, whole, mark);
+        ++*turn;
+        for (int k = 0; k < x->n_rank; k++) {
+            int *l = &least[x->rank[k]];
+            if (!*l || n < *l) *l = n;
+        }
     }
-    return has ? n : 0;
 }
 
-int weft_holders_copies(const weft_holders *h, int rank, const int *domain)
+weft_status weft_holders_copies(const weft_holders *h, const int *domain, int *least)
 {
-    int   least = 0;
-    bool *seen  = malloc(sizeof *seen * (size_t)(h->n_rank + 1));
-    for (int i = 0; i < h->n_tensor && seen; i++) {
-        memset(seen, 0, sizeof *seen * (size_t)h->n_rank);
-        int n = count_copies(&h->tensor[i], rank, domain, seen);
-        if (n && (!least || n < least)) least = n;
-    }
-    free(seen);
-    return least;
+    int  turn = 1;
+    int *mark = calloc((size_t)h->n_rank + 1, sizeof *mark);
+    if (!mark) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (int r = 0; r < h->n_rank; r++) least[r] = 0;
+    for (int i = 0; i < h->n_tensor; i++)
+        count_tensor(&h->tensor[i], domain, mark, &turn, least);
+    free(mark);
+    return WEFT_OK;
 }

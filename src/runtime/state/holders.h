@@ -50,10 +50,10 @@ weft_status weft_holders_set_hosts(weft_holders *h, const int32_t *host);
 void        weft_holders_destroy(weft_holders *h);     /* accepts NULL */
 int64_t     weft_holders_bytes(const weft_holders *h); /* NULL is 0 */
 
-/* The fewest domains that hold something which rank holds, its own among them.  domain: of each
- * rank, below n_rank; NULL: each is one.  0: it holds nothing.  A part counts as held by who has an
- * equal one, or the whole tensor. */
-int weft_holders_copies(const weft_holders *h, int rank, const int *domain);
+/* For each rank the fewest domains that hold something which it holds, its own among them; 0: it
+ * holds nothing.  domain: of each rank, below n_rank; NULL: each is one.  A part counts as held by
+ * who has an equal one, or the whole tensor. */
+weft_status weft_holders_copies(const weft_holders *h, const int *domain, int *least);
 
 /* -1: no such tensor.  likely: where it is looked for first; tables list tensors alike. */
 int weft_holders_find(const weft_holders *h, const char *name, int likely);
