@@ -626,6 +626,21 @@ def scale_missed(scratch, ref):
     compare("weft scale that is overtaken", job, ref(120), [0, -9])
 
 
+def history_handed_on(scratch, ref):
+    """A resume changes lanes (--allow), a second host joins, and the first one leaves: a rank that was not there when the job resumed
+    writes the checkpoint, which says what was changed."""
+    job = Job(scratch, "history", "dp2", "1:2", n_agent=1, steps=6, lanes=2, rdzv="file:" + scratch.path("history-1"))
+    same(job.end(), [0], "the run before: " + job.text)
+    job = Job(scratch, "history", "dp2", "1:2", ["--allow", "lanes"], steps=240, rdzv="file:" + scratch.path("history-2"))
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 3)
+    job.agents[0].p.send_signal(signal.SIGTERM)
+    same(job.end(), [0, 0], "the first host leaves: " + job.text)
+    with open(os.path.join(job.output, "checkpoints", "step-00000240", "state.json")) as f:
+        state = json.load(f)
+    same((state["lanes"], state.get("history")), (4, [{"step": 6, "key": "lanes", "from": 2, "to": 4}]), "history of the checkpoint")
+
+
 def bad_input(scratch, ref):
     for words_, text in ((["--nnodes", "4:2"], "--nnodes 4:2: MIN is from 1 to MAX"),
                          (["--nnodes", "1:2", "--rdzv", "127.0.0.1:1", "recover=off"], "--nnodes MIN:MAX needs a job with recover=on")):
@@ -640,7 +655,7 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained,
-         host_leaves, all_told, grace_is_over, scaled, scale_missed, interrupted, bad_input]
+         host_leaves, all_told, grace_is_over, scaled, scale_missed, history_handed_on, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

@@ -397,6 +397,34 @@ def two_at_once(scratch, reference, _):
     check(len(found) == 2 and time.monotonic() - begin < 50, "two at once: %.1f s, %r" % (time.monotonic() - begin, found))
 
 
+def history_kept(scratch):
+    """A resume changes lanes (--allow).  Rank 0 is killed, then both ranks at once: the checkpoints after that say what the undisturbed
+    run's say."""
+    plain, output = scratch.path("history-plain"), scratch.path("history")
+    keys = dict(BASE, dp=2, lanes=2, steps=6, recover="on")
+    for o in (plain, output):
+        result, text = Job(2, keys, o).end()
+        check(result is not None, "history: " + text[-2000:])
+    keys.update(lanes=4, steps=48, **{"checkpoint.every": 24})
+    result, text = Job(2, keys, plain, "--allow", "lanes").end()
+    check(result is not None, "history, undisturbed: " + text[-2000:])
+    job = Job(2, keys, output, "--allow", "lanes")
+    job.await_step(10)
+    check(job.kill(0), "history: rank 0")
+    job.await_step(28)
+    for pid in children(job.p.pid):
+        os.kill(pid, signal.SIGKILL)
+    result, text = job.end()
+    check(result is not None and "back to step" not in text, "history, disturbed: " + text[-2000:])
+    states = []
+    for o in (plain, output):
+        for step in (24, 48):
+            with open(os.path.join(o, "checkpoints", "step-%08d" % step, "state.json")) as f:
+                states.append(json.load(f))
+    same(states[2:], states[:2], "history: state.json")
+    same([s.get("history") for s in states[2:]], 2 * [[{"step": 6, "key": "lanes", "from": 2, "to": 4}]], "history")
+
+
 def agent_killed(scratch):
     job = start(scratch, "agent", steps=100000)
     job.await_step(2)
@@ -510,6 +538,7 @@ def run_all(scratch):
         pp2 = run_plain(scratch, "pp2")
         for case in here([crashed_copies, crashed_in_update, crashed_standby, all_lost, crashed, two_at_once]):
             case(scratch, pp2, draw)  # all plans have the same bits
+        history_kept(scratch)
         if not SANITIZED:  # less of the same: a signal comes in a recovery, ranks outlive no agent in eco_failpoints.py
             agent_killed(scratch)
             signalled(scratch)

@@ -9,7 +9,7 @@
 
 #include "base/failpoint.h"
 #include "comm/hosts.h"
-#include "session/session_priv.h"
+#include "session/cut.h"
 
 /* How far a rank is, by the words of its slot. */
 typedef struct progress_words {
@@ -144,12 +144,24 @@ static void find_card(const weft_session *s, int64_t step, weft_kept_card *out)
         *out = *card;
 }
 
+static bool is_history(const weft_kept_card *c)
+{
+    int n = c->n_change < WEFT_KEPT_MAX_CHANGE ? c->n_change : WEFT_KEPT_MAX_CHANGE;
+    for (int i = 0; i < n; i++) {
+        const weft_ckpt_change *x = &c->change[i];
+        if (!memchr(x->key, 0, sizeof x->key) || !*x->key || x->step < 0 || x->from < 0 ||
+            x->to < 0)
+            return false;
+    }
+    return c->n_change >= 0;
+}
+
 /* What peers say is checked like the bytes of a file. */
 static weft_status check_card(const weft_kept_card *c, int rank)
 {
     if (memchr(c->folder, 0, sizeof c->folder) &&
         memchr(c->reduction, 0, sizeof c->reduction) && c->row.n_load >= 0 &&
-        c->row.n_load <= WEFT_KEPT_MAX_LOAD && c->first_step >= 0 &&
+        c->row.n_load <= WEFT_KEPT_MAX_LOAD && c->first_step >= 0 && is_history(c) &&
         c->steps >= c->first_step && c->snapshot_every >= 0 &&
         (!c->started || (c->micro_batch > 0 && c->lanes > 0)))
         return WEFT_OK;
@@ -181,7 +193,7 @@ static weft_status take_over(weft_session *s, const weft_kept_card *c)
     s->out.checkpoints = weft_arena_printf(s->arena, "%s/checkpoints", c->folder);
     WEFT_TRY(weft_arena_status(s->arena));
     snprintf(s->r.output, sizeof s->r.output, "%s", c->folder);
-    return WEFT_OK;
+    return weft_session__take_history(s, c);
 }
 
 /* A rank that has the card of that step, if one has it; else the newest.  -1: all ranks are new. */
@@ -211,7 +223,7 @@ static weft_status compare_cards(weft_session *s, const progress_card *of, int64
             s->out.saved_step = of[r].card.saved_step;
     if (!s->started) WEFT_TRY(take_over(s, c));
     /* the state went back in a view that was broken off: so do rows */
-    if (s->started) weft_session__go_back(s, c->steps);
+    if (s->started) WEFT_TRY(weft_session__go_back(s, c->steps));
     s->snapshot_every = c->snapshot_every;
     bool same         = s->row.step == c->row.step && s->r.steps == c->steps;
     s->r.steps        = c->steps;

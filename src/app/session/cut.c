@@ -1,6 +1,7 @@
 #include "session/cut.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "session/plans_priv.h"
 
@@ -73,4 +74,64 @@ weft_status weft_session__follow_cut(weft_session *s)
     WEFT_TRY(weft_session__take_cut(&s->job, s->now->plan));
     if (!s->now->continues) return WEFT_OK;
     return note_changes(s, micro, lanes, s->replay.n ? "--replay" : "reduction: fixed");
+}
+
+/* ---- the history ---- */
+
+void weft_session__put_history(const weft_session *s, weft_kept_card *c)
+{
+    const weft_ckpt_state *from = &s->checkpoint;
+    int                    more = from->n_history > WEFT_KEPT_MAX_CHANGE
+                                      ? from->n_history - WEFT_KEPT_MAX_CHANGE
+                                      : 0;
+    c->n_change                 = from->n_history;
+    for (int i = more; i < from->n_history; i++) c->change[i - more] = from->history[i];
+}
+
+weft_status weft_session__take_history(weft_session *s, const weft_kept_card *c)
+{
+    int n = c->n_change < WEFT_KEPT_MAX_CHANGE ? c->n_change : WEFT_KEPT_MAX_CHANGE;
+    weft_ckpt_state_fini(&s->checkpoint);
+    s->checkpoint = (weft_ckpt_state){0};
+    if (n < c->n_change)
+        weft_say_warn(
+            &s->say,
+            "checkpoints of this run lack the oldest %d of %d changes of keys in "
+            "their history: ranks that are replaced know the newest %d",
+            c->n_change - n, c->n_change, n);
+    for (int i = 0; i < n; i++)
+        WEFT_TRY(weft_ckpt_state_add_change(&s->checkpoint, &c->change[i]));
+    return WEFT_OK;
+}
+
+/* Changes of the key after the step are none any more; *was: what it was before them. */
+static void drop_changes(weft_ckpt_state *c, int64_t step, const char *key, int64_t *was)
+{
+    int n = 0;
+    for (int i = c->n_history - 1; i >= 0; i--)
+        if (c->history[i].step > step && !strcmp(c->history[i].key, key))
+            *was = c->history[i].from;
+    for (int i = 0; i < c->n_history; i++)
+        if (c->history[i].step <= step || strcmp(c->history[i].key, key) != 0)
+            c->history[n++] = c->history[i];
+    c->n_history = n;
+}
+
+static weft_status go_back_of(weft_ckpt_state *c, int64_t step, const char *key,
+                              int64_t was, int64_t now)
+{
+    weft_ckpt_change change = {.step = step, .to = now};
+    drop_changes(c, step, key, &was);
+    if (was == now || !step) return WEFT_OK; /* from the beginning: it had no other */
+    snprintf(change.key, sizeof change.key, "%s", key);
+    change.from = was;
+    return weft_ckpt_state_add_change(c, &change);
+}
+
+weft_status weft_session__go_back_in_history(weft_ckpt_state *c, int64_t step,
+                                             bool is_read, const weft_job *now)
+{
+    WEFT_TRY(go_back_of(c, step, "micro_batch",
+                        is_read ? c->micro_batch : now->micro_batch, now->micro_batch));
+    return go_back_of(c, step, "lanes", is_read ? c->lanes : now->lanes, now->lanes);
 }

@@ -6,7 +6,7 @@
 #include "comm/hosts.h"
 #include "comm/shm.h"
 
-#define MAGIC UINT64_C(0x3174706b74666577) /* "weftkpt1" */
+#define MAGIC UINT64_C(0x3274706b74666577) /* "weftkpt2" */
 
 enum {
     ALIGN     = 4096,

@@ -9,14 +9,16 @@
 #ifndef WEFT_SESSION_KEPT_H
 #define WEFT_SESSION_KEPT_H
 
+#include "ckpt/state.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
 #include "session/metrics.h"
 
 enum {
     /* layers with experts whose loads a new rank 0 writes again */
-    WEFT_KEPT_MAX_LOAD = 256,
-    WEFT_KEPT_MAX_SLAB = 16
+    WEFT_KEPT_MAX_LOAD   = 256,
+    WEFT_KEPT_MAX_SLAB   = 16,
+    WEFT_KEPT_MAX_CHANGE = 64 /* of the checkpoint's history */
 };
 
 /* What the job has decided, and the row of its step `steps`. */
@@ -27,6 +29,8 @@ typedef struct weft_kept_card {
     char             reduction[16], folder[1024];
     weft_metrics_row row; /* step 0: there is none; its loads are the next field */
     float            load[WEFT_KEPT_MAX_LOAD];
+    int32_t          n_change; /* of the history; the newest of them: */
+    weft_ckpt_change change[WEFT_KEPT_MAX_CHANGE];
 } weft_kept_card;
 
 typedef struct weft_kept weft_kept; /* in the agent's memory */

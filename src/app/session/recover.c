@@ -18,6 +18,7 @@
 #include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "comm/membership.h"
+#include "session/cut.h"
 #include "session/plans_priv.h"
 
 static const weft_membership_source *agent_of(const weft_session *s)
@@ -100,6 +101,7 @@ void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
     for (int i = 0; i < c->row.n_load; i++) c->load[i] = row->load[i];
     snprintf(c->reduction, sizeof c->reduction, "%s", s->job.reduction);
     snprintf(c->folder, sizeof c->folder, "%s", s->out.folder);
+    weft_session__put_history(s, c);
 }
 
 void weft_session__keep_card(weft_session *s)
@@ -458,6 +460,7 @@ static weft_status restore(weft_session *s)
     close_outputs(s);
     s->r.steps      = s->r.first_step;
     s->r.first_step = first < s->r.steps ? first : s->r.steps;
+    WEFT_TRY(weft_session__go_back_in_history(&s->checkpoint, s->r.steps, true, &s->job));
     weft_say_warn(&s->say,
                   "no rank that is left holds all of the state after step %lld: back to "
                   "step %lld",
@@ -477,10 +480,10 @@ void weft_session__say_back(weft_session *s)
                   (long long)was, (long long)s->r.steps);
 }
 
-void weft_session__go_back(weft_session *s, int64_t step)
+weft_status weft_session__go_back(weft_session *s, int64_t step)
 {
     int64_t was = s->r.steps;
-    if (step >= was) return; /* what follows the step is done once more */
+    if (step >= was) return WEFT_OK; /* what follows the step is done once more */
     s->r.steps = step;
     if (s->r.first_step > s->r.steps) s->r.first_step = s->r.steps;
     s->row = (weft_metrics_row){.step = 0};
@@ -490,6 +493,7 @@ void weft_session__go_back(weft_session *s, int64_t step)
         "no rank that is left holds all of the state after step %lld: back to the "
         "snapshot of step %lld",
         (long long)was, (long long)s->r.steps);
+    return weft_session__go_back_in_history(&s->checkpoint, s->r.steps, false, &s->job);
 }
 
 bool weft_session__may_be_stale(const weft_session *s)
@@ -526,7 +530,7 @@ weft_status weft_session__continue(weft_session *s)
         WEFT_TRY(restore(s));
     else if (is_new)
         WEFT_TRY(weft_session__open_source(s));
-    if (s->now->back) weft_session__go_back(s, s->now->step);
+    if (s->now->back) WEFT_TRY(weft_session__go_back(s, s->now->step));
     if (s->now->restores || s->now->back)
         weft_session__tell_agent(s, WEFT_MEMBERSHIP_BACK);
     WEFT_TRY(weft_session__compare_copies(s));

@@ -356,7 +356,7 @@ weft_comm_shm_slot *weft_session__slot(const weft_session *s);
 /* All ranks are new, and the agent knows of steps after the one that they begin at. */
 void weft_session__say_back(weft_session *s);
 /* The job goes on from that step: where this rank had come further, with steps and rows of then. */
-void weft_session__go_back(weft_session *s, int64_t step);
+weft_status weft_session__go_back(weft_session *s, int64_t step);
 void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
                              int64_t steps, weft_kept_card *c);
 /* prepare.c: a new rank, before its first membership, where the agent says which it will be; an
