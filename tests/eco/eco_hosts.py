@@ -641,6 +641,22 @@ def history_handed_on(scratch, ref):
     same((state["lanes"], state.get("history")), (4, [{"step": 6, "key": "lanes", "from": 2, "to": 4}]), "history of the checkpoint")
 
 
+def made_ahead(scratch, ref):
+    """Ranks of several hosts that stay make their memory while they train: for a rank less, and before a host leaves."""
+    job = Job(scratch, "made", "dp4", "1:2", steps=120)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 3)
+    p = subprocess.run([WEFT, "scale", "3", job.output], capture_output=True, text=True)
+    check(p.returncode == 0, "made ahead: weft scale 3: %r" % p)
+    job.await_step(job.steps() + 3)
+    job.agents[1].p.send_signal(signal.SIGTERM)
+    job.await_text(job.agents[0], ": 1 host", 2)
+    job.await_step(job.steps() + 3)
+    compare("made ahead", job, ref(120), [0, 0])
+    found = [(i["cause"], i.get("made_bytes", 0)) for i in incidents(job.output)]
+    same([x for x in found if x[0] in ("scale", "drain")], [("scale", 0), ("drain", 0)], "made ahead: bytes of pages in pauses")
+
+
 def bad_input(scratch, ref):
     for words_, text in ((["--nnodes", "4:2"], "--nnodes 4:2: MIN is from 1 to MAX"),
                          (["--nnodes", "1:2", "--rdzv", "127.0.0.1:1", "recover=off"], "--nnodes MIN:MAX needs a job with recover=on")):
@@ -655,7 +671,7 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained,
-         host_leaves, all_told, grace_is_over, scaled, scale_missed, history_handed_on, interrupted, bad_input]
+         host_leaves, all_told, grace_is_over, scaled, scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

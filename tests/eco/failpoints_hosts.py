@@ -41,6 +41,8 @@ POINTS = {
     "hosts.take_brief": ("joining", "host-join", THIRD),
     "hosts.prepared": ("joining", "host-join", THIRD),
     "hosts.scale": ("resize", "host-scale", FIRST),
+    "hosts.ahead": ("resize", "host-scale", BOTH),
+    "hosts.ahead_done": ("resize", "host-scale", BOTH),
     "hosts.shrink": ("resize", "host-scale", SECOND),
     "hosts.grown": ("resize", "host-grow", SECOND),
     "hosts.use": ("resize", "host-idle", FIRST),

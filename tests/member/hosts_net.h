@@ -41,6 +41,7 @@ typedef struct case_rules {
     int            min_host;
     bool           keeps_count, never_waits;
     double         prepare_s; /* 0: hosts join unprepared */
+    double         leave_s;   /* 0: they leave so */
 } case_rules;
 
 typedef struct case_net {
@@ -54,6 +55,7 @@ typedef struct case_net {
     int            min_host, max_host;
     bool           keeps_count, never_waits;
     double         prepare_s; /* 0: hosts join unprepared */
+    double         leave_s;   /* 0: they leave so */
     char           warning[200];
     int            n_posted, cap;
     case_event    *posted;
@@ -169,6 +171,7 @@ static inline void add_agent(case_net *net)
                             .never_waits       = net->never_waits,
                             .failure_timeout_s = 2,
                             .prepare_s         = net->prepare_s,
+                            .leave_s           = net->leave_s,
                             .wait_s            = 10};
     snprintf(o.self.name, sizeof o.self.name, "h%d", net->n);
     *a = (case_agent){.id = (uint64_t)net->n, .alive = true};
@@ -187,6 +190,7 @@ static inline case_net *start_net_with(int n, const case_rules *o)
     net->keeps_count = o->keeps_count;
     net->never_waits = o->never_waits;
     net->prepare_s   = o->prepare_s;
+    net->leave_s     = o->leave_s;
     for (int k = 0; k < n; k++) add_agent(net);
     tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = 1});
     for (int k = 0; k < 50 && weft_hosts_view(net->agent[0].h)->n_host < n; k++)

@@ -188,6 +188,92 @@ static void hosts_that_are_needed_join_at_once(void **state)
     end_net(net);
 }
 
+/* ---- hosts that stay ---- */
+
+static void hosts_that_stay_prepare_for_one_that_joins(void **state)
+{
+    (void)state;
+    case_net *net          = start_prepared(2);
+    uint32_t  epoch        = epoch_of(net);
+    net->agent[0].never    = true; /* the leader, for both of them */
+    net->agent[0].prepares = net->agent[1].prepares = false;
+    add_agent(net);
+    pass_time(net, 1.5);
+    assert_true(net->agent[0].prepares && !net->agent[1].prepares);
+    assert_int_equal(weft_hosts_expected(net->agent[0].h)->n_host, 3);
+    expect_view(net, 0, epoch, 2);
+    end_preparing(net, 0);
+    pass_time(net, 0.5);
+    expect_view(net, 2, epoch + 1, 3);
+    pass_time(net, 1); /* a step: then one that is late is not waited for */
+    add_agent(net);
+    pass_time(net, PREPARE_S - 0.5);
+    expect_view(net, 0, epoch + 1, 3);
+    pass_time(net, 1.5);
+    expect_view(net, 3, epoch + 2, 4);
+    assert_string_equal(net->warning, "");
+    end_net(net);
+}
+
+static case_net *start_leaving(void)
+{
+    case_net *net = start_net_with(
+        3, &(case_rules){.min_host = 1, .prepare_s = PREPARE_S, .leave_s = PREPARE_S});
+    net->agent[0].never    = true;
+    net->agent[0].prepares = false;
+    return net;
+}
+
+static void hosts_that_stay_prepare_before_one_leaves(void **state)
+{
+    (void)state;
+    case_net *net   = start_leaving();
+    uint32_t  epoch = epoch_of(net);
+    tell(net, 2, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = 3});
+    pass_time(net, 1);
+    expect_view(net, 2, epoch, 3);
+    const weft_member_view *v = weft_hosts_expected(net->agent[0].h);
+    assert_true(net->agent[0].prepares && v->epoch == epoch + 1 && v->n_host == 2);
+    end_preparing(net, 0);
+    pass_time(net, 0.5);
+    expect_view(net, 0, epoch + 1, 2);
+    tell(net, 1, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = 2});
+    pass_time(net, PREPARE_S - 0.5);
+    expect_view(net, 0, epoch + 1, 2);
+    pass_time(net, 1); /* late */
+    expect_view(net, 0, epoch + 2, 1);
+    end_net(net);
+}
+
+/* A signal may mean its host or the job: meanwhile the others prepare. */
+static void they_prepare_while_a_signal_is_judged(void **state)
+{
+    (void)state;
+    case_net *net   = start_leaving();
+    uint32_t  epoch = epoch_of(net);
+    tell(net, 2, (weft_hosts_event){.kind = WEFT_HOSTS_TERM});
+    pass_time(net, 0.5);
+    assert_true(net->agent[0].prepares);
+    end_preparing(net, 0);
+    pass_time(net, 1);
+    expect_view(net, 0, epoch, 3);
+    pass_time(net, 1);
+    expect_view(net, 0, epoch + 1, 2);
+    end_net(net);
+}
+
+static void at_once_waits_for_nobody(void **state)
+{
+    (void)state;
+    case_net *net   = start_leaving();
+    uint32_t  epoch = epoch_of(net);
+    tell(net, 2, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = 3, .at_once = true});
+    pass_time(net, 0.5);
+    expect_view(net, 0, epoch + 1, 2);
+    assert_false(net->agent[0].prepares);
+    end_net(net);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +285,10 @@ int main(void)
         cmocka_unit_test(a_loss_does_not_wait_for_it),
         cmocka_unit_test(one_that_waits_replaces_a_lost_one),
         cmocka_unit_test(hosts_that_are_needed_join_at_once),
+        cmocka_unit_test(hosts_that_stay_prepare_for_one_that_joins),
+        cmocka_unit_test(hosts_that_stay_prepare_before_one_leaves),
+        cmocka_unit_test(they_prepare_while_a_signal_is_judged),
+        cmocka_unit_test(at_once_waits_for_nobody),
     };
     return cmocka_run_group_tests_name("hosts_join", tests, NULL, NULL);
 }

@@ -309,7 +309,7 @@ static void act(int k)
             bool never       = !draw(6);
             job.is_stuck     = job.is_stuck || never;
             self->prepared_s = never ? 0 : job.now_s + draw_s(0, 2.5);
-            self->gives_up_s = never ? job.now_s + PREPARE_S + 0.5 : 0;
+            self->gives_up_s = never && !self->epoch ? job.now_s + PREPARE_S + 0.5 : 0;
         } else if (a.kind != WEFT_HOSTS_WARN)
             end_agent(k, a.kind);
     }
@@ -334,6 +334,7 @@ static void start_agent(uint64_t id)
                             .failure_timeout_s = TIMEOUT_S,
                             .max_view          = 60,
                             .prepare_s         = job.prepares ? PREPARE_S : 0,
+                            .leave_s           = job.prepares ? PREPARE_S : 0,
                             .wait_s            = WAIT_S};
     snprintf(o.self.name, sizeof o.self.name, "h%d", (int)id);
     assert_int_equal(weft_hosts_create(&o, &a->h), WEFT_OK);
@@ -395,18 +396,19 @@ static void move_ranks(int k)
     }
 }
 
-/* Its ranks have prepared; or they do not, and it ends. */
-static void move_joiner(int k)
+/* Its ranks have prepared, or those of all that stay; or they do not, and one that joins ends. */
+static void move_prepared(int k)
 {
     sim_agent *a = &job.agent[k];
-    if (!a->alive || a->epoch) return;
+    if (!a->alive) return;
     if (a->prepared_s > 0 && job.now_s >= a->prepared_s) {
         a->prepared_s = 0;
         job.tally->prepared++;
         tell(k, (weft_hosts_event){.kind  = WEFT_HOSTS_PREPARED,
                                    .epoch = weft_hosts_expected(a->h)->epoch});
     }
-    if (a->gives_up_s > 0 && job.now_s >= a->gives_up_s) crash_agent(k, true);
+    if (!a->epoch && a->gives_up_s > 0 && job.now_s >= a->gives_up_s)
+        crash_agent(k, true);
 }
 
 static void move_agent(int k)
@@ -432,7 +434,7 @@ static void move_agent(int k)
         tell(k, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
         if (a->alive) crash_agent(k, true);
     }
-    move_joiner(k);
+    move_prepared(k);
     if (draw(2))
         tell(k, (weft_hosts_event){.kind  = WEFT_HOSTS_TICK,
                                    .now_s = job.now_s + a->clock_off_s});

@@ -135,17 +135,18 @@ static void ask_to_prepare(weft_launch__run *l, int slot, int position)
                              .world = a->scale_to,
                              .local = a->scale_to,
                              .mine  = position};
-    a->asked[slot]        = (weft_launch__asked){.epoch = weft_member_epoch(a->member)};
+    if (l->hosts) weft_launch__hosts_fill_prepare(l, &m);
+    a->asked[slot] = (weft_launch__asked){.epoch = weft_member_epoch(a->member)};
     if (l->c[slot].line < 0 || weft_line_put(l->c[slot].line, &m, a->brief) != WEFT_OK)
         a->asked[slot].ready = true; /* not waited for */
 }
 
-static bool have_prepared(weft_launch__run *l)
+bool weft_launch__have_prepared(weft_launch__run *l, int n)
 {
     weft_launch__agent *a   = l->agent;
     int                 was = weft_launch__agent_count(l);
-    bool                all = weft_member_is_prepared(a->member, a->scale_to);
-    for (int k = 0; k < was && k < a->scale_to; k++) {
+    bool                all = weft_member_is_prepared(a->member, n);
+    for (int k = 0; k < was && k < n; k++) {
         int slot = weft_launch__slot_at(l, k);
         if (a->asked[slot].epoch != weft_member_epoch(a->member))
             ask_to_prepare(l, slot, k);
@@ -161,7 +162,7 @@ void weft_launch__note_prepared(weft_launch__run *l, int r)
 }
 
 /* No process is asked any more, but for new ranks that are preparing already. */
-static void forget_asked(weft_launch__run *l)
+void weft_launch__forget_asked(weft_launch__run *l)
 {
     weft_launch__agent *a = l->agent;
     for (int r = 0; r < l->n; r++)
@@ -188,12 +189,12 @@ static bool is_preparing(weft_launch__run *l)
     if (l->hosts || a->leaves_itself || a->cordon) return false;
     if (a->prepare_s <= 0) {
         if (is_one_ending(l)) return true;
-        forget_asked(l);
+        weft_launch__forget_asked(l);
         a->prepare_s = now + weft_launch__prepare_limit_s(l);
         if (a->scale_to > weft_launch__agent_count(l))
             weft_launch__agent_grow(l, a->scale_to);
     }
-    return now < a->prepare_s && !have_prepared(l);
+    return now < a->prepare_s && !weft_launch__have_prepared(l, a->scale_to);
 }
 
 void weft_launch__send_prepare(weft_launch__run *l, int r)

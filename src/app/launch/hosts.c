@@ -191,13 +191,12 @@ static void take_frame(weft_launch__run *l, const host_frame *f)
     case FRAME_USE: take_use(l, &f->use); break;
     case FRAME_SCALE: weft_launch__take_scale(l, &f->use); break;
     case FRAME_LEAVE_OUT: weft_launch__take_leave_out(l, &f->use); break;
-    case FRAME_STAYS:
-        if (l->agent) weft_launch__agent_stay(l, f->use.n_rank);
-        break;
+    case FRAME_STAYS: weft_launch__take_stays(l, &f->use); break;
     default: break;
     }
     weft_launch__prepare_hear(l, f);
     weft_launch__crash_hear(l, f);
+    weft_launch__ahead_hear(l, f);
 }
 
 static void hear_frame(weft_launch__run *l, const weft_control_event *e)
@@ -423,7 +422,8 @@ void weft_launch__hosts_cordon(weft_launch__run *l, const char *why)
     weft_launch__hosts *h = l->hosts;
     snprintf(h->cordon, sizeof h->cordon, "%s", why);
     weft_launch__tell_hosts(
-        h, (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id});
+        h,
+        (weft_hosts_event){.kind = WEFT_HOSTS_DRAIN, .id = h->self.id, .at_once = true});
     weft_launch__hosts_act(l);
 }
 
@@ -629,7 +629,10 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
         weft_failpoint("hosts.entered");
         weft_launch__answer_drain(l);
         break;
-    case WEFT_HOSTS_PREPARE: weft_launch__prepare_begin(l, x->id); break;
+    case WEFT_HOSTS_PREPARE:
+        x->id == h->self.id ? weft_launch__ahead_expected(l)
+                            : weft_launch__prepare_begin(l, x->id);
+        break;
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
     case WEFT_HOSTS_SAVE:
         if (h->started && !weft_hosts_is_enough(h->agreement)) { /* ranks have no view */
@@ -683,7 +686,7 @@ void weft_launch__hosts_serve(weft_launch__run *l)
     }
     find_contact(l, now_s);
     weft_launch__prepare_tick(l, now_s);
-    weft_launch__grow_tick(l, now_s);
+    weft_launch__ahead_tick(l, now_s);
     start_view(l);
     tell_stopped(l);
     tell_progress(l);

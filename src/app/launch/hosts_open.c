@@ -27,7 +27,8 @@
 #include "launch/hosts_priv.h"
 #include "member/levels.h"
 
-#define END_S 3 /* for the register to take the last view of a run */
+#define END_S       3    /* for the register to take the last view of a run */
+#define LEAVE_SHARE 0.25 /* of --grace: for the others to prepare when a host leaves */
 
 bool weft_launch_is_register(const char *rdzv)
 {
@@ -160,6 +161,9 @@ static weft_status start_agreement(weft_launch__run *l)
     o.keeps_count = !(allowed & 1u << WEFT_LEVEL_SHRINK);
     o.never_waits = !(allowed & 1u << WEFT_LEVEL_WAIT);
     if (!l->restart) o.prepare_s = weft_launch__prepare_limit_s(l);
+    o.leave_s = o.prepare_s;
+    if (l->o->stop_s > 0 && l->o->stop_s * LEAVE_SHARE < o.leave_s)
+        o.leave_s = l->o->stop_s * LEAVE_SHARE;
     if (o.max_host < 1) o.max_host = 1;
     if (o.min_host < 1) o.min_host = o.max_host;
     if (o.failure_timeout_s <= 0) o.failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S;
@@ -231,6 +235,7 @@ void weft_launch__hosts_close(weft_launch__run *l)
     weft_control_close(h->control);
     weft_comm_key_wipe(&h->key.key);
     weft_launch__prepare_close(h);
+    free(h->asking.view);
     if (h->epoll >= 0) close(h->epoll);
     if (h->rdzv_fd >= 0) close(h->rdzv_fd);
     free(h->was);

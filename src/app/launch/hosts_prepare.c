@@ -103,24 +103,15 @@ void weft_launch__prepare_hear(weft_launch__run *l, const host_frame *f)
 
 void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from)
 {
-    weft_launch__hosts     *h  = l->hosts;
-    host_prepare           *p  = &h->prepare;
-    const weft_member_view *v  = weft_hosts_expected(h->agreement);
-    int                     me = weft_member_view_find(v, h->self.id), first = 0;
-    char                    hosts[sizeof p->hosts] = "";
-    if (!l->agent || h->entered || me < 0) return;
+    weft_launch__hosts     *h = l->hosts;
+    host_prepare           *p = &h->prepare;
+    const weft_member_view *v = weft_hosts_expected(h->agreement);
+    if (!l->agent || h->entered || weft_member_view_find(v, h->self.id) < 0) return;
     weft_failpoint("hosts.prepare");
-    for (int i = 0, n = 0; i < v->n_host && n < (int)sizeof hosts - 16; i++)
-        n += snprintf(hosts + n, sizeof hosts - (size_t)n, "%d ", v->host[i].n_rank);
-    for (int i = 0; i < me; i++) first += v->host[i].n_rank;
-    if (strcmp(hosts, p->hosts) != 0 || first != p->first) { /* other ranks than before */
+    if (!weft_launch__expect_view(h, v)) { /* other ranks than before */
         p->started = false;
         weft_launch__drop_preparing(l);
     }
-    memcpy(p->hosts, hosts, sizeof hosts);
-    p->world   = weft_member_view_ranks(v);
-    p->first   = first;
-    p->local   = v->host[me].n_rank;
     p->from    = from;
     p->epoch   = v->epoch;
     p->briefed = p->reported = false;
@@ -128,7 +119,7 @@ void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from)
     p->limit_s               = weft_clock_s() + weft_launch__prepare_limit_s(l) + MORE_S;
     weft_launch__say(l, -1, "info",
                      "view %u will have this host, with ranks %d to %d: they prepare",
-                     v->epoch, first, first + p->local - 1);
+                     v->epoch, p->first, p->first + p->local - 1);
 }
 
 static void report_prepared(weft_launch__hosts *h)

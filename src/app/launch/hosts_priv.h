@@ -46,13 +46,24 @@ typedef struct host_prepare {
     double    ask_s, limit_s;
 } host_prepare;
 
-/* This host is to have more ranks, which prepare first (hosts_scale.c). */
-typedef struct host_grow {
-    int      n_rank; /* of this host; 0: it is not */
-    bool     begun;  /* new ranks prepare, in the view of */
+/* Ranks of this host prepare for a view to come in which it stays, as host_prepare says
+ * (hosts_ahead.c). */
+typedef struct host_ahead {
+    uint64_t from; /* the agent that asks for it; 0: none does */
     uint32_t epoch;
+    bool     begun; /* ranks know of it */
+    bool     reported;
     double   limit_s; /* then they are in the view as they are */
-} host_grow;
+} host_ahead;
+
+/* This agent has hosts prepare for a view to come. */
+typedef struct host_asking {
+    bool              on;
+    weft_member_view *view;
+    int               n_scale; /* ranks, of weft scale; 0: the agreement asks for it */
+    bool              has[WEFT_MEMBER_MAX_HOST]; /* of the newest view: it has prepared */
+    double            repeat_s, limit_s;
+} host_asking;
 
 struct weft_launch__hosts {
     weft_control     *control;
@@ -89,7 +100,8 @@ struct weft_launch__hosts {
     double       key_s;  /* when that is asked for again */
     host_key     key;
     host_prepare prepare;
-    host_grow    grow;
+    host_ahead   ahead;
+    host_asking  asking;
     /* why this host is to leave and stay away; "": it is not */
     char cordon[200];
     char why[300];
@@ -144,8 +156,29 @@ void weft_launch__crash_hear(weft_launch__run *l, const host_frame *f);
 void weft_launch__answer_drain(weft_launch__run *l);
 void weft_launch__take_scale(weft_launch__run *l, const host_use *want);
 void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use);
-void weft_launch__grow_tick(weft_launch__run *l, double now_s);
+/* The hosts prepare for so many ranks, then there are.  now: there are. */
+void weft_launch__scale_ahead(weft_launch__run *l, int n);
+void weft_launch__scale_now(weft_launch__run *l, int n);
+
+/* ---- hosts_ahead.c ---- */
+
+/* What ranks of this host, which is in that view, prepare for; true: it was that. */
+bool weft_launch__expect_view(weft_launch__hosts *h, const weft_member_view *v);
+/* Has hosts prepare for the view that is returned, the newest one as it is with the next epoch,
+ * which the caller changes; NULL: out of memory. */
+weft_member_view *weft_launch__ahead_ask(weft_launch__run *l, int n_scale);
+/* The same for the view that the agreement expects. */
+void weft_launch__ahead_expected(weft_launch__run *l);
+/* A host has prepared. */
+void weft_launch__ahead_done(weft_launch__run *l, uint64_t from, const host_use *done);
+/* Ranks of this host do not prepare any more; new ones end. */
+void weft_launch__ahead_end(weft_launch__run *l);
+/* A new rank failed somewhere: all stays as it is. */
+void weft_launch__take_stays(weft_launch__run *l, const host_use *stay);
 /* A rank beyond the view has ended; false: it did not prepare for more ranks of this host. */
 bool weft_launch__hosts_end_grow(weft_launch__run *l, int r, const char *what);
+/* A frame of any kind. */
+void weft_launch__ahead_hear(weft_launch__run *l, const host_frame *f);
+void weft_launch__ahead_tick(weft_launch__run *l, double now_s);
 
 #endif

@@ -216,6 +216,10 @@ double weft_launch__prepare_limit_s(const weft_launch__run *l);
 /* Slots up to n prepare to be in the first view of this host, with that brief. */
 void weft_launch__agent_prepare(weft_launch__run *l, int n, const weft_text *brief);
 bool weft_launch__agent_is_prepared(const weft_launch__run *l, int n);
+/* Have slots that stay among n made what they will need, and new ones prepared?  Those that do not
+ * know of it are asked.  forget: all are to be asked again. */
+bool weft_launch__have_prepared(weft_launch__run *l, int n);
+void weft_launch__forget_asked(weft_launch__run *l);
 /* The same of a host that is in a view, with the brief of its own first rank.  may: all ranks are
  * ready, and no process beyond them is left. */
 void weft_launch__agent_grow(weft_launch__run *l, int n);

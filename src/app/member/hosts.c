@@ -369,7 +369,7 @@ static void note_stopped(weft_hosts *h, const weft_hosts_event *e)
     if (leader != h->self) weft_member__send_report(h, h->view->host[leader].id);
 }
 
-static void note_leaving(weft_hosts *h, uint64_t id, bool by_term)
+static void note_leaving(weft_hosts *h, uint64_t id, bool by_term, bool at_once)
 {
     int k = weft_member_view_find(h->view, id);
     if (h->state == HOSTS_CANDIDATE && id == h->o.self.id)
@@ -377,6 +377,7 @@ static void note_leaving(weft_hosts *h, uint64_t id, bool by_term)
     if (h->state != HOSTS_MEMBER || k < 0 || h->peer[k].leaving) return;
     h->peer[k].leaving = true;
     h->peer[k].by_term = by_term;
+    h->peer[k].at_once = at_once;
     h->peer[k].term_s  = h->now_s;
 }
 
@@ -384,7 +385,7 @@ static void note_idle(weft_hosts *h)
 {
     hosts_peer *self = h->self >= 0 ? &h->peer[h->self] : NULL;
     if (!self || self->leaving) return;
-    note_leaving(h, h->o.self.id, false);
+    note_leaving(h, h->o.self.id, false, true);
     self->idle = self->leaving;
 }
 
@@ -404,9 +405,9 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         h->n_idle_view = 0;
         h->has_step    = true;
         break;
-    case WEFT_HOSTS_DRAIN: note_leaving(h, e->id, false); break;
+    case WEFT_HOSTS_DRAIN: note_leaving(h, e->id, false, e->at_once); break;
     case WEFT_HOSTS_IDLE: note_idle(h); break;
-    case WEFT_HOSTS_TERM: note_leaving(h, h->o.self.id, true); break;
+    case WEFT_HOSTS_TERM: note_leaving(h, h->o.self.id, true, false); break;
     case WEFT_HOSTS_SAVE_ALL:
         weft_member__save_all(h, e->text ? e->text : "", e->interrupts);
         break;

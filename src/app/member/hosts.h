@@ -22,6 +22,9 @@
  * prepare_s is named, and not waited for.  In a view that is needed for another reason only those
  * are taken that have prepared, and, in the place of lost hosts, those that wait.
  *
+ * Hosts that stay prepare for a view in which others join or leave, too, where steps are run: the
+ * leader is to see to it (PREPARE), and asks for the view when they have, or are late.
+ *
  * The next view: a member asks for it (a rank or a host was lost, a host leaves or joins); the
  * leader, or the first host that is there, asks all hosts to stop their ranks (STOP_RANKS),
  * collects how far those came (STOPPED), and proposes hosts and first step to the register.  What
@@ -66,9 +69,11 @@ typedef struct weft_hosts_options {
     /* As many hosts as there were are needed after one is lost, but for those that left; and no
      * host is waited for once ranks have run: SAVE at once. */
     bool   keeps_count, never_waits;
-    double wait_s;    /* for min_host hosts, then SAVE; for a first answer; 0: 60 s */
-    int    max_view;  /* one after another without a committed step; 0: 16 */
-    double prepare_s; /* for hosts that join to prepare; 0: they do not */
+    double wait_s;   /* for min_host hosts, then SAVE; for a first answer; 0: 60 s */
+    int    max_view; /* one after another without a committed step; 0: 16 */
+    /* For hosts that join, and then the others, to prepare; for the others when one leaves; 0: none
+     * does. */
+    double prepare_s, leave_s;
 } weft_hosts_options;
 
 typedef enum weft_hosts_event_kind {
@@ -87,13 +92,16 @@ typedef enum weft_hosts_event_kind {
     WEFT_HOSTS_STOPPED,
     WEFT_HOSTS_READY, /* epoch: all ranks here run in it */
     WEFT_HOSTS_STEP,  /* passed: a step was committed */
-    WEFT_HOSTS_DRAIN, /* id: the host is to leave; this one or another */
+    /* id: the host is to leave; this one or another; at_once: the others do not prepare for it */
+    WEFT_HOSTS_DRAIN,
     /* ranks of this host are of no use in this view: it leaves where another one stays */
     WEFT_HOSTS_IDLE,
     WEFT_HOSTS_TERM, /* this host got a signal to end: it leaves; two within 2 s: the job ends */
     WEFT_HOSTS_SAVE_ALL, /* text: the job is to save and end; interrupts: as SIGINT means */
     WEFT_HOSTS_DONE,     /* the ranks of this host have done their work */
-    WEFT_HOSTS_PREPARED, /* epoch: this host is prepared for that view, or cannot be more so */
+    /* epoch: this host is prepared for that view, or cannot be more so; of a leader: those that
+     * stay are */
+    WEFT_HOSTS_PREPARED,
 } weft_hosts_event_kind;
 
 typedef struct weft_hosts_event {
@@ -103,7 +111,7 @@ typedef struct weft_hosts_event {
     uint32_t              epoch;
     int64_t               arrived, passed;
     int                   n_rank;
-    bool                  interrupts;
+    bool                  interrupts, at_once;
     const char           *text;
     const void           *bytes;
     size_t                n;
@@ -113,8 +121,8 @@ typedef enum weft_hosts_action_kind {
     WEFT_HOSTS_SEND, /* id, bytes, n; may be lost.  weft_hosts_find() has its address */
     WEFT_HOSTS_STOP_RANKS, /* epoch: of this host; then STOPPED, also where there are none */
     WEFT_HOSTS_VIEW,       /* weft_hosts_view() is new, and this host is in it */
-    /* id: weft_hosts_expected() is new: its ranks prepare, and agent id knows for what; then
-     * PREPARED.  Only of a candidate */
+    /* id: weft_hosts_expected() is new, then PREPARED.  Of a candidate: its ranks prepare, and
+     * agent id knows for what; of a leader, id its own: those of hosts that are in both views */
     WEFT_HOSTS_PREPARE,
     WEFT_HOSTS_WARN, /* why: for the log */
     /* why, interrupts: all ranks save and end; views still change meanwhile */
@@ -147,7 +155,7 @@ bool weft_hosts_next(weft_hosts *h, weft_hosts_action *out);
 
 /* The newest view that is known; epoch 0: none.  Of a candidate: one without it. */
 const weft_member_view *weft_hosts_view(const weft_hosts *h);
-/* Of a candidate: the view that it is to prepare for; epoch 0: none. */
+/* The view that is prepared for, of a candidate or a leader; epoch 0: none. */
 const weft_member_view *weft_hosts_expected(const weft_hosts *h);
 bool                    weft_hosts_is_member(const weft_hosts *h); /* of that view */
 bool weft_hosts_is_leader(const weft_hosts *h); /* the first that is there */

@@ -47,6 +47,7 @@ void weft_member__send_report(weft_hosts *h, uint64_t to)
 static void judge_leaving(weft_hosts *h)
 {
     int         n_term = 0, n_stay = h->n_candidate;
+    bool        leaves = false, at_once = false;
     const char *name = NULL;
     char        text[200];
     for (int k = 0; k < h->view->n_host; k++) {
@@ -54,6 +55,8 @@ static void judge_leaving(weft_hosts *h)
         n_stay += !p->lost && !p->done && !p->leaving;
         if (!p->leaving || p->done) continue;
         n_term += p->by_term;
+        leaves  = true;
+        at_once = at_once || p->at_once;
         if (!p->by_term || h->now_s - p->term_s >= HOSTS_TERM_S)
             name = h->view->host[k].name;
     }
@@ -65,9 +68,11 @@ static void judge_leaving(weft_hosts *h)
         snprintf(text, sizeof text, "%d of %d hosts got a signal to end", n_term,
                  h->view->n_host);
         weft_member__save_all(h, n_term ? text : "all hosts leave", false);
-    } else if (name) {
-        snprintf(text, sizeof text, "host %s leaves", name);
-        weft_member__want_change(h, text);
+    } else if (
+        leaves) { /* the others prepare, also before it is known whom a signal meant */
+        bool ready = at_once || weft_member__prepare_members(h, h->o.leave_s);
+        snprintf(text, sizeof text, "host %s leaves", name ? name : "");
+        if (name && ready) weft_member__want_change(h, text);
     }
 }
 
@@ -265,9 +270,11 @@ static void ask_leader(weft_hosts *h, int leader)
         if (h->peer[k].leaving)
             weft_member__send_host(
                 h, h->view->host[leader].id,
-                &(hosts_message){.kind  = HOSTS_LEAVE,
-                                 .id    = h->view->host[k].id,
-                                 .flags = h->peer[k].by_term ? HOSTS_TERM : 0});
+                &(hosts_message){
+                    .kind  = HOSTS_LEAVE,
+                    .id    = h->view->host[k].id,
+                    .flags = (unsigned)((h->peer[k].by_term ? HOSTS_TERM : 0) |
+                                        (h->peer[k].at_once ? HOSTS_AT_ONCE : 0))});
     for (int k = 0; k < h->view->n_host; k++)
         if (h->peer[k].lost && !h->peer[k].gone) m.id = h->view->host[k].id;
     if (h->change.wanted) weft_member__send_host(h, h->view->host[leader].id, &m);

@@ -4,6 +4,8 @@
  *     leader     --PREPARE, a view--> candidates that come together, when a step was committed
  *     candidate  --JOIN, prepared-->  then the leader asks for the next view
  *
+ * The leader's agent has hosts that stay prepare meanwhile, and before one leaves.
+ *
  * (1) A candidate that is lost, or silent, while it prepares changes nothing for the job.
  * (2) What was prepared need not be right: the view that is decided may be another one.  Those that
  *     prepare are asked again after a view without them.
@@ -85,7 +87,7 @@ void weft_member__hear_join(weft_hosts *h, uint64_t from, const hosts_message *m
 
 /* ---- the leader ---- */
 
-/* The view as it will be when all join that are waited for. */
+/* The view as it will be when all join that are waited for, and all leave that are to. */
 static void build_expected(const weft_hosts *h, weft_member_view *v)
 {
     weft_member_view_copy(v, h->view);
@@ -93,6 +95,9 @@ static void build_expected(const weft_hosts *h, weft_member_view *v)
     v->proposer = h->o.self.id;
     v->restarts = false;
     *v->reason  = 0;
+    v->n_host   = 0;
+    for (int k = 0; k < h->view->n_host; k++)
+        if (!h->peer[k].leaving) v->host[v->n_host++] = h->view->host[k];
     for (int k = 0; k < h->n_candidate && v->n_host < h->o.max_host; k++)
         if (is_waited_for(h, &h->candidate[k]))
             v->host[v->n_host++] = h->candidate[k].host;
@@ -150,7 +155,31 @@ static void end_waiting(weft_hosts *h)
     }
 }
 
-/* Are all prepared that are waited for?  No other host waits meanwhile. */
+/* Do ranks have the same numbers in both? */
+static bool has_same_ranks(const weft_member_view *a, const weft_member_view *b)
+{
+    if (a->epoch != b->epoch || a->n_host != b->n_host) return false;
+    for (int k = 0; k < a->n_host; k++)
+        if (a->host[k].id != b->host[k].id || a->host[k].n_rank != b->host[k].n_rank)
+            return false;
+    return true;
+}
+
+bool weft_member__prepare_members(weft_hosts *h, double limit_s)
+{
+    bool trains = weft_hosts_is_ready(h) && h->has_step;
+    if (limit_s <= 0 || !trains || h->change.wanted) return true;
+    build_expected(h, h->scratch);
+    if (!has_same_ranks(h->scratch, h->expected)) {
+        weft_member_view_copy(h->expected, h->scratch);
+        h->prepared                                            = false;
+        h->ahead_s                                             = h->now_s;
+        weft_member__add_action(h, WEFT_HOSTS_PREPARE, "")->id = h->o.self.id;
+    }
+    return h->prepared || h->now_s - h->ahead_s >= limit_s;
+}
+
+/* Are all prepared that are waited for, and those that stay?  No other host waits meanwhile. */
 static bool prepare_candidates(weft_hosts *h)
 {
     int n_waited = 0, n_open = 0;
@@ -166,7 +195,8 @@ static bool prepare_candidates(weft_hosts *h)
         n_open = 0;
     }
     if (n_open) send_expected(h);
-    return n_waited && !n_open;
+    bool stay = n_waited && weft_member__prepare_members(h, h->o.prepare_s);
+    return n_waited && !n_open && stay;
 }
 
 static const char *name_joiner(const weft_hosts *h)
@@ -223,16 +253,6 @@ void weft_member__ask_to_join(weft_hosts *h)
         weft_member__send_host(h, h->view->host[k].id, &m);
 }
 
-/* Do ranks have the same numbers in both? */
-static bool has_same_ranks(const weft_member_view *a, const weft_member_view *b)
-{
-    if (a->epoch != b->epoch || a->n_host != b->n_host) return false;
-    for (int k = 0; k < a->n_host; k++)
-        if (a->host[k].id != b->host[k].id || a->host[k].n_rank != b->host[k].n_rank)
-            return false;
-    return true;
-}
-
 void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message *m)
 {
     if (h->state != HOSTS_CANDIDATE || m->n > WEFT_MEMBER_VIEW_MOST ||
@@ -251,7 +271,7 @@ void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message
 
 void weft_member__note_prepared(weft_hosts *h, uint32_t epoch)
 {
-    if (h->state != HOSTS_CANDIDATE || !epoch || h->expected->epoch != epoch) return;
+    if (!epoch || h->expected->epoch != epoch) return;
     h->prepared = true;
     h->join_s   = 0;
 }

@@ -28,7 +28,8 @@ enum {
     HOSTS_TERM     = 8,  /* LEAVE: by a signal; REPORT: it leaves by one */
     HOSTS_LEAVING  = 16, /* REPORT */
     HOSTS_INT      = 32, /* ALIVE: SAVING by SIGINT */
-    HOSTS_PREPARED = 64  /* JOIN: its ranks are prepared for the view after this epoch */
+    HOSTS_PREPARED = 64, /* JOIN: its ranks are prepared for the view after this epoch */
+    HOSTS_AT_ONCE  = 128 /* LEAVE: the others do not prepare for it */
 };
 
 typedef struct hosts_message {

@@ -35,7 +35,8 @@ typedef struct hosts_peer {
     bool    cut;  /* it is left out: another host does not hear it, or it does not stop */
     bool    lost; /* gone, cut or silent for too long */
     bool    ready, done, leaving, by_term;
-    bool    idle; /* leaving, for that reason alone; of this host */
+    bool    idle;    /* leaving, for that reason alone; of this host */
+    bool    at_once; /* leaving, and the others do not prepare for it */
     bool    reported;
     int64_t arrived, passed;
     int     n_rank;
@@ -103,8 +104,10 @@ struct weft_hosts {
     hosts_candidate   candidate[HOSTS_MAX_CANDIDATE];
     double            prepare_s; /* leader: since when those that were asked prepare */
     double            repeat_s;  /* when they are asked again */
-    weft_member_view *expected;  /* candidate: to prepare for; epoch 0: none */
-    bool              prepared;  /* for that */
+    /* To prepare for: a candidate; the leader, with the hosts that stay; epoch 0: none */
+    weft_member_view *expected;
+    bool              prepared; /* for that */
+    double            ahead_s;  /* leader: since when those that stay prepare */
     int               n_contact;
     uint64_t          contact[HOSTS_MAX_CONTACT];
     int               n_asked;     /* proposals without an outcome */
@@ -158,6 +161,8 @@ void weft_member__hear_join(weft_hosts *h, uint64_t from, const hosts_message *m
 void weft_member__judge_candidates(weft_hosts *h); /* the leader: do some join? */
 /* Those that join in the next view; n_lost: hosts that it lacks. */
 void weft_member__add_candidates(weft_hosts *h, weft_member_view *next, int n_lost);
+/* The leader: have the hosts that stay prepared for the next view, or are they late? */
+bool weft_member__prepare_members(weft_hosts *h, double limit_s);
 /* A candidate: to ask for a place; what it is to prepare for. */
 void weft_member__ask_to_join(weft_hosts *h);
 void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message *m);

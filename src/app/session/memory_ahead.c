@@ -1,6 +1,7 @@
 /* Memory for the next membership, made while steps go on: where another number of ranks was asked
  * for, each rank that stays finds the plan and the programs that it will have, and makes the pages
- * that their memory lacks.  The pause does not wait for them.
+ * that their memory lacks.  The pause does not wait for them.  On several hosts also where hosts
+ * join or leave (launch/hosts_ahead.c).
  *
  * All of it is in a thread of its own, which reads the job, its training graph and its plan alone.
  * What the membership itself finds otherwise is made there: nothing here has to be right. */
