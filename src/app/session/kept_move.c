@@ -28,13 +28,39 @@ static weft_status open_mover(const weft_kept_move *m, const weft_mover_side *to
     return weft_mover_open_near(from->state, from->holders, to, m->comm->rank, out);
 }
 
+/* Numbers of hosts by holder and rank, which comm names by their first ranks.  number[] is of
+ * comm's world and the holders. */
+static weft_move_hosts number_hosts(const weft_kept_move *m, const int32_t *first,
+                                    int32_t *number)
+{
+    int             world = m->comm->world, n_old = m->from->holders->n_rank;
+    weft_move_hosts x = {.old = number + world, .new = number};
+    for (int r = 0; r < world; r++) number[r] = first[r] == r ? x.n++ : number[first[r]];
+    for (int h = 0; h < n_old; h++) number[world + h] = number[h % world];
+    return x;
+}
+
+static weft_status make_batches(const weft_kept_move *m, weft_move_batches *out)
+{
+    const int32_t  *first  = weft_comm_hosts_of(m->comm); /* NULL: there is one host */
+    int64_t         most   = m->in_batches ? weft_move_largest(m->to.holders) : INT64_MAX;
+    size_t          n      = (size_t)m->comm->world + (size_t)m->from->holders->n_rank;
+    int32_t        *number = calloc(n + 1, sizeof *number);
+    weft_move_hosts hosts  = {0};
+    if (!number) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    if (first) hosts = number_hosts(m, first, number);
+    weft_status st =
+        weft_move_batches_make(m->from->holders, m->to.holders, m->standby.holders,
+                               first ? &hosts : NULL, most, out);
+    free(number);
+    return st;
+}
+
 static weft_status open_run(weft_kept_move *m, move_run *r)
 {
-    int64_t most = m->in_batches ? weft_move_largest(m->to.holders) : INT64_MAX;
-    r->wanted    = calloc((size_t)weft_state_count(m->to.state) + 1, sizeof *r->wanted);
+    r->wanted = calloc((size_t)weft_state_count(m->to.state) + 1, sizeof *r->wanted);
     if (!r->wanted) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    WEFT_TRY(weft_move_batches_make(m->from->holders, m->to.holders, m->standby.holders,
-                                    most, &r->batches));
+    WEFT_TRY(make_batches(m, &r->batches));
     WEFT_TRY(open_mover(m, &m->to, m->tag, &r->own));
     if (m->standby.state)
         WEFT_TRY(open_mover(m, &m->standby, m->standby_tag, &r->standby));

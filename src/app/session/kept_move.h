@@ -12,8 +12,8 @@
  * (2) Without in_batches there is one batch; nothing is given back, and settling is the caller's
  *     (weft_program_state_settle): pages of the old states are used again then.
  * (3) With it the pages of all states of a host are at most those before or after the move,
- *     whichever is more, and for each rank those of the largest tensor (of several hosts
- *     together). */
+ *     whichever is more, and for each rank those of the largest tensor; of several hosts, whose
+ *     order is one for all, nearly always (state/move_batches.h says how near). */
 #ifndef WEFT_SESSION_KEPT_MOVE_H
 #define WEFT_SESSION_KEPT_MOVE_H
 

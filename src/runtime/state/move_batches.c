@@ -25,28 +25,79 @@ static int64_t part_bytes(const weft_held_tensor *t, const weft_holder *h)
     return weft_part_count(h->part) * weft_dtype_bytes(t->dtype);
 }
 
-/* Of all holders. */
-static int64_t count_bytes(const weft_holders *h, int tensor)
+/* How much more memory each host needs for each tensor: growth[tensor * n + host]; and of the
+ * next order: room[host], how much more it may have than now. */
+typedef struct batch_order {
+    int      n; /* hosts */
+    int64_t *growth, *room;
+    int     *tensor, n_tensor; /* those left to order */
+} batch_order;
+
+/* Adds sign times what holders have of a tensor, by host. */
+static void count_bytes(const weft_holders *h, int tensor, const int32_t *host, int sign,
+                        int64_t *of)
 {
-    int64_t n = 0;
-    if (!h || tensor < 0) return 0;
+    if (!h || tensor < 0) return;
     const weft_held_tensor *t = &h->tensor[tensor];
     for (int k = 0; k < t->n_holder; k++)
-        n += t->holder[k].n_rank * part_bytes(t, &t->holder[k]);
-    return n;
+        for (int i = 0; i < t->holder[k].n_rank; i++)
+            of[host ? host[t->holder[k].rank[i]] : 0] +=
+                sign * part_bytes(t, &t->holder[k]);
 }
 
-/* How much more memory a tensor takes afterwards. */
-typedef struct tensor_growth {
-    int64_t bytes;
-    int     tensor;
-} tensor_growth;
-
-static int compare_growth(const void *a, const void *b)
+/* A host may have what it has before or after, whichever is more. */
+static void count_growth(const weft_holders *old, const weft_holders *new,
+                         const weft_holders *standby, const weft_move_hosts *hosts,
+                         batch_order *x)
 {
-    const tensor_growth *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
-    return x->tensor - y->tensor;
+    for (int i = 0; i < new->n_tensor; i++) {
+        int64_t       *of  = x->growth + (size_t)i * (size_t)x->n;
+        const int32_t *to  = hosts ? hosts->new : NULL;
+        int            was = weft_holders_find(old, new->tensor[i].name, i);
+        count_bytes(new, i, to, 1, of);
+        count_bytes(standby, i, to, 1, of);
+        count_bytes(old, was, hosts ? hosts->old : NULL, -1, of);
+        for (int h = 0; h < x->n; h++) x->room[h] += of[h];
+        x->tensor[x->n_tensor++] = i;
+    }
+    for (int h = 0; h < x->n; h++)
+        if (x->room[h] < 0) x->room[h] = 0;
+}
+
+/* What the fullest host has above its bound after a tensor, or how far it is below; total: of all
+ * hosts. */
+static int64_t find_fullest(const batch_order *x, int tensor, int64_t *total)
+{
+    const int64_t *of   = x->growth + (size_t)tensor * (size_t)x->n;
+    int64_t        most = INT64_MIN;
+    *total              = 0;
+    for (int h = 0; h < x->n; h++) {
+        *total += of[h];
+        if (of[h] - x->room[h] > most) most = of[h] - x->room[h];
+    }
+    return most;
+}
+
+/* Which of those left is next: after which the fullest host has least; of equals the one that makes
+ * most room. */
+static int take_next(batch_order *x)
+{
+    int     best  = 0;
+    int64_t least = INT64_MAX, least_total = INT64_MAX, total;
+    for (int k = 0; k < x->n_tensor; k++) {
+        int64_t most = find_fullest(x, x->tensor[k], &total);
+        if (most > least || (most == least && total > least_total)) continue;
+        if (most == least && total == least_total && x->tensor[k] > x->tensor[best])
+            continue;
+        best        = k;
+        least       = most;
+        least_total = total;
+    }
+    int tensor      = x->tensor[best];
+    x->tensor[best] = x->tensor[--x->n_tensor];
+    for (int h = 0; h < x->n; h++)
+        x->room[h] -= x->growth[(size_t)tensor * (size_t)x->n + (size_t)h];
+    return tensor;
 }
 
 /* Adds what each rank gets of a tensor; true: one gets more than `most` now. */
@@ -64,50 +115,51 @@ static bool add_bytes(const weft_holders *h, int tensor, int64_t most, int64_t *
     return over;
 }
 
-/* of[]: all tensors in their order.  rank[]: room for the bytes of each. */
+/* The tensors of b are in their order.  rank[]: room for the bytes of each. */
 static void split_tensors(const weft_holders *new, const weft_holders *standby,
-                          const tensor_growth *of, int64_t most, int64_t *rank,
-                          weft_move_batches *b)
+                          int64_t most, int64_t *rank, weft_move_batches *b)
 {
     bool full = false; /* one tensor is more than `most` */
     for (int i = 0; i < new->n_tensor; i++) {
-        b->tensor[i] = of[i].tensor;
-        bool over    = add_bytes(new, of[i].tensor, most, rank);
-        over         = add_bytes(standby, of[i].tensor, most, rank) || over;
+        int  tensor = b->tensor[i];
+        bool over   = add_bytes(new, tensor, most, rank);
+        over        = add_bytes(standby, tensor, most, rank) || over;
         if (i > b->first[b->n] && (over || full)) { /* it begins the next one */
             b->first[++b->n] = i;
             for (int r = 0; r < new->n_rank; r++) rank[r] = 0;
-            over = add_bytes(new, of[i].tensor, most, rank);
-            over = add_bytes(standby, of[i].tensor, most, rank) || over;
+            over = add_bytes(new, tensor, most, rank);
+            over = add_bytes(standby, tensor, most, rank) || over;
         }
         full = over;
     }
     if (new->n_tensor) b->first[++b->n] = new->n_tensor;
 }
 
-weft_status weft_move_batches_make(const weft_holders *old, const weft_holders *new,
-                                   const weft_holders *standby, int64_t most,
+weft_status weft_move_batches_make(const weft_holders    *old, const weft_holders *new,
+                                   const weft_holders    *standby,
+                                   const weft_move_hosts *hosts, int64_t most,
                                    weft_move_batches *out)
 {
-    size_t            n    = (size_t) new->n_tensor;
-    tensor_growth    *of   = calloc(n + 1, sizeof *of);
+    size_t            n = (size_t) new->n_tensor, n_host = (size_t)(hosts ? hosts->n : 1);
+    batch_order       x    = {.n      = (int)n_host,
+                              .growth = calloc(n * n_host + 1, sizeof *x.growth),
+                              .room   = calloc(n_host + 1, sizeof *x.room),
+                              .tensor = calloc(n + 1, sizeof *x.tensor)};
     int64_t          *rank = calloc((size_t) new->n_rank + 1, sizeof *rank);
     weft_move_batches b    = {.first  = calloc(n + 2, sizeof *b.first),
                               .tensor = calloc(n + 1, sizeof *b.tensor)};
-    bool              good = of && rank && b.first && b.tensor;
-    for (int i = 0; good && i < new->n_tensor; i++) {
-        int was = weft_holders_find(old, new->tensor[i].name, i);
-        of[i]   = (tensor_growth){
-              count_bytes(new, i) + count_bytes(standby, i) - count_bytes(old, was), i};
-    }
+    bool good = x.growth && x.room && x.tensor && rank && b.first && b.tensor;
     if (good) {
-        qsort(of, n, sizeof *of, compare_growth);
-        split_tensors(new, standby, of, most, rank, &b);
+        count_growth(old, new, standby, hosts, &x);
+        for (int i = 0; i < new->n_tensor; i++) b.tensor[i] = take_next(&x);
+        split_tensors(new, standby, most, rank, &b);
         *out = b;
     } else {
         weft_move_batches_fini(&b);
     }
-    free(of);
+    free(x.growth);
+    free(x.room);
+    free(x.tensor);
     free(rank);
     return good ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
 }
