@@ -56,6 +56,7 @@ static void find_again(const weft_ahead_answer *a)
     weft_ahead_print_answer(&changed, &t);
     if (!weft_ahead_find(t.s, t.n, 2, counts, &found) || found.changes != a->changes ||
         found.step_s != a->step_s || found.was_step_s != a->was_step_s ||
+        found.move_s != a->move_s || found.pages != a->pages ||
         found.plan_bytes != a->plan_bytes ||
         memcmp(found.plan, a->plan, a->plan_bytes) != 0)
         abort();

@@ -87,6 +87,25 @@ static void predicted_steps_count_until_they_are_measured(void **state)
     weft_launch_levels_fini(&v);
 }
 
+/* Until a shrink was measured, what is predicted of its move counts, pages included. */
+static void a_predicted_move_counts_until_it_is_measured(void **state)
+{
+    (void)state;
+    weft_launch_levels v    = {0};
+    weft_launch_loss   loss = {.n_rank = 4, .min_rank = 1, .now_s = 1000};
+    assert_ok(weft_launch_levels_init(&v, "on", 4, 0));
+    weft_launch_levels_note_steps(&v, 4, 100, 10);
+    for (int k = 0; k < WEFT_LEVEL_HISTORY; k++)
+        weft_level_note_pause(&v.history, WEFT_LEVEL_REPLACE, 5);
+    weft_launch_levels_note_predicted(&v, 4, "3:1.000001:1 2:1.5:x");
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    weft_launch_levels_note_predicted(&v, 4, "3:1.000001:20");
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_REPLACE);
+    weft_level_note_pause(&v.history, WEFT_LEVEL_SHRINK, 0.5);
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    weft_launch_levels_fini(&v);
+}
+
 static void a_rank_with_other_bits_goes_where_it_may(void **state)
 {
     (void)state;
@@ -254,6 +273,7 @@ int main(void)
         cmocka_unit_test(a_slot_of_several_hosts_is_left_out_too),
         cmocka_unit_test(fewer_ranks_are_taken_where_they_are_as_fast),
         cmocka_unit_test(predicted_steps_count_until_they_are_measured),
+        cmocka_unit_test(a_predicted_move_counts_until_it_is_measured),
         cmocka_unit_test(a_rank_with_other_bits_goes_where_it_may),
         cmocka_unit_test(a_lost_host_is_replaced_or_missed),
         cmocka_unit_test(recover_says_what_is_done_about_hosts),

@@ -78,6 +78,8 @@ static void put_answer(weft_text *t, int n_host, const int *count, const char *p
                                                  .changes    = true,
                                                  .step_s     = 0.5,
                                                  .was_step_s = 0.75,
+                                                 .move_s     = 0.125,
+                                                 .pages      = 4096,
                                                  .plan       = plan,
                                                  .plan_bytes = strlen(plan)},
                             t);
@@ -97,6 +99,7 @@ static void only_whole_answers_count(void **state)
     assert_int_equal(a.plan_bytes, 7);
     assert_memory_equal(a.plan, "another", 7);
     assert_true(a.changes && a.step_s == 0.5 && a.was_step_s == 0.75);
+    assert_true(a.move_s == 0.125 && a.pages == 4096);
     assert_false(weft_ahead_find(t.s, t.n, 1, (int[]){3}, &a));
     assert_true(weft_ahead_next(t.s, t.n, &at, &n_rank, &a));
     assert_int_equal(n_rank, 4);

@@ -78,6 +78,11 @@ static void seconds_by_ranks_and_hosts(void **state)
     load[0].sent = 800;
     assert_true(weft_move_simulate(load, &near, &speed) == 3);
     assert_true(weft_move_simulate(load, &far, &speed) == 3 + 0.25 + 2);
+    for (int r = 0; r < 4; r++) load[r].make_s = 0.5; /* pages, before that */
+    assert_true(weft_move_simulate(load, &near, &speed) == 3.5);
+    for (int r = 0; r < 4; r++) load[r].copied = 0;
+    load[1].make_s = 4;
+    assert_true(weft_move_simulate(load, &near, &speed) == 4);
 }
 
 int main(void)

@@ -13,13 +13,16 @@ weft_status weft_launch_levels_init(weft_launch_levels *v, const char *text, int
     if (text) WEFT_TRY(weft_levels_parse(text, &v->allowed));
     v->step_s = calloc((size_t)n + 1, sizeof *v->step_s);
     v->ratio  = calloc((size_t)n + 1, sizeof *v->ratio);
-    return v->step_s && v->ratio ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    v->move_s = calloc((size_t)n + 1, sizeof *v->move_s);
+    return v->step_s && v->ratio && v->move_s ? WEFT_OK
+                                              : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
 }
 
 void weft_launch_levels_fini(weft_launch_levels *v)
 {
     free(v->step_s);
     free(v->ratio);
+    free(v->move_s);
     *v = (weft_launch_levels){0};
 }
 
@@ -36,11 +39,16 @@ void weft_launch_levels_note_predicted(weft_launch_levels *v, int n_now, const c
 {
     v->n_now = n_now;
     memset(v->ratio, 0, sizeof *v->ratio * ((size_t)v->n + 1));
+    memset(v->move_s, 0, sizeof *v->move_s * ((size_t)v->n + 1));
     for (const char *p = text; *p;) {
         char  *end;
-        long   n     = strtol(p, &end, 10);
-        double ratio = *end == ':' ? strtod(end + 1, &end) : 0;
-        if (n > 0 && n <= v->n && ratio > 0 && ratio < 1e6) v->ratio[n] = ratio;
+        long   n      = strtol(p, &end, 10);
+        double ratio  = *end == ':' ? strtod(end + 1, &end) : 0;
+        double move_s = *end == ':' ? strtod(end + 1, &end) : 0;
+        if (n > 0 && n <= v->n && ratio > 0 && ratio < 1e6) {
+            v->ratio[n]  = ratio;
+            v->move_s[n] = move_s > 0 && move_s < 1e6 ? move_s : 0;
+        }
         p = end + strcspn(end, " ");
         p += strspn(p, " ");
     }
@@ -54,6 +62,15 @@ static double find_step(const weft_launch_levels *v, int n, int now)
     if (n != now && now == v->n_now && v->ratio[n] > 0)
         return v->ratio[n] * (v->step_s[now] > 0 ? v->step_s[now] : 1);
     return v->step_s[now] > 0 ? v->step_s[now] * now / n : (double)now / n;
+}
+
+/* From now to one rank less: as it took, else a usual time and what is predicted of the move. */
+static double find_shrink_pause(const weft_launch_levels *v, int now)
+{
+    double pause_s = weft_level_pause(&v->history, WEFT_LEVEL_SHRINK);
+    bool   known   = now > 1 && now <= v->n && now == v->n_now;
+    if (v->history.n_pause[WEFT_LEVEL_SHRINK] || !known) return pause_s;
+    return pause_s + v->move_s[now - 1];
 }
 
 static const char *object_to_shrink(const weft_launch_loss *loss)
@@ -92,6 +109,7 @@ void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *lo
     c.option[WEFT_LEVEL_SHRINK].why_not = object_to_shrink(loss);
     if (loss->is_stopping)
         c.option[WEFT_LEVEL_SHRINK].why_not = "the job is about to stop";
+    c.option[WEFT_LEVEL_SHRINK].pause_s = find_shrink_pause(v, n);
     if (n > 1) c.option[WEFT_LEVEL_SHRINK].step_s = find_step(v, n - 1, n);
     weft_level_choose(&c, out);
 }
@@ -133,10 +151,9 @@ void weft_launch_levels_choose_slow(weft_launch_levels *v, const weft_launch_slo
     c.option[WEFT_LEVEL_HOST].why_not       = "its host is there";
     c.option[WEFT_LEVEL_WAIT].why_not       = "nothing is waited for";
     c.option[WEFT_LEVEL_CHECKPOINT].why_not = "no state is lost";
-    c.option[WEFT_LEVEL_SHRINK].pause_s =
-        weft_level_pause(&v->history, WEFT_LEVEL_SHRINK);
-    c.option[WEFT_LEVEL_SHRINK].step_s  = fewer;
-    c.option[WEFT_LEVEL_SHRINK].why_not = object_to_shrink(loss);
+    c.option[WEFT_LEVEL_SHRINK].pause_s     = find_shrink_pause(v, loss->n_rank);
+    c.option[WEFT_LEVEL_SHRINK].step_s      = fewer;
+    c.option[WEFT_LEVEL_SHRINK].why_not     = object_to_shrink(loss);
     if (loss->is_stopping)
         c.option[WEFT_LEVEL_SHRINK].why_not = "the job is about to stop";
     else if (!c.option[WEFT_LEVEL_SHRINK].why_not && fewer * SLOW_WORTH > 1)

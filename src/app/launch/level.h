@@ -16,6 +16,7 @@ typedef struct weft_launch_levels {
     double   begun_s;
     double  *step_s; /* [n]: of a step of n ranks, as measured; 0: not yet */
     double  *ratio; /* [n]: of a step of n ranks, as predicted, to one of n_now; 0: not */
+    double  *move_s; /* [n]: the same: to get there, beside what any view takes */
     int      n_now;
     weft_level_history history;
 } weft_launch_levels;
@@ -29,8 +30,9 @@ void        weft_launch_levels_fini(weft_launch_levels *v); /* a zeroed one is f
 void weft_launch_levels_note_steps(weft_launch_levels *v, int n_rank, int64_t n_step,
                                    double seconds);
 
-/* "3:1.33 5:0.8": predicted steps of so many ranks as parts of those of n_now.  What is none of
- * these is left out. */
+/* "3:1.33:0.5 5:0.8": predicted steps of so many ranks as parts of those of n_now, and seconds that
+ * the move of the state there takes (pages, copies, messages).  What is none of these is left
+ * out. */
 void weft_launch_levels_note_predicted(weft_launch_levels *v, int n_now,
                                        const char *text);
 

@@ -220,6 +220,10 @@ void weft_ahead_print_answer(const weft_ahead_answer *a, weft_text *t)
     weft_text_put_double(t, a->step_s);
     weft_text_add(t, " ");
     weft_text_put_double(t, a->was_step_s);
+    weft_text_add(t, " ");
+    weft_text_put_double(t, a->move_s);
+    weft_text_add(t, " ");
+    weft_text_put_double(t, a->pages);
     weft_text_add(t, " %zu", a->plan_bytes);
     if (weft_text_status(t) != WEFT_OK) return;
     uint64_t hash = hash_answer(t->s + at, t->n - at, a->plan, a->plan_bytes);
@@ -237,7 +241,8 @@ static bool read_answer(text_reader *r, int *count, weft_ahead_answer *out)
     *out         = (weft_ahead_answer){.count = count};
     if (!read_name(r, "answer") || !read_counts(r, &out->n_host, count) ||
         !read_int(r, 0, 1, &changes) || !read_number(r, &out->step_s) ||
-        !read_number(r, &out->was_step_s) || !read_int(r, 0, 1 << 30, &bytes))
+        !read_number(r, &out->was_step_s) || !read_number(r, &out->move_s) ||
+        !read_number(r, &out->pages) || !read_int(r, 0, 1 << 30, &bytes))
         return false;
     size_t head = r->at - begin;
     if (!read_word(r, word, sizeof word) || !read_bytes(r, bytes, &out->plan))

@@ -54,7 +54,9 @@ typedef struct weft_ahead_answer {
     const int  *count;
     bool        changes; /* it is not the running plan */
     double      step_s, was_step_s;
-    const char *plan; /* found: inside the text */
+    double      move_s; /* of the state to it, without its pages */
+    double      pages;  /* bytes that each rank lacks */
+    const char *plan;   /* found: inside the text */
     size_t      plan_bytes;
 } weft_ahead_answer;
 

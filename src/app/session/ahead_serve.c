@@ -76,6 +76,12 @@ static weft_status find_plan(const ahead_job *x, int k, const weft_cluster *c,
     return st;
 }
 
+/* Bytes that each rank gets, which lie beside those that it has. */
+static double count_pages(const weft_replan_answer *a)
+{
+    return a->n_rank > 0 ? (double)a->move_bytes / a->n_rank : 0;
+}
+
 static weft_status answer_view(const ahead_job *x, int k)
 {
     const weft_ahead_view *v    = &x->q->view[k];
@@ -91,6 +97,8 @@ static weft_status answer_view(const ahead_job *x, int k)
                                                  .changes    = a.kind != WEFT_REPLAN_SAME,
                                                  .step_s     = a.step_s,
                                                  .was_step_s = a.was_step_s,
+                                                 .move_s     = a.move_s,
+                                                 .pages      = count_pages(&a),
                                                  .plan       = plan.s,
                                                  .plan_bytes = plan.n},
                             &t);

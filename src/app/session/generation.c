@@ -354,12 +354,15 @@ static weft_status open_runner(weft_session *s)
 }
 
 /* What it took beside the moving of the state. */
-static void report_pages(const weft_session *s)
+static void report_pages(weft_session *s)
 {
     const weft_membership_source *source = s->o->member;
     weft_comm *end = s->now->comm ? weft_comm_shared_end(s->now->comm) : NULL;
     if (s->now->continues && end && source && source->made)
         source->made(source->arg, weft_comm_shm_count_made(end));
+    if (!end) return;
+    s->page_bytes += weft_comm_shm_count_made(end);
+    s->page_s += weft_comm_shm_made_s(end);
 }
 
 static weft_status take_memory(weft_session *s)

@@ -8,7 +8,11 @@
 #include "comm/shm.h"
 #include "session/plans_priv.h"
 
+/* 0.5 to 1 GB a second: bench/results/scale-2026-11-19.csv */
+#define USUAL_PAGE_BPS 0.75e9
+
 enum {
+    ENOUGH     = 16 << 20, /* bytes of pages by which their speed is known */
     LEFT_SHARE = 8 /* of free memory, which old and new states together leave to others */
 };
 
@@ -63,6 +67,12 @@ weft_status weft_session__run_move(weft_session *s, weft_mover *m)
                                    .seconds = weft_clock_s() - begin};
     weft_mover_close(m);
     return st;
+}
+
+double weft_session__page_Bps(const weft_session *s)
+{
+    if (s->page_bytes < ENOUGH || s->page_s <= 0) return USUAL_PAGE_BPS;
+    return (double)s->page_bytes / s->page_s;
 }
 
 /* A rank of another host than rank 0; -1: there is none. */

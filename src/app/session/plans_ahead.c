@@ -292,7 +292,8 @@ void weft_session__add_answers(const weft_session *s, size_t most, weft_text *ou
     free(text);
 }
 
-/* Predicted steps of other numbers of ranks, as parts of the one now, for the agent's choice. */
+/* Predicted steps of other numbers of ranks, as parts of the one now, and seconds to get there, for
+ * the agent's choice. */
 static void tell_steps(const weft_session *s)
 {
     const weft_membership_source *m = s->o->member;
@@ -305,7 +306,8 @@ static void tell_steps(const weft_session *s)
     while (text && weft_ahead_next(text, n, &at, &n_rank, &a)) {
         if (n_rank == s->now->n_rank && a.was_step_s > 0) now_s = a.was_step_s;
         if (now_s > 0 && n_rank != s->now->n_rank && a.step_s > 0)
-            weft_text_add(&t, "%s%d:%.4g", t.n ? " " : "", n_rank, a.step_s / now_s);
+            weft_text_add(&t, "%s%d:%.4g:%.4g", t.n ? " " : "", n_rank, a.step_s / now_s,
+                          a.move_s + a.pages / weft_session__page_Bps(s));
     }
     if (t.n && weft_text_status(&t) == WEFT_OK)
         m->tell(m->arg, WEFT_MEMBERSHIP_STEPS, s->r.steps, t.s);

@@ -317,13 +317,15 @@ typedef struct weft_session {
     weft_metrics_row      running;   /* of the step that runs, so far */
     double                running_s; /* when it began */
     double pages_ahead_s; /* when memory_ahead.c made the last ones; 0: nothing is left */
-    int64_t slow_due;     /* step after which a slow rank gets less work; 0: none */
-    float  *load;         /* of each layer with experts, for the row; NULL: not yet */
-    bool    row_written;  /* by this rank */
-    bool    over;         /* there is no further membership */
-    bool    released;     /* the others go on without this rank */
-    bool    exported;     /* the final weights are written, by this rank */
-    int64_t snapshot_every;    /* interval in steps; 0: not chosen */
+    int64_t page_bytes; /* of pages made for memberships before, and the time that took */
+    double  page_s;
+    int64_t slow_due;       /* step after which a slow rank gets less work; 0: none */
+    float  *load;           /* of each layer with experts, for the row; NULL: not yet */
+    bool    row_written;    /* by this rank */
+    bool    over;           /* there is no further membership */
+    bool    released;       /* the others go on without this rank */
+    bool    exported;       /* the final weights are written, by this rank */
+    int64_t snapshot_every; /* interval in steps; 0: not chosen */
     weft_session__trial trial; /* the newest one */
     weft_ending ending;        /* after it: done (where none is left), stop, membership */
     weft_session_result r;     /* with the step it has got to */
@@ -409,6 +411,9 @@ bool weft_session__is_short(const weft_session__room *of, const int32_t *host, i
 weft_status weft_session__compare_room(weft_session *s);
 /* Runs and closes it; what it took is in s->now->moved. */
 weft_status weft_session__run_move(weft_session *s, weft_mover *m);
+/* Bytes of pages that a rank of this host makes in a second: as it has made others, else a usual
+ * number. */
+double weft_session__page_Bps(const weft_session *s);
 /* All ranks, once theirs is done: log and agent hear what was expected and what it took. */
 weft_status weft_session__account_move(weft_session *s);
 /* "1.5 GB"; returns text. */

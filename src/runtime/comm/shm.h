@@ -154,6 +154,7 @@ int64_t weft_comm_shm_count_range(weft_comm *c, const void *p, int64_t bytes);
 int64_t weft_comm_shm_count_pages(const weft_comm *c);
 /* ... that this end has made in its slab. */
 int64_t weft_comm_shm_count_made(const weft_comm *c);
+double  weft_comm_shm_made_s(const weft_comm *c); /* the time that it took */
 /* What an earlier epoch has left in this rank's slab, as it is; before something else is allocated
  * there.  WEFT_ERR_ARG: it is not in the slab, or not free. */
 weft_status weft_comm_shm_adopt(weft_comm *c, int64_t offset, int64_t bytes, void **out);

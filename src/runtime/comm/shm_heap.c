@@ -329,6 +329,7 @@ static weft_status make_range(shm_end *e, int64_t from, int64_t to)
     int64_t huge_lo = (from + SHM_HUGE - 1) / SHM_HUGE * SHM_HUGE;
     int64_t huge_hi = to / SHM_HUGE * SHM_HUGE;
     int64_t before  = count_pages(e->slab_fd, lo, hi);
+    double  begin_s = weft_clock_s();
     if (from >= to) return WEFT_OK;
     if (huge_lo >= huge_hi) huge_lo = huge_hi = hi;
     if (huge_lo < huge_hi)
@@ -336,6 +337,7 @@ static weft_status make_range(shm_end *e, int64_t from, int64_t to)
                                            huge_hi - huge_lo));
     if (lo < huge_lo) WEFT_TRY(weft_comm__shm_populate(e->base + lo, huge_lo - lo));
     if (huge_hi < hi) WEFT_TRY(weft_comm__shm_populate(e->base + huge_hi, hi - huge_hi));
+    e->made_ns += (int64_t)(1e9 * (weft_clock_s() - begin_s));
     e->made_bytes += count_pages(e->slab_fd, lo, hi) - before;
     return WEFT_OK;
 }
@@ -454,6 +456,11 @@ weft_status weft_comm_shm_make_pages(weft_comm *c, void *p, int64_t bytes)
 int64_t weft_comm_shm_count_made(const weft_comm *c)
 {
     return shm_of(c)->made_bytes;
+}
+
+double weft_comm_shm_made_s(const weft_comm *c)
+{
+    return (double)shm_of(c)->made_ns * 1e-9;
 }
 
 /* ---- for the next epoch ---- */

@@ -104,6 +104,7 @@ typedef struct shm_end {
     shm_word        stop;
     shm_ranges      used;       /* of the own slab */
     _Atomic int64_t made_bytes; /* of pages in it */
+    _Atomic int64_t made_ns;    /* that it took */
     _Atomic bool    stopped;    /* weft_comm_drop */
     void           *opened;     /* channels and groups, freed at the end */
     pthread_mutex_t opening;

@@ -107,7 +107,8 @@ double weft_move_simulate(const weft_move_load *load, const weft_move_routes *ro
 {
     double copy_s = 0, port_s = 0;
     for (int r = 0; r < routes->world; r++) {
-        double x = speed->copy_Bps > 0 ? (double)load[r].copied / speed->copy_Bps : 0;
+        double x = load[r].make_s;
+        if (speed->copy_Bps > 0) x += (double)load[r].copied / speed->copy_Bps;
         if (x > copy_s) copy_s = x;
     }
     for (int r = 0; r < routes->world && routes->host && speed->port_Bps > 0; r++) {

@@ -3,7 +3,8 @@
  *     WEFT_TRY(weft_move_verify(&list, old, new));
  *     seconds = weft_move_simulate(load, &routes, &speed);     load: what each rank carries
  *
- * The model of time: a rank copies what it needs of its own host, then all messages go at once; a
+ * The model of time: a rank makes its pages and copies what it needs of its own host, then all
+ * messages go at once; a
  * host's go through its port in each direction, and the slowest rank and the slowest host count. */
 #ifndef WEFT_STATE_MOVE_CHECK_H
 #define WEFT_STATE_MOVE_CHECK_H
@@ -25,6 +26,7 @@ typedef struct weft_move_routes {
 /* Bytes of one rank. */
 typedef struct weft_move_load {
     int64_t copied, sent, received;
+    double  make_s; /* for the pages of its memory, before it copies */
 } weft_move_load;
 
 typedef struct weft_move_speed {
