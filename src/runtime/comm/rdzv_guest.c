@@ -4,6 +4,7 @@
  * A connection that ends before the answer is tried again: rank 0 closes unproven ones when there
  * are too many. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,12 @@ int weft_comm__rdzv_ms_left(double deadline)
 {
     double s = deadline - weft_clock_s();
     return s <= 0 ? 0 : s > 1e6 ? 1000000000 : (int)(s * 1e3) + 1;
+}
+
+void weft_comm__rdzv_set_nodelay(int s)
+{
+    int one = 1;
+    (void)setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
 void weft_comm__rdzv_log_wait(const weft_comm_rdzv_options *o, int rank, int others)
@@ -114,6 +121,7 @@ static int try_connect(const struct addrinfo *to, const rdzv_limit *limit)
         close(s);
         return -1;
     }
+    weft_comm__rdzv_set_nodelay(s);
     return s;
 }
 

@@ -209,6 +209,7 @@ static void accept_some(rdzv_host *h, int listener)
         int                     fd   = accept4(listener, (struct sockaddr *)&from, &len,
                                                SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
+            weft_comm__rdzv_set_nodelay(fd);
             open_conn(h, fd, (struct sockaddr *)&from, len);
             continue;
         }

@@ -97,6 +97,9 @@ weft_status weft_comm__rdzv_table_parse(char *text, int64_t n, int world,
 weft_status weft_comm__rdzv_host(const weft_comm_rdzv_options *o, const void *mine,
                                  int64_t bytes, weft_comm_rdzv_table *out);
 int         weft_comm__rdzv_ms_left(double deadline); /* for poll() */
+/* What is written in pieces goes at once: else each waits for the other side's delayed
+ * acknowledgement of the one before, 40 ms. */
+void        weft_comm__rdzv_set_nodelay(int s);
 bool        weft_comm__rdzv_is_over(const weft_comm_rdzv_options *o);
 weft_status weft_comm__rdzv_fail_over(const weft_comm_rdzv_options *o);
 void weft_comm__rdzv_log_wait(const weft_comm_rdzv_options *o, int rank, int others);
