@@ -68,20 +68,65 @@ static void trains_as_without(void **state)
     }
 }
 
+/* More replicas than one, and shares of them where ranks hold the same state anyway. */
+static void trains_with_several(void **state)
+{
+    static const struct {
+        const char *model;
+        test_plan   plan;
+        int         n_standby;
+        const char *optimizer;
+    } row[] = {
+        {"tests/fixtures/four", {"pp=3", 2, 1, "1f1b"}, 2, "adamw"},
+        {"tests/fixtures/four", {"dp=2 pp=2", 2, 1, "1f1b"}, 1, "adamw"},
+        {"tests/fixtures/four", {"pp=4", 4, 1, "1f1b"}, 3, "lamb"},
+        {"tests/fixtures/four", {"tp=4", 1, 1, NULL}, 3, "adamw"},
+        {"tests/fixtures/four", {"tp=2 pp=2", 2, 1, "zb-h1"}, 2, "adam"},
+        {"tests/fixtures/four", {"dp=2 pp=2", 4, 1, "1f1b"}, 3, "lamb"},
+        {"tests/fixtures/four", {"dp=2 tp=2", 2, 1, NULL}, 1, "sgd"},
+        {"tests/fixtures/four", {"dp=3 pp=2", 4, 1, "gpipe"}, 1, "adagrad"},
+        {"tests/fixtures/four", {"cp=2 pp=2", 2, 1, "1f1b"}, 1, "adamw"},
+        {"tests/fixtures/four", {"dp=2 pp=2 zero=3", 2, 1, "1f1b"}, 1, "adamw"},
+        {"tests/fixtures/four", {"dp=2 pp=2 zero=1 copies=2", 2, 1, "1f1b"}, 1, "adamw"},
+        {FAMILY("mixtral-balanced"), {"ep=2 pp=2", 1, 1, "1f1b"}, 2, "adamw"}};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(row); i += TEST_STRIDE(3)) {
+        test_plan_how    with = {.standby_bytes   = 3000,
+                                 .n_standby       = row[i].n_standby,
+                                 .standby_credits = i % 3 ? 0 : 2,
+                                 .reduce_bytes    = i % 2 ? 2000 : 0};
+        test_job         j;
+        test_job_options o = {.seq       = 8,
+                              .n_micro   = 4,
+                              .rows      = 2,
+                              .optimizer = row[i].optimizer,
+                              .dtype     = i % 2 ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32};
+        test_job_open(&j, row[i].model, o);
+        test_result without = test_plan_run(&j, row[i].plan);
+        test_plan_same_bits(&j, &without, row[i].plan, &with);
+        test_job_close(&j);
+    }
+}
+
 static int64_t bytes_of(const weft_type *t)
 {
     return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
 }
 
-/* Bytes of a tensor that a program has, also for another rank. */
+/* Bytes of a tensor that a program has, also for other ranks. */
 static int64_t held_bytes(const weft_program *p, const char *name)
 {
     char                standby[256];
     const weft_binding *own = weft_program_find(p, name), *other;
-    snprintf(standby, sizeof standby, WEFT_STANDBY_PREFIX "%s", name);
-    other = weft_program_find(p, standby);
-    if (other) assert_int_equal(other->kind, WEFT_BIND_STANDBY);
-    return (own ? bytes_of(&own->at.type) : 0) + (other ? bytes_of(&other->at.type) : 0);
+    int64_t             sum = own ? bytes_of(&own->at.type) : 0;
+    for (int k = 1; k <= weft_program_n_standby(p); k++) {
+        snprintf(standby, sizeof standby, "standby.%d.%s", k, name);
+        other = weft_program_find(p, standby);
+        if (!other) continue;
+        assert_int_equal(other->kind, WEFT_BIND_STANDBY);
+        sum += bytes_of(&other->at.type);
+    }
+    return sum;
 }
 
 /* Bytes that a program sends for its replica: overlapped, and after the backward pass. */
@@ -99,15 +144,23 @@ static void count_sent(const weft_program *p, int64_t sent[2])
         }
 }
 
-/* Every element in two ranks at least; gradients alone are sent, once, nearly all of them while the
- * backward pass runs (both uses of a tied embedding are summed after it). */
-static void holds_everything_twice(void **state)
+/* Every element in as many ranks as there are replicas and one more; gradients alone are sent,
+ * once to each, nearly all of them while the backward pass runs (both uses of a tied embedding are
+ * summed after it, and sums over data-parallel ranks). */
+static void holds_everything_again(void **state)
 {
     static const struct {
         const char *words;
-        int64_t     late; /* bytes, all ranks */
-    } row[] = {
-        {"pp=2", 0}, {"pp=4", 2 * 31 * 16 * 4}, {"tp=2", 31 * 16 * 4}, {"tp=2 pp=2", 0}};
+        int64_t     late; /* bytes, all ranks; -1: all */
+        int         n_standby, n_held;
+    } row[] = {{"pp=2", 0, 1, 2},
+               {"pp=4", 2 * 31 * 16 * 4, 1, 2},
+               {"tp=2", 31 * 16 * 4, 1, 2},
+               {"tp=2 pp=2", 0, 1, 2},
+               {"tp=4", 3 * 31 * 16 * 4, 3, 4},
+               {"pp=3", 2 * 31 * 16 * 4, 2, 3},
+               {"dp=2 pp=2", -1, 1, 3},
+               {"dp=2 pp=2", -1, 3, 4}};
     test_job j;
     (void)state;
     test_job_open(&j, "tests/fixtures/four", (test_job_options){.seq = 8, .n_micro = 4});
@@ -115,15 +168,16 @@ static void holds_everything_twice(void **state)
         weft_program     *p[TEST_MAX_RANK];
         const weft_graph *g       = j.training.graph;
         int64_t           sent[2] = {0, 0}, standby = 0;
-        int n = test_plan_programs(&j, (test_plan){row[w].words, 4, 1, "1f1b"},
-                                   &(test_plan_how){.standby_bytes = 3000}, p);
+        test_plan_how     how  = {.standby_bytes = 3000, .n_standby = row[w].n_standby};
+        test_plan         plan = {row[w].words, 4, 1, "1f1b"};
+        int               n    = test_plan_programs(&j, plan, &how, p);
         for (weft_vid v = 0; v < g->n_value; v++) {
             int64_t held = 0;
             if (g->value[v].kind != WEFT_VALUE_PARAM &&
                 !(g->value[v].kind == WEFT_VALUE_STATE && g->value[v].node < 0))
                 continue;
             for (int r = 0; r < n; r++) held += held_bytes(p[r], g->value[v].name);
-            if (held < 2 * bytes_of(&g->value[v].type))
+            if (held < row[w].n_held * bytes_of(&g->value[v].type))
                 fail_msg("%s: %ld bytes of %s are held", row[w].words, (long)held,
                          g->value[v].name);
         }
@@ -138,7 +192,7 @@ static void holds_everything_twice(void **state)
                       row[w].words, (long)standby, (long)(sent[0] + sent[1]),
                       (long)sent[1]);
         assert_int_equal(3 * (sent[0] + sent[1]), standby); /* p, m, v */
-        assert_int_equal(sent[1], row[w].late);
+        assert_int_equal(sent[1], row[w].late < 0 ? sent[0] + sent[1] : row[w].late);
     }
     test_job_close(&j);
 }
@@ -170,9 +224,8 @@ static void survives_a_lost_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest test[] = {
-        cmocka_unit_test(trains_like_one_rank),
-        cmocka_unit_test(trains_as_without),
-        cmocka_unit_test(holds_everything_twice),
+        cmocka_unit_test(trains_like_one_rank), cmocka_unit_test(trains_as_without),
+        cmocka_unit_test(trains_with_several),  cmocka_unit_test(holds_everything_again),
         cmocka_unit_test(survives_a_lost_rank),
     };
     return cmocka_run_group_tests(test, NULL, NULL);

@@ -108,8 +108,9 @@ static void check_standby(const char *from, const char *to)
     assert_ok(weft_program_parse_set(from, text, size, &in, &n));
     assert_true(n <= 4);
     for (int r = 0; r < n; r++) {
-        weft_standby_options o = {.guard        = in[weft_partition_guard(r, n)],
-                                  .ward         = in[weft_partition_ward(r, n)],
+        weft_standby_options o = {.n            = 1,
+                                  .guard        = {in[weft_standby_guard(r, n, 1, 0)]},
+                                  .ward         = {in[weft_standby_ward(r, n, 1, 0)]},
                                   .bucket_bytes = 100};
         assert_ok(weft_pass_add_standby(in[r], &o, &out[r]));
         assert_ok(weft_program_verify(out[r]));

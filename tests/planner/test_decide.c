@@ -261,10 +261,13 @@ static void plans_with_copies(void **state)
     assert_true(a->plan->strategy.dp >= 2 && a->plan->strategy.copies == 2);
     weft_planner_destroy(a);
     weft_search_fix(&q.constraints, WEFT_KEY_dp, 1);
-    weft_search_fix(&q.constraints, WEFT_KEY_copies,
-                    3); /* a standby replica is a second copy */
+    weft_search_fix(&q.constraints, WEFT_KEY_copies, 3); /* two standby replicas */
+    assert_ok(weft_planner_plan(&q, &a));
+    assert_int_equal(weft_plan_n_standby(a->plan), 2);
+    weft_planner_destroy(a);
+    weft_search_fix(&q.constraints, WEFT_KEY_copies, 5); /* a rank holds at most three */
     assert_fails(weft_planner_plan(&q, &a), WEFT_ERR_ARG,
-                 "copies=3: dp=1 has fewer replicas");
+                 "copies=5: dp=1 has fewer replicas");
     weft_cluster_destroy(c);
 }
 
@@ -301,26 +304,29 @@ static void plans_with_standby_replicas(void **state)
 {
     weft_cluster        *c = machines(4, INT64_C(1) << 30);
     weft_planner_answer *a;
-    int64_t              need[2];
-    double               step_s[2];
+    int64_t              need[3];
+    double               step_s[3];
     (void)state;
-    for (int copies = 1; copies <= 2; copies++) {
+    for (int copies = 1; copies <= 3; copies++) {
         weft_planner_request q = ask_for("tiny256", c, 8);
         weft_search_fix(&q.constraints, WEFT_KEY_dp, 1);
-        weft_search_fix(&q.constraints, WEFT_KEY_pp, 2);
+        weft_search_fix(&q.constraints, WEFT_KEY_pp, 4);
         weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
         weft_search_fix(&q.constraints, WEFT_KEY_copies, copies);
         if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
-        assert_int_equal(weft_plan_has_standby(a->plan), copies > 1);
+        assert_int_equal(weft_plan_n_standby(a->plan), copies - 1);
         need[copies - 1]   = need_of(&q, a->plan);
         step_s[copies - 1] = a->plan->predicted.step_s;
         assert_true(a->plan->predicted.mem_bytes[0] <= need[copies - 1]);
         weft_planner_destroy(a);
     }
-    print_message("pp=2: %ld bytes, %.4f s a step; with replicas %ld, %.4f s\n",
-                  (long)need[0], step_s[0], (long)need[1], step_s[1]);
-    assert_true((double)need[1] > 1.2 * (double)need[0]);
-    assert_true(step_s[1] > step_s[0]);
+    for (int k = 0; k < 3; k++)
+        print_message("pp=4 copies=%d: %ld bytes, %.4f s a step\n", 1 + k, (long)need[k],
+                      step_s[k]);
+    for (int k = 1; k < 3; k++) {
+        assert_true(need[k] - need[k - 1] > need[0] / 5);
+        assert_true(step_s[k] > step_s[k - 1]);
+    }
     weft_cluster_destroy(c);
 }
 

@@ -103,6 +103,7 @@ typedef struct rank_run {
     weft_kept_states from;
     weft_state      *to, *empty;
     weft_holders    *holders, *standby;
+    weft_mover_side  side; /* of what ranks hold for each other */
 } rank_run;
 
 static weft_status meet(rank_run *r)
@@ -127,11 +128,13 @@ static weft_status connect(rank_run *r, int epoch_fd)
 /* What ranks hold for each other, where the plan has such. */
 static weft_status list_standby(rank_run *r, weft_kept_move *m)
 {
-    weft_state *standby = weft_state_standby(r->to);
+    weft_state *standby = weft_state_standby(r->to, 0);
     if (!strstr(r->view->plan, "pp=2 copies")) return WEFT_OK;
     if (!standby) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no standby replica");
     WEFT_TRY(weft_holders_exchange(standby, r->comm, r->group, &r->standby));
-    m->standby = (weft_mover_side){standby, r->standby};
+    r->side      = (weft_mover_side){standby, r->standby};
+    m->standby   = &r->side;
+    m->n_standby = 1;
     return WEFT_OK;
 }
 
@@ -179,11 +182,11 @@ static weft_status run_rank(rank_run *r, int epoch_fd)
         WEFT_TRY(weft_program_state_open_kept(&r->made, r->comm, weft_device_default(),
                                               false, false, false, &r->to));
         WEFT_TRY(walk_numbers(r->to, true));
-        WEFT_TRY(walk_numbers(weft_state_standby(r->to), true));
+        WEFT_TRY(walk_numbers(weft_state_standby(r->to, 0), true));
         atomic_store(&weft_program_state_slot(r->comm)->state.step, STEP);
     }
     WEFT_TRY(walk_numbers(r->to, false));
-    WEFT_TRY(walk_numbers(weft_state_standby(r->to), false));
+    WEFT_TRY(walk_numbers(weft_state_standby(r->to, 0), false));
     return meet(r);
 }
 

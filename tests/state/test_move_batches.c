@@ -70,24 +70,26 @@ static void memory_is_bounded(void **state)
                 for (int d = 0; d < WEFT_MAX_DIM; d++)
                     old.at[k][r].part.run[d] = old.at[k][r].run[d];
             }
-        weft_holders     *from = case_holders(&old), *to = case_holders(&new);
-        weft_move_batches b       = {0};
-        int64_t           largest = weft_move_largest(to) / (1 + round % 3);
-        assert_ok(weft_move_batches_make(from, to, NULL, NULL, largest, &b));
+        weft_holders       *from = case_holders(&old), *to = case_holders(&new);
+        const weft_holders *standby[] = {to, to};
+        weft_move_targets   own = {.own = to}, with_standby = {to, standby, 2};
+        weft_move_batches   b       = {0};
+        int64_t             largest = weft_move_largest(to) / (1 + round % 3);
+        assert_ok(weft_move_batches_make(from, &own, NULL, largest, &b));
         check_batches(&old, &new, &b, largest);
         several += b.n > 1;
         weft_move_batches_fini(&b);
-        assert_ok(weft_move_batches_make(from, to, NULL, NULL, INT64_MAX, &b));
+        assert_ok(weft_move_batches_make(from, &own, NULL, INT64_MAX, &b));
         assert_int_equal(b.n, 1);
         check_batches(&old, &new, &b, INT64_MAX);
         weft_move_batches_fini(&b);
-        /* what is held for another rank counts */
-        assert_ok(weft_move_batches_make(from, to, to, NULL, largest, &b));
+        /* what is held for other ranks counts */
+        assert_ok(weft_move_batches_make(from, &with_standby, NULL, largest, &b));
         for (int i = 0; i < b.n; i++)
             for (int r = 0; r < n_rank; r++) {
                 int64_t gets = 0;
                 for (int at = b.first[i]; at < b.first[i + 1]; at++)
-                    gets += 2 * bytes_of(&new, b.tensor[at], r);
+                    gets += 3 * bytes_of(&new, b.tensor[at], r);
                 assert_true(gets <= largest || b.first[i + 1] == b.first[i] + 1);
             }
         weft_move_batches_fini(&b);
@@ -183,7 +185,8 @@ static void add_excess(excess *x, const host_table *old, const host_table *new,
 {
     weft_move_batches b       = {0};
     int64_t           largest = weft_move_largest(to);
-    assert_ok(weft_move_batches_make(from, to, NULL, hosts, largest, &b));
+    assert_ok(weft_move_batches_make(from, &(weft_move_targets){.own = to}, hosts,
+                                     largest, &b));
     for (int h = 0; h < n_host; h++) {
         double of = (double)(find_excess(old, new, &b, h) * 4) / (double)largest;
         if (of > x->most) x->most = of;
@@ -241,7 +244,7 @@ static void growth_comes_last(void **state)
         }
     weft_holders     *from = case_holders(&old), *to = case_holders(&new);
     weft_move_batches b = {0};
-    assert_ok(weft_move_batches_make(from, to, NULL, NULL, 1, &b));
+    assert_ok(weft_move_batches_make(from, &(weft_move_targets){.own = to}, NULL, 1, &b));
     assert_int_equal(b.n, CASE_TENSORS); /* one each */
     assert_true(b.tensor[0] % 2 == 1 && b.tensor[1] % 2 == 1 && b.tensor[2] % 2 == 0);
     check_batches(&old, &new, &b, 1);

@@ -51,18 +51,18 @@ static void a_table_is_the_state(void **state)
 }
 
 /* A state with two halves of a vector: its own, and what it holds for another rank. */
-static weft_state *make_pair(void)
+static weft_state *make_three(void)
 {
     weft_state_tensor t      = {"x", WEFT_DTYPE_F32, {.n = 1, .d = {8}}, NULL, 0, false};
-    weft_interval     run[2] = {{0, 4}, {4, 8}};
-    weft_part         part[2];
+    weft_interval     run[3] = {{0, 4}, {4, 8}, {0, 8}};
+    weft_part         part[3];
     weft_state       *s, *standby;
     float             number[8];
     weft_region       all = weft_region_whole(&t.shape);
     for (int i = 0; i < 8; i++) number[i] = (float)i;
-    assert_ok(weft_state_create(NULL, 128, &s));
-    assert_null(weft_state_standby(s));
-    for (int k = 0; k < 2; k++) {
+    assert_ok(weft_state_create(NULL, 192, &s));
+    assert_null(weft_state_standby(s, 0));
+    for (int k = 0; k < 3; k++) {
         part[k]  = (weft_part){.shape = t.shape, .n = {1}, .run = {&run[k]}};
         t.part   = &part[k];
         t.offset = 64 * k;
@@ -70,14 +70,13 @@ static weft_state *make_pair(void)
         assert_ok(weft_state_add(k ? standby : s, &t));
         assert_ok(weft_state_write(k ? standby : s, 0, &all, number));
     }
-    assert_int_equal(weft_state_add_standby(s, &standby), WEFT_ERR_INTERNAL);
     return s;
 }
 
-static void must_have_both(const weft_state *s)
+static void must_have_all(const weft_state *s)
 {
     float             number[8] = {0};
-    const weft_state *standby   = weft_state_standby(s);
+    const weft_state *standby   = weft_state_standby(s, 0);
     const weft_region all       = weft_region_whole(&weft_state_at(s, 0)->shape);
     assert_non_null(standby);
     assert_int_equal(weft_state_count(standby), 1);
@@ -85,26 +84,31 @@ static void must_have_both(const weft_state *s)
     assert_true(number[3] == 3 && number[4] == 0);
     assert_ok(weft_state_read(standby, 0, &all, number));
     for (int i = 0; i < 8; i++) assert_true(number[i] == (float)i);
+    memset(number, 0, sizeof number);
+    assert_int_equal(weft_state_n_standby(s), 2);
+    assert_ok(weft_state_read(weft_state_standby(s, 1), 0, &all, number));
+    for (int i = 0; i < 8; i++) assert_true(number[i] == (float)i);
+    assert_null(weft_state_standby(s, 2));
 }
 
-/* What is held for another rank is in tables and copies. */
+/* What is held for other ranks is in tables and copies. */
 static void a_table_has_the_standby(void **state)
 {
-    weft_state *s = make_pair(), *clone, *empty;
+    weft_state *s = make_three(), *clone, *empty;
     (void)state;
     weft_state *again = open_again(s);
-    must_have_both(again);
+    must_have_all(again);
     weft_state_destroy(again);
     assert_ok(weft_state_clone(s, &clone));
     assert_ok(weft_state_make_empty(s, &empty));
-    assert_null(weft_state_standby(empty));
+    assert_null(weft_state_standby(empty, 0));
     weft_state_destroy(s);
-    must_have_both(clone);
+    must_have_all(clone);
     weft_state_destroy(clone);
     weft_state_destroy(empty);
 }
 
-/* A tensor that is marked as not there has no part, nor has what is held of it for another rank. */
+/* A tensor that is marked as not there has no part, nor has what is held of it for other ranks. */
 static void marks_say_what_is_there(void **state)
 {
     unsigned    seed = 7;
@@ -137,12 +141,13 @@ static void marks_say_what_is_there(void **state)
     free(table);
     weft_state_destroy(s);
 
-    s     = make_pair();
+    s     = make_three();
     table = table_of(s, &n);
     weft_state_table_mark(table, n, 0, false);
     assert_ok(weft_state_table_open(table, n, weft_state_memory(s), &again));
     assert_null(weft_state_at(again, 0)->part);
-    assert_null(weft_state_at(weft_state_standby(again), 0)->part);
+    for (int k = 0; k < 2; k++)
+        assert_null(weft_state_at(weft_state_standby(again, k), 0)->part);
     weft_state_destroy(again);
     free(table);
     weft_state_destroy(s);
@@ -153,7 +158,7 @@ static void marks_say_what_is_there(void **state)
 static void equal_tables_are_read_once(void **state)
 {
     weft_state_table_last last = {0};
-    weft_state           *s    = make_pair(), *of[4], *none;
+    weft_state           *s    = make_three(), *of[4], *none;
     int64_t               n;
     char                 *table = table_of(s, &n), *more = table_of(s, &n);
     float                 other[8];
@@ -164,10 +169,10 @@ static void equal_tables_are_read_once(void **state)
     assert_ok(weft_state_table_open_next(table, n, weft_state_memory(s), &last, &of[0]));
     assert_ok(weft_state_table_open_next(more, n, &m, &last, &of[1]));
     assert_ptr_equal(weft_state_at(of[0], 0), weft_state_at(of[1], 0));
-    assert_ptr_equal(weft_state_at(weft_state_standby(of[0]), 0),
-                     weft_state_at(weft_state_standby(of[1]), 0));
+    assert_ptr_equal(weft_state_at(weft_state_standby(of[0], 0), 0),
+                     weft_state_at(weft_state_standby(of[1], 0), 0));
     assert_ptr_equal(weft_state_memory(of[1])->address, other);
-    assert_ptr_equal(weft_state_memory(weft_state_standby(of[1]))->address, other);
+    assert_ptr_equal(weft_state_memory(weft_state_standby(of[1], 0))->address, other);
     weft_state_set_step(of[1], 3);
     assert_int_equal(weft_state_step(of[0]), -1);
     assert_ok(weft_state_table_open_next(more, n, &large, &last, &of[2]));

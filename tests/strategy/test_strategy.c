@@ -80,6 +80,10 @@ static void mistakes_are_one_line(void **state)
         {"dp=2 zero=1 overlap_param_gather=66", "66 is out of range, from 0 to 1"},
         {"dp=2 zero=1 overlap_param_gather=0.665", "more than two decimals"},
         {"dp=4 zero=1 copies=3", "copies=3 does not divide dp=4"},
+        {"dp=4 zero=2 copies=2 standby=1",
+         "standby=1 with zero=2: parameters are gathered from 2 ranks after the update, "
+         "and no "
+         "other rank can make them; take zero=0, zero=3 or copies=4"},
         {"dp=4 zero=1 copies=0", "copies: 0 is out of range, from 1"},
         {"dp=2 sp=true", "sp=true needs tp"},
         {"tp=2 sp=1", "sp: expected true or false"},
@@ -157,6 +161,7 @@ static void keys_are_rows(void **state)
 static void hosts_hold_the_state(void **state)
 {
     static const int two[] = {2, 2}, twos[] = {2, 2, 2, 2}, unlike[] = {3, 1};
+    static const int three[] = {1, 1, 1};
     static const struct {
         const char *keys;
         int         n_host;
@@ -172,6 +177,16 @@ static void hosts_hold_the_state(void **state)
         {"pp=4", 2, two, 1},
         {"pp=4 copies=2", 2, two, 2},
         {"pp=4 copies=2", 2, unlike, 1}, /* the third and the first rank are on one */
+        {"pp=3 copies=3", 3, three, 3},
+        {"pp=3 copies=2", 3, three, 2},
+        {"tp=2 pp=4 copies=3", 4, twos, 3},
+        {"tp=2 pp=4 copies=4", 4, twos, 4},
+        {"dp=2 pp=2 standby=1", 2, two,
+         2}, /* each replica's share is on the other host */
+        {"dp=2 pp=4 standby=2", 4, twos, 3},
+        {"dp=2 cp=2 pp=2 standby=1", 4, twos, 3}, /* a share is on one more */
+        {"dp=2 pp=2 zero=3 copies=2 standby=1", 2, two, 2},
+        {"dp=2 pp=2 zero=1 copies=2", 2, two, 1},
         {"cp=4", 2, two, 2},
         {"dp=4 zero=1", 2, two, 1},
         {"dp=4 zero=1 copies=2", 2, two, 2},
@@ -188,12 +203,69 @@ static void hosts_hold_the_state(void **state)
     }
 }
 
+/* Standby replicas where copies would be on too few hosts, as few as it takes. */
+static void copies_are_spread(void **state)
+{
+    static const int two[] = {2, 2}, twos[] = {2, 2, 2, 2}, one[] = {4};
+    static const int unlike[] = {3, 1}, fours[] = {4, 4};
+    static const struct {
+        const char *keys;
+        int         n_host;
+        const int  *ranks;
+        int         standby, n;
+    } rows[] = {
+        {"dp=2 pp=2 copies=2", 2, two, 1, 2},
+        {"dp=2 pp=2 copies=2", 1, one, -1, 1},
+        {"dp=2 pp=2", 2, two, -1, 1}, /* not asked for */
+        {"dp=4 copies=2", 2, two, -1, 2},
+        {"pp=4 copies=2", 2, two, -1, 2},
+        {"dp=2 pp=4 copies=3", 4, twos, 2, 3},
+        {"dp=2 cp=2 pp=2 copies=3", 4, twos, 1, 3},
+        {"dp=2 pp=4 standby=1", 4, twos, 1, 2}, /* as given */
+        {"dp=2 pp=2 zero=3 copies=2", 2, two, 1, 2},
+        {"dp=2 pp=2 zero=1 copies=2", 2, two, 1, 2},
+        {"dp=4 pp=2 zero=1 copies=2", 2, fours, -1, 1}, /* cannot be */
+        {"pp=4 copies=2", 2, unlike, -1, 1}, /* the third rank is with the first */
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+        weft_strategy s;
+        assert_ok(weft_strategy_parse(rows[i].keys, &s));
+        weft_strategy_spread(&s, rows[i].n_host, rows[i].ranks);
+        int n = weft_strategy_state_hosts(&s, rows[i].n_host, rows[i].ranks);
+        if (s.standby != rows[i].standby || n != rows[i].n)
+            fail_msg("%s: standby=%d, %d hosts, not %d, %d", rows[i].keys, s.standby, n,
+                     rows[i].standby, rows[i].n);
+    }
+}
+
+/* Guards of a rank are that many different ranks, and its wards' guards are it. */
+static void guards_are_around_the_ring(void **state)
+{
+    (void)state;
+    for (int world = 2; world < 14; world++)
+        for (int n = 1; n <= WEFT_MAX_STANDBY && n < world; n++)
+            for (int r = 0; r < world; r++)
+                for (int k = 0; k < n; k++) {
+                    int guard = weft_standby_guard(r, world, n, k);
+                    assert_int_not_equal(guard, r);
+                    assert_int_equal(weft_standby_ward(guard, world, n, k), r);
+                    for (int i = 0; i < k; i++)
+                        assert_int_not_equal(guard, weft_standby_guard(r, world, n, i));
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_are_runs),       cmocka_unit_test(keys_are_rows),
-        cmocka_unit_test(text_reads_back),       cmocka_unit_test(defaults_are_the_rows),
-        cmocka_unit_test(mistakes_are_one_line), cmocka_unit_test(hosts_hold_the_state),
+        cmocka_unit_test(splits_are_runs),
+        cmocka_unit_test(keys_are_rows),
+        cmocka_unit_test(text_reads_back),
+        cmocka_unit_test(defaults_are_the_rows),
+        cmocka_unit_test(mistakes_are_one_line),
+        cmocka_unit_test(hosts_hold_the_state),
+        cmocka_unit_test(copies_are_spread),
+        cmocka_unit_test(guards_are_around_the_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

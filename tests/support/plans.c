@@ -45,10 +45,14 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
     weft_strategy              h;
     weft_sharding             *s = test_plan_shard(j, x.words, &h);
     int                        n = s->mesh[0].n_rank * h.pp;
-    int32_t                    share[TEST_MAX_RANK];
+    int32_t                    share[TEST_MAX_RANK], sharer[TEST_MAX_RANK];
+    int                        n_sharer = 1, n_standby;
     assert_true(n <= TEST_MAX_RANK);
     weft_strategy_expand_split(&h, share);
     if (!how) how = &none;
+    n_standby = how->n_standby ? how->n_standby : how->standby_bytes > 0;
+    for (int k = 0; k < s->mesh[0].n_rank; k++)
+        n_sharer = weft_strategy_sharers(&h, k, &sharer[k]);
     for (int r = 0; r < n; r++) {
         weft_partition_options o = {.n_micro             = j->o.n_micro,
                                     .n_lane              = x.n_lane,
@@ -63,6 +67,9 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
                                     .gather_once         = h.overlap_param_gather > 0,
                                     .shard_gradients     = how->shard_gradients,
                                     .standby_bytes       = how->standby_bytes,
+                                    .n_standby           = n_standby,
+                                    .n_sharer            = n_sharer,
+                                    .sharer              = sharer,
                                     .standby_credits     = how->standby_credits,
                                     .offload_bytes       = how->offload_bytes,
                                     .offload_gradient_bytes = how->offload_gradient_bytes,

@@ -22,6 +22,7 @@ typedef struct test_plan_how {
     int64_t gather_bytes, reduce_bytes;
     int64_t standby_bytes;   /* weft_partition_options */
     int     standby_credits; /* likewise */
+    int     n_standby;       /* likewise; 0 with standby_bytes: 1 */
     bool    shard_gradients; /* likewise */
     /* updates on the host, in chunks of so many bytes; 0: they are not */
     int64_t offload_bytes;

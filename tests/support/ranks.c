@@ -179,13 +179,13 @@ static weft_status fill_tensor(rank *k, const char *name, const weft_shape *whol
 static weft_status fill(void *arg, const weft_model_param *p, const weft_model_tensor *t,
                         int64_t first, int64_t n, const float *x)
 {
-    static const char *const before[] = {"", WEFT_STANDBY_PREFIX}, *const after[] = {
-                                                                       "", ".bf16"};
-    rank             *k     = arg;
-    const weft_shape *whole = &type_of(k, p->name)->shape;
-    char              name[256];
+    static const char *const before[] = {"", "standby.1.", "standby.2.", "standby.3."};
+    static const char *const after[]  = {"", ".bf16"};
+    rank                    *k        = arg;
+    const weft_shape        *whole    = &type_of(k, p->name)->shape;
+    char                     name[256];
     if (k->j->o.zero && strstr(p->name, k->j->o.zero)) return WEFT_OK; /* as it is made */
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         snprintf(name, sizeof name, "%s%s%s", before[i / 2], p->name, after[i % 2]);
         /* pieces of one parameter one behind the other: any numbers will do, but the same
          * everywhere */
@@ -309,10 +309,11 @@ static uint64_t whole_tensor(const rank *k, int n, weft_vid v)
     bool                   *seen = calloc((size_t)m + 1, 1);
     assert_non_null(all);
     assert_non_null(seen);
-    for (int r = 0; r < 2 * n; r++) {
+    for (int r = 0; r < (1 + WEFT_MAX_STANDBY) * n; r++) {
         part y;
-        char name[256];
-        snprintf(name, sizeof name, "%s%s", r < n ? "" : WEFT_STANDBY_PREFIX, x->name);
+        char name[256], before[16] = "";
+        if (r >= n) snprintf(before, sizeof before, "standby.%d.", r / n);
+        snprintf(name, sizeof name, "%s%s", before, x->name);
         if (!here(&k[r % n], name)) continue;
         assert_ok(part_of(&k[r % n], name, &x->type.shape, &y));
         for (int64_t e = 0; e < m; e++) {

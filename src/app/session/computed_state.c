@@ -51,9 +51,10 @@ static weft_status cut_to_computed(const weft_compiled *made, weft_arena *a,
 }
 
 /* Into out, of s, which is the program's: what this rank computes after the commit point itself.
- * *all becomes false where something is gathered. */
+ * standby from 1 on: what it has for another rank.  *all becomes false where something is
+ * gathered. */
 static weft_status make_computed(const weft_compiled *made, const weft_state *s,
-                                 bool standby, weft_arena *a, weft_state *out, bool *all)
+                                 int standby, weft_arena *a, weft_state *out, bool *all)
 {
     const weft_program *p    = made->program;
     bool               *late = WEFT_ARENA_ARRAY(a, bool, p->n_buffer + 1);
@@ -62,7 +63,7 @@ static weft_status make_computed(const weft_compiled *made, const weft_state *s,
     for (int i = 0; i < weft_state_count(s); i++) {
         weft_state_tensor t    = *weft_state_at(s, i);
         const char       *name = t.name;
-        if (standby) name = weft_arena_printf(a, WEFT_STANDBY_PREFIX "%s", name);
+        if (standby) name = weft_standby_name(a, standby - 1, name);
         WEFT_TRY(weft_arena_status(a));
         if (t.on_host) t.part = NULL; /* no table has it */
         const weft_binding *b = t.part ? weft_program_find(p, name) : NULL;
@@ -86,18 +87,17 @@ static void keep_memory(void *arg, weft_memory *m)
 weft_status weft_computed_state_make(const weft_compiled *made, const weft_state *s,
                                      weft_state **out)
 {
-    const weft_state *standby = weft_state_standby(s);
-    weft_state       *own     = NULL, *more;
-    weft_arena       *tmp     = NULL;
-    bool              all     = true;
-    weft_status       st      = WEFT_OK;
-    *out                      = NULL;
+    weft_state *own = NULL, *more;
+    weft_arena *tmp = NULL;
+    bool        all = true;
+    weft_status st  = WEFT_OK;
+    *out            = NULL;
     WEFT_GO(weft_arena_create(&tmp));
     WEFT_GO(weft_state_create_over(weft_state_memory(s), keep_memory, NULL, &own));
-    WEFT_GO(make_computed(made, s, false, tmp, own, &all));
-    if (standby) {
+    WEFT_GO(make_computed(made, s, 0, tmp, own, &all));
+    for (int k = 0; k < weft_state_n_standby(s); k++) {
         WEFT_GO(weft_state_add_standby(own, &more));
-        WEFT_GO(make_computed(made, standby, true, tmp, more, &all));
+        WEFT_GO(make_computed(made, weft_state_standby(s, k), 1 + k, tmp, more, &all));
     }
     if (!all) {
         *out = own;

@@ -41,11 +41,15 @@ static weft_status find_digest(const weft_state *s, int i, copy_digest *out)
     return st;
 }
 
-/* all: of each rank n digests of its own state, and as many of what it has for another one. */
+enum {
+    N_KIND = 1 + WEFT_MAX_STANDBY /* a rank's own state, and what it has for others */
+};
+
+/* all: of each rank n digests of its own state, and as many of what it has for each other one. */
 static weft_status compare_digests(const weft_session *s, const copy_digest *all, int n)
 {
     for (int i = 0; i < n; i++)
-        for (int r = 1; r < 2 * s->now->comm->world; r++)
+        for (int r = 1; r < N_KIND * s->now->comm->world; r++)
             for (int k = 0; k < r; k++) {
                 const copy_digest *a = &all[(int64_t)k * n + i],
                                   *b = &all[(int64_t)r * n + i];
@@ -53,7 +57,7 @@ static weft_status compare_digests(const weft_session *s, const copy_digest *all
                     return WEFT_FAIL(
                         WEFT_ERR_INTERNAL,
                         "after step %lld ranks %d and %d have different copies of %s",
-                        (long long)s->r.steps, k / 2, r / 2,
+                        (long long)s->r.steps, k / N_KIND, r / N_KIND,
                         weft_state_at(s->state, i)->name);
             }
     return WEFT_OK;
@@ -63,17 +67,17 @@ weft_status weft_session__compare_copies(weft_session *s)
 {
     weft_generation *g = s->now;
     if (!getenv("WEFT_CHECK_COPIES") || !g->continues) return WEFT_OK;
-    const weft_state *standby = weft_state_standby(s->state);
-    int               n       = weft_state_count(s->state);
-    copy_digest      *own     = WEFT_ARENA_ARRAY(g->arena, copy_digest, 2 * n + 1);
-    copy_digest      *all =
-        WEFT_ARENA_ARRAY(g->arena, copy_digest, (int64_t)2 * n * g->comm->world + 1);
+    int          n   = weft_state_count(s->state);
+    int64_t      m   = (int64_t)N_KIND * n;
+    copy_digest *own = WEFT_ARENA_ARRAY(g->arena, copy_digest, m + 1);
+    copy_digest *all = WEFT_ARENA_ARRAY(g->arena, copy_digest, m * g->comm->world + 1);
     WEFT_TRY(weft_arena_status(g->arena));
-    for (int i = 0; i < n; i++) {
-        WEFT_TRY(find_digest(s->state, i, &own[i]));
-        if (standby) WEFT_TRY(find_digest(standby, i, &own[n + i]));
-    }
-    WEFT_TRY(weft_session__gather(s, own, (size_t)(2 * n) * sizeof *own, all));
+    for (int i = 0; i < n; i++) WEFT_TRY(find_digest(s->state, i, &own[i]));
+    for (int k = 0; k < weft_state_n_standby(s->state); k++)
+        for (int i = 0; i < n; i++)
+            WEFT_TRY(find_digest(weft_state_standby(s->state, k), i,
+                                 &own[(1 + k) * (int64_t)n + i]));
+    WEFT_TRY(weft_session__gather(s, own, (size_t)m * sizeof *own, all));
     return weft_session__outcome(s, compare_digests(s, all, n));
 }
 
@@ -93,8 +97,8 @@ int *weft_session__find_domains(const weft_generation *g)
 {
     const int32_t *host   = g->comm ? weft_comm_hosts_of(g->comm) : NULL;
     bool           one    = has_hosts(g) && g->local >= g->n_rank;
-    int           *domain = WEFT_ARENA_ARRAY(g->arena, int, 2 * g->n_rank);
-    for (int k = 0; domain && k < 2 * g->n_rank; k++) {
+    int           *domain = WEFT_ARENA_ARRAY(g->arena, int, N_KIND * g->n_rank);
+    for (int k = 0; domain && k < N_KIND * g->n_rank; k++) {
         int r     = k % g->n_rank;
         domain[k] = !has_hosts(g) ? r : one ? 0 : host ? host[r] : r;
     }

@@ -12,7 +12,7 @@
 /* While it runs. */
 typedef struct move_run {
     weft_kept_move   *move;
-    weft_mover       *own, *standby; /* standby NULL: there is none */
+    weft_mover       *own, **standby; /* n_standby of the move's */
     weft_move_batches batches;
     bool             *wanted; /* by tensor: is it in the batch? */
     bool              makes;  /* pages of this rank's state, which are not all there */
@@ -42,28 +42,36 @@ static weft_move_hosts number_hosts(const weft_kept_move *m, const int32_t *firs
 
 static weft_status make_batches(const weft_kept_move *m, weft_move_batches *out)
 {
-    const int32_t  *first  = weft_comm_hosts_of(m->comm); /* NULL: there is one host */
-    int64_t         most   = m->in_batches ? weft_move_largest(m->to.holders) : INT64_MAX;
-    size_t          n      = (size_t)m->comm->world + (size_t)m->from->holders->n_rank;
-    int32_t        *number = calloc(n + 1, sizeof *number);
-    weft_move_hosts hosts  = {0};
-    if (!number) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    if (first) hosts = number_hosts(m, first, number);
-    weft_status st =
-        weft_move_batches_make(m->from->holders, m->to.holders, m->standby.holders,
-                               first ? &hosts : NULL, most, out);
+    const int32_t *first  = weft_comm_hosts_of(m->comm); /* NULL: there is one host */
+    int64_t        most   = m->in_batches ? weft_move_largest(m->to.holders) : INT64_MAX;
+    size_t         n      = (size_t)m->comm->world + (size_t)m->from->holders->n_rank;
+    int32_t       *number = calloc(n + 1, sizeof *number);
+    const weft_holders **standby = calloc((size_t)m->n_standby + 1, sizeof *standby);
+    weft_move_targets    to      = {m->to.holders, standby, m->n_standby};
+    weft_move_hosts      hosts   = {0};
+    weft_status          st      = WEFT_ERR_MEM;
+    if (number && standby) {
+        for (int k = 0; k < m->n_standby; k++) standby[k] = m->standby[k].holders;
+        if (first) hosts = number_hosts(m, first, number);
+        st = weft_move_batches_make(m->from->holders, &to, first ? &hosts : NULL, most,
+                                    out);
+    } else {
+        st = WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    }
     free(number);
+    free(standby);
     return st;
 }
 
 static weft_status open_run(weft_kept_move *m, move_run *r)
 {
-    r->wanted = calloc((size_t)weft_state_count(m->to.state) + 1, sizeof *r->wanted);
-    if (!r->wanted) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    r->wanted  = calloc((size_t)weft_state_count(m->to.state) + 1, sizeof *r->wanted);
+    r->standby = calloc((size_t)m->n_standby + 1, sizeof *r->standby);
+    if (!r->wanted || !r->standby) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(make_batches(m, &r->batches));
     WEFT_TRY(open_mover(m, &m->to, m->tag, &r->own));
-    if (m->standby.state)
-        WEFT_TRY(open_mover(m, &m->standby, m->standby_tag, &r->standby));
+    for (int k = 0; k < m->n_standby; k++)
+        WEFT_TRY(open_mover(m, &m->standby[k], m->standby_tag + k, &r->standby[k]));
     m->copied   = weft_mover_copied(r->own);
     m->sent     = weft_mover_sent(r->own);
     m->received = weft_mover_received(r->own);
@@ -73,7 +81,9 @@ static weft_status open_run(weft_kept_move *m, move_run *r)
 static void close_run(move_run *r)
 {
     weft_mover_close(r->own);
-    weft_mover_close(r->standby);
+    for (int k = 0; r->standby && k < r->move->n_standby; k++)
+        weft_mover_close(r->standby[k]);
+    free(r->standby);
     weft_move_batches_fini(&r->batches);
     free(r->wanted);
 }
@@ -89,7 +99,7 @@ static void want_batch(move_run *r, int batch, bool on)
 static weft_status make_pages(const move_run *r, const weft_state *s)
 {
     weft_comm *end = weft_comm_shared_end(r->move->comm);
-    for (int i = 0; s && i < weft_state_count(s); i++) {
+    for (int i = 0; i < weft_state_count(s); i++) {
         const weft_state_tensor *t = weft_state_at(s, i);
         const weft_memory       *m = weft_state_memory_of(s, i);
         if (!r->wanted[i] || !t->part || t->on_host) continue;
@@ -113,10 +123,12 @@ static weft_status fill_batch(move_run *r)
     weft_kept_move *m = r->move;
     if (r->makes) {
         WEFT_TRY(make_pages(r, m->to.state));
-        WEFT_TRY(make_pages(r, weft_state_standby(m->to.state)));
+        for (int k = 0; k < weft_state_n_standby(m->to.state); k++)
+            WEFT_TRY(make_pages(r, weft_state_standby(m->to.state, k)));
     }
     WEFT_TRY(weft_mover_run_tensors(r->own, r->wanted));
-    if (r->standby) WEFT_TRY(weft_mover_run_tensors(r->standby, r->wanted));
+    for (int k = 0; k < m->n_standby; k++)
+        WEFT_TRY(weft_mover_run_tensors(r->standby[k], r->wanted));
     for (int i = 0; i < weft_state_count(m->to.state); i++)
         if (r->wanted[i]) weft_program_state_mark(m->comm, i);
     int64_t pages = weft_comm_shm_count_pages(weft_comm_shared_end(m->comm));

@@ -26,9 +26,10 @@ typedef struct weft_kept_move {
     int64_t           step; /* after which the state is */
     weft_kept_states *from;
     weft_mover_side   to; /* this rank's state in its slot, and who shall hold what */
-    weft_mover_side   standby; /* the same of what ranks hold for each other; or NULL */
+    int               n_standby; /* the same of what ranks hold for each other */
+    weft_mover_side  *standby;
     bool              in_batches;
-    int               tag, standby_tag;
+    int               tag, standby_tag; /* and one more for each further of these */
     /* what it took */
     int     n_batch;
     int64_t peak_bytes; /* of pages of all slots of the host */

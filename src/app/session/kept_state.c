@@ -11,8 +11,8 @@
 enum {
     FIRST_OLDER = 1 + WEFT_COMM_SHM_SNAPSHOT,
     N_HELD      = FIRST_OLDER + WEFT_COMM_SHM_OLDER,
-    /* by a rank that is alone on its host: each, then what each has for another rank */
-    MAX_SERVED = 1024 * 2 * N_HELD
+    /* by a rank that is alone on its host: each, then what each has for up to three other ranks */
+    MAX_SERVED = 1024 * 4 * N_HELD
 };
 
 static weft_comm_shm_held *held_of(weft_comm *end, int slot, int k)
@@ -91,6 +91,24 @@ static weft_status prefer_own_slot(weft_kept_states *k)
     return st;
 }
 
+/* What states have for other ranks: the first of each, the second of each, ... */
+static weft_status add_standby(weft_kept_states *k)
+{
+    int most = 0, n = k->n_state;
+    for (int h = 0; h < n; h++) {
+        int m = k->state[h] ? weft_state_n_standby(k->state[h]) : 0;
+        if (m > most) most = m;
+    }
+    size_t       size = sizeof *k->state;
+    weft_state **all  = realloc(k->state, (size_t)(1 + most) * (size_t)n * size + size);
+    if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    k->state = all;
+    k->n     = (1 + most) * n;
+    for (int h = n; h < k->n; h++)
+        all[h] = all[h % n] ? weft_state_standby(all[h % n], h / n - 1) : NULL;
+    return WEFT_OK;
+}
+
 weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t step,
                                   weft_kept_states *out)
 {
@@ -104,8 +122,9 @@ weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t 
     while (weft_comm_shm_kept_slot_of(end, n_slot)) n_slot++;
     int n_state = n_slot * count_held(end, n_slot, step);
     k.n_slot    = n_slot;
-    k.n         = 2 * n_state;
-    k.state     = calloc((size_t)k.n + 1, sizeof *k.state);
+    k.n         = n_state;
+    k.n_state   = n_state;
+    k.state     = calloc((size_t)n_state + 1, sizeof *k.state);
     k.table     = calloc((size_t)n_state + 1, sizeof *k.table);
     if (!k.state || !k.table) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     for (int h = 0; h < n_state; h++) {
@@ -115,8 +134,8 @@ weft_status weft_kept_states_open(weft_comm *comm, weft_device *device, int64_t 
         WEFT_GO(open_held(end, device, slot, x, step, &last, &k.state[h], &k.table[h]));
         if (!k.state[h]) continue;
         if (!like) like = k.state[h];
-        k.state[n_state + h] = weft_state_standby(k.state[h]);
     }
+    WEFT_GO(add_standby(&k));
     if (like) WEFT_GO(find_holders(&k, like));
     if (like) WEFT_GO(prefer_own_slot(&k));
     *out = k;
@@ -249,7 +268,7 @@ static int add_spans(const weft_state *s, const struct weft_kept_table *table,
                      const bool *tensor, tensor_span *out)
 {
     int n = 0;
-    for (int i = 0; s && i < weft_state_count(s); i++) {
+    for (int i = 0; i < weft_state_count(s); i++) {
         const weft_state_tensor *t = weft_state_at(s, i);
         int64_t                  bytes =
             t->part ? weft_part_count(t->part) * weft_dtype_bytes(t->dtype) : 0;
@@ -283,14 +302,16 @@ static void give_back_spans(weft_comm *end, const weft_memory *m, const tensor_s
 static void give_back_state(weft_comm *end, const weft_state *s,
                             const struct weft_kept_table *table, const bool *tensor)
 {
-    int          n    = weft_state_count(s);
-    tensor_span *span = calloc(2 * (size_t)n + 1, sizeof *span);
+    int          n         = weft_state_count(s);
+    int          n_standby = weft_state_n_standby(s);
+    tensor_span *span = calloc((1 + (size_t)n_standby) * (size_t)n + 1, sizeof *span);
     for (int i = 0; i < n; i++)
         if (tensor[i]) weft_state_table_mark(table->at, table->bytes, i, false);
     weft_failpoint("move.gone");
     if (!span) return; /* the memory is free when the move is over */
     int n_span = add_spans(s, table, tensor, span);
-    n_span += add_spans(weft_state_standby(s), table, tensor, span + n_span);
+    for (int k = 0; k < n_standby; k++)
+        n_span += add_spans(weft_state_standby(s, k), table, tensor, span + n_span);
     qsort(span, (size_t)n_span, sizeof *span, compare_spans);
     give_back_spans(end, weft_state_memory(s), span, n_span);
     free(span);
@@ -301,7 +322,7 @@ void weft_kept_states_give_back(weft_kept_states *k, weft_comm *comm,
 {
     weft_comm  *end  = weft_comm_shared_end(comm);
     const void *stay = weft_state_memory(to)->address;
-    for (int h = 0; h < k->n / 2; h++) {
+    for (int h = 0; h < k->n_state; h++) {
         const weft_state *s    = k->state[h];
         int               held = h / k->n_slot;
         if (!s || (held > 0 && held < FIRST_OLDER) || /* a snapshot */
@@ -314,7 +335,7 @@ void weft_kept_states_give_back(weft_kept_states *k, weft_comm *comm,
 
 void weft_kept_states_close(weft_kept_states *k)
 {
-    for (int h = 0; h < k->n / 2 && k->state; h++) weft_state_destroy(k->state[h]);
+    for (int h = 0; h < k->n_state && k->state; h++) weft_state_destroy(k->state[h]);
     free(k->state);
     free(k->table);
     free(k->source);

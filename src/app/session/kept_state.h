@@ -18,11 +18,10 @@ typedef struct weft_kept_states {
     int n_slot; /* of this host */
     /* holders: of each slot its state, then what it has besides; slots in the order of the ranks
      * that have them, those that none has last */
-    int           n;
+    int           n, n_state; /* of these its state */
     weft_state  **state;
     weft_holders *holders;
-    /* Of each state in the first half of `state` (the second: what it has for another rank), what
-     * says which tensors are there (state/table.h). */
+    /* Of each of the first n_state, what says which tensors are there (state/table.h). */
     struct weft_kept_table {
         void   *at;
         int64_t bytes;

@@ -121,13 +121,13 @@ static int64_t offset_of(const weft_program *p, const weft_binding *b)
            b->at.offset * weft_dtype_bytes(b->at.type.dtype);
 }
 
-/* Where the program has a parameter or state, or (standby) has it for another rank; its part is in
- * a. */
+/* Where the program has a parameter or state, or (standby from 1 on) has it for another rank; its
+ * part is in a. */
 static weft_status describe_tensor(const weft_compiled *made, const weft_graph_value *v,
-                                   bool standby, weft_arena *a, weft_state_tensor *out)
+                                   int standby, weft_arena *a, weft_state_tensor *out)
 {
     const char *name = v->name;
-    if (standby) name = weft_arena_printf(a, WEFT_STANDBY_PREFIX "%s", name);
+    if (standby) name = weft_standby_name(a, standby - 1, name);
     WEFT_TRY(weft_arena_status(a));
     const weft_binding *b = weft_program_find(made->program, name);
     *out                  = (weft_state_tensor){
@@ -135,7 +135,7 @@ static weft_status describe_tensor(const weft_compiled *made, const weft_graph_v
     if (!b) return WEFT_OK;
     weft_part *part = WEFT_ARENA_NEW(a, weft_part);
     WEFT_TRY(weft_arena_status(a));
-    WEFT_TRY(standby ? weft_compiled_standby_part_of(made, v->name, a, part)
+    WEFT_TRY(standby ? weft_compiled_standby_part_of(made, standby - 1, v->name, a, part)
                      : weft_compiled_part_of(made, v->name, a, part));
     int slab = made->program->buffer[b->at.buffer].slab;
     if (weft_part_count(part) != weft_shape_count(&b->at.type.shape) ||
@@ -148,14 +148,7 @@ static weft_status describe_tensor(const weft_compiled *made, const weft_graph_v
     return WEFT_OK;
 }
 
-static bool has_standby(const weft_program *p)
-{
-    for (int i = 0; i < p->n_binding; i++)
-        if (p->binding[i].kind == WEFT_BIND_STANDBY) return true;
-    return false;
-}
-
-static weft_status add_tensors(const weft_compiled *made, bool standby, weft_state *s)
+static weft_status add_tensors(const weft_compiled *made, int standby, weft_state *s)
 {
     weft_arena *tmp = NULL;
     weft_status st  = WEFT_OK;
@@ -180,10 +173,10 @@ static weft_status make_state(const weft_compiled *made, const weft_memory *m,
     WEFT_TRY(weft_state_create_over(m, release, arg, &s));
     WEFT_GO(weft_state_add_host_memory(
         s, weft_program_bytes(made->program, WEFT_SLAB_HOST_STATE)));
-    WEFT_GO(add_tensors(made, false, s));
-    if (has_standby(made->program)) {
+    WEFT_GO(add_tensors(made, 0, s));
+    for (int k = 1; k <= weft_program_n_standby(made->program); k++) {
         WEFT_GO(weft_state_add_standby(s, &standby));
-        WEFT_GO(add_tensors(made, true, standby));
+        WEFT_GO(add_tensors(made, k, standby));
     }
     *out = s;
     s    = NULL;
@@ -240,7 +233,8 @@ uint64_t weft_program_state_layout(const weft_state *s)
     weft_hash_state h;
     weft_hash_init(&h, 1);
     hash_tensors(&h, s);
-    if (weft_state_standby(s)) hash_tensors(&h, weft_state_standby(s));
+    for (int k = 0; k < weft_state_n_standby(s); k++)
+        hash_tensors(&h, weft_state_standby(s, k));
     return weft_hash_value(&h);
 }
 
@@ -623,7 +617,7 @@ static bool is_same_tensor(const weft_state_tensor *a, const weft_state_tensor *
 
 /* Are the tensors of s those that the program has, or has for another rank? */
 static weft_status has_same_tensors(const weft_compiled *made, const weft_state *s,
-                                    bool standby, bool *same)
+                                    int standby, bool *same)
 {
     weft_arena *tmp = NULL;
     weft_status st  = WEFT_OK;
@@ -646,18 +640,19 @@ out:
 weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
                                     const weft_state *s, bool *fits)
 {
-    const weft_program *p       = made->program;
-    const weft_state   *standby = weft_state_standby(s);
-    int                 slab    = weft_program_state_slab(p);
+    const weft_program *p    = made->program;
+    int                 slab = weft_program_state_slab(p);
+    int                 n    = weft_program_n_standby(p);
     *fits =
         weft_state_memory(s)->space != WEFT_SPACE_SHARED &&
         weft_state_memory(s)->bytes == (slab < 0 ? 0 : p->slab[slab].bytes) &&
         weft_state_host_memory(s)->bytes == weft_program_bytes(p, WEFT_SLAB_HOST_STATE) &&
         !(slab >= 0 && weft_state_memory(s)->device->host_access &&
           weft_comm_shared_end(comm) && peers_reach(p, slab)) &&
-        has_standby(p) == (standby != NULL);
-    if (*fits) WEFT_TRY(has_same_tensors(made, s, false, fits));
-    if (*fits && standby) WEFT_TRY(has_same_tensors(made, standby, true, fits));
+        n == weft_state_n_standby(s);
+    if (*fits) WEFT_TRY(has_same_tensors(made, s, 0, fits));
+    for (int k = 0; k < n && *fits; k++)
+        WEFT_TRY(has_same_tensors(made, weft_state_standby(s, k), 1 + k, fits));
     return WEFT_OK;
 }
 

@@ -330,28 +330,29 @@ weft_status weft_session__open_kept(weft_session *s, weft_state **out)
  * already stays where it is. */
 static weft_status move_kept(weft_session *s, weft_state *to)
 {
-    weft_generation *g     = s->now;
-    bool             whole = weft_state_step(to) == g->step;
-    weft_state      *empty = NULL;
-    const weft_comm *end   = weft_comm_shared_end(g->comm);
-    double           begin = weft_clock_s() - weft_comm_shm_made_s(end);
-    weft_kept_move   m     = {.comm        = g->comm,
-                              .group       = g->group,
-                              .step        = g->step,
-                              .from        = &g->from,
-                              .to          = {to, g->holders},
-                              .in_batches  = g->in_batches,
-                              .tag         = WEFT_SESSION__TAG_STATE,
-                              .standby_tag = WEFT_SESSION__TAG_STANDBY};
-    weft_status      st    = weft_session__list_standby(s, to, whole, &empty, &m.standby);
-    if (st == WEFT_OK) st = weft_kept_move_run(&m);
-    double make_s = (double)weft_comm_shm_count_made(end) / weft_session__page_Bps(s);
-    g->moved      = (weft_session__moved){.load       = {m.copied, m.sent, m.received, make_s},
-                                          .seconds    = weft_clock_s() - begin,
-                                          .n_batch    = m.n_batch,
-                                          .peak_bytes = m.peak_bytes};
-    weft_holders_destroy((weft_holders *)(uintptr_t)m.standby.holders);
-    weft_state_destroy(empty);
+    weft_generation            *g     = s->now;
+    bool                        whole = weft_state_step(to) == g->step;
+    const weft_comm            *end   = weft_comm_shared_end(g->comm);
+    double                      begin = weft_clock_s() - weft_comm_shm_made_s(end);
+    weft_kept_move              m     = {.comm        = g->comm,
+                                         .group       = g->group,
+                                         .step        = g->step,
+                                         .from        = &g->from,
+                                         .to          = {to, g->holders},
+                                         .in_batches  = g->in_batches,
+                                         .tag         = WEFT_SESSION__TAG_STATE,
+                                         .standby_tag = WEFT_SESSION__TAG_STANDBY};
+    weft_session__standby_sides x;
+    WEFT_TRY(weft_session__list_standby(s, to, whole, &x));
+    m.standby      = x.side;
+    m.n_standby    = x.n;
+    weft_status st = weft_kept_move_run(&m);
+    double make_s  = (double)weft_comm_shm_count_made(end) / weft_session__page_Bps(s);
+    g->moved       = (weft_session__moved){.load       = {m.copied, m.sent, m.received, make_s},
+                                           .seconds    = weft_clock_s() - begin,
+                                           .n_batch    = m.n_batch,
+                                           .peak_bytes = m.peak_bytes};
+    weft_session__standby_sides_fini(&x);
     return st;
 }
 

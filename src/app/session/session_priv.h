@@ -144,7 +144,8 @@ typedef struct weft_generation {
     weft_runner   *runner;
     bool           keeps_state; /* the state stays where the session has it */
     weft_holders  *holders;     /* who holds what of the state; NULL: all is here */
-    /* with standby replicas: the same, and as holder ranks + r what rank r has for another one */
+    /* with standby replicas: the same, and as holder k * ranks + r what rank r has for the k-th of
+     * others, from 1 */
     weft_holders *all_holders;
     const char  **host_name; /* of each rank */
     weft_gather  *gather;    /* all of it at rank 0, for files */
@@ -180,8 +181,8 @@ enum {
     WEFT_SESSION__TAG_EVAL     = WEFT_SESSION__TAG + 5,
     WEFT_SESSION__TAG_STATE    = WEFT_SESSION__TAG + 6,
     WEFT_SESSION__TAG_LEADER   = WEFT_SESSION__TAG + 7,
-    WEFT_SESSION__TAG_STANDBY  = WEFT_SESSION__TAG + 8,
-    WEFT_SESSION__TAG_SNAPSHOT = WEFT_SESSION__TAG + 9,
+    WEFT_SESSION__TAG_SNAPSHOT = WEFT_SESSION__TAG + 8,
+    WEFT_SESSION__TAG_STANDBY  = WEFT_SESSION__TAG + 9, /* and those behind it */
 };
 
 /* What a job writes. */
@@ -359,8 +360,8 @@ weft_comm_shm_slot *weft_session__slot(const weft_session *s);
 void weft_session__say_back(weft_session *s);
 /* The job goes on from that step: where this rank had come further, with steps and rows of then. */
 weft_status weft_session__go_back(weft_session *s, int64_t step);
-void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
-                             int64_t steps, weft_kept_card *c);
+void        weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
+                                    int64_t steps, weft_kept_card *c);
 /* prepare.c: a new rank, before its first membership, where the agent says which it will be; an
  * error: it cannot be one.  offer_brief: what others need for that, to the agent; once more when
  * plans were made ahead. */
@@ -445,14 +446,21 @@ void weft_session__report(const weft_session *s, const char *cause, const char *
 /* Of an error: "disk", "numeric", "differs", "error". */
 const char *weft_session__find_cause(const weft_session *s, weft_status st);
 /* Who holds what, replicas too; when the program's state is there. */
-weft_status weft_session__find_all_holders(weft_session *s, const weft_state *state);
+weft_status weft_session__find_all_holders(weft_session *s, weft_state *state);
 /* Fills the replicas that `to` has out of what ranks hold; all ranks, when their own state is
  * whole. */
 weft_status weft_session__fill_standby(weft_session *s, weft_state *to);
-/* This rank's side of a move into the replicas, out of what slots hold; whole: its replica stays as
- * it is.  All ranks; *empty: the caller's, perhaps NULL; side->holders, too. */
+/* This rank's sides of a move into the replicas, out of what slots hold; whole: its replicas stay
+ * as they are.  All ranks. */
+typedef struct weft_session__standby_sides {
+    int             n;
+    weft_state     *empty; /* where this rank has none; perhaps NULL */
+    weft_mover_side side[WEFT_MAX_STANDBY];
+} weft_session__standby_sides;
+
 weft_status weft_session__list_standby(weft_session *s, weft_state *to, bool whole,
-                                       weft_state **empty, weft_mover_side *side);
+                                       weft_session__standby_sides *out);
+void        weft_session__standby_sides_fini(weft_session__standby_sides *x);
 /* Out of states that processes have, replicas too, by messages.  have NULL: this rank has none. */
 weft_status weft_session__move_sent(weft_session *s, weft_state *have, weft_state *to);
 /* copies.c: are all copies of each part of the state the same?  Nothing where nobody asks. */
@@ -460,8 +468,8 @@ weft_status weft_session__compare_copies(weft_session *s);
 /* How many ranks, or hosts of several, hold each part of the state, and whose loss would cost the
  * steps since the newest checkpoint; where that is not as in the view before. */
 void weft_session__say_copies(weft_session *s);
-/* Of each rank the first one of its failure domain; twice, for holders of both kinds (all_holders).
- * NULL: out of memory. */
+/* Of each rank the first one of its failure domain; again for holders of each further kind
+ * (all_holders).  NULL: out of memory. */
 int *weft_session__find_domains(const weft_generation *g);
 /* "hosts a (ranks 0-1), b (ranks 2-3) and 6 more", "rank 1": those of which `of` is true, by first
  * rank. */

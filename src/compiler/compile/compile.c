@@ -109,11 +109,20 @@ static int64_t offload_bytes(const weft_compile__request *q, int offload)
 }
 
 /* Plans between hosts have buckets. */
-static void set_standby(const weft_plan *p, weft_partition_options *o)
+static weft_status set_standby(const weft_plan *p, weft_arena *a,
+                               weft_partition_options *o)
 {
-    bool hosts         = p->strategy.bucket_bytes > 0;
+    bool     hosts     = p->strategy.bucket_bytes > 0;
+    int      places    = weft_plan_places(p);
+    int32_t *sharer    = WEFT_ARENA_ARRAY(a, int32_t, places);
+    o->n_standby       = weft_plan_n_standby(p);
     o->standby_bytes   = hosts ? p->strategy.bucket_bytes : WEFT_PLAN_BUCKET;
     o->standby_credits = hosts ? 2 : 0;
+    WEFT_TRY(weft_arena_status(a));
+    for (int k = 0; k < places; k++)
+        o->n_sharer = weft_strategy_sharers(&p->strategy, k, &sharer[k]);
+    o->sharer = sharer;
+    return WEFT_OK;
 }
 
 /* Data-parallel ranks and stages; values replicated, or sharded. */
@@ -121,20 +130,19 @@ static weft_status make_ranks(const weft_compile__request *q,
                               const weft_sharding *sharding, weft_partition_cache **cache,
                               weft_partition_options o, weft_program **out)
 {
-    const weft_plan *p    = q->plan;
-    weft_arena      *a    = NULL;
-    weft_status      st   = WEFT_OK;
-    o.dp                  = weft_plan_lane_ranks(p);
-    o.share               = p->share;
-    o.pp                  = p->strategy.pp;
-    o.schedule            = weft_strategy_schedule_name(&p->strategy);
-    o.n_chunk             = p->strategy.chunks;
-    o.ring_axes           = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0;
-    o.gather_once         = p->strategy.overlap_param_gather && q->trains;
-    o.shard_gradients     = shards_gradients(p) && q->trains;
-    o.shard_bucket_bytes  = p->strategy.zero ? p->strategy.bucket_bytes : 0;
-    o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
-    if (q->trains && weft_plan_has_standby(p)) set_standby(p, &o);
+    const weft_plan *p       = q->plan;
+    weft_arena      *a       = NULL;
+    weft_status      st      = WEFT_OK;
+    o.dp                     = weft_plan_lane_ranks(p);
+    o.share                  = p->share;
+    o.pp                     = p->strategy.pp;
+    o.schedule               = weft_strategy_schedule_name(&p->strategy);
+    o.n_chunk                = p->strategy.chunks;
+    o.ring_axes              = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0;
+    o.gather_once            = p->strategy.overlap_param_gather && q->trains;
+    o.shard_gradients        = shards_gradients(p) && q->trains;
+    o.shard_bucket_bytes     = p->strategy.zero ? p->strategy.bucket_bytes : 0;
+    o.reduce_bucket_bytes    = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
     o.cache                  = cache;
     o.offload_bytes          = offload_bytes(q, p->strategy.offload);
     o.offload_gradient_bytes = WEFT_OFFLOAD_GRADIENT_BYTES;
@@ -143,6 +151,7 @@ static weft_status make_ranks(const weft_compile__request *q,
     WEFT_GO(weft_arena_status(a));
     WEFT_GO(weft_plan_cuts(p, q->graph, cut));
     o.cut = cut;
+    if (q->trains && weft_plan_n_standby(p)) WEFT_GO(set_standby(p, a, &o));
     WEFT_GO(weft_partition_program(q->graph, sharding, &o, out));
 out:
     weft_arena_destroy(a);
@@ -174,6 +183,7 @@ static weft_status compile_request(const weft_compile__request *q, weft_compiled
     out->graph = q->graph;
     WEFT_TRY(weft_compile__shard(q, &out->sharding));
     if (out->sharding) out->place = q->rank % weft_plan_places(q->plan);
+    if (q->plan && q->trains) out->n_standby = weft_plan_n_standby(q->plan);
     return weft_compile__rank(q, out->sharding, NULL, &out->program);
 }
 

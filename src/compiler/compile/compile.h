@@ -97,6 +97,7 @@ typedef struct weft_compiled {
     weft_graph    *forward;  /* the graph where it was made here: evaluation; else NULL */
     weft_sharding *sharding; /* of graph's values; NULL: every rank has whole values */
     int            place;    /* of this rank in its mesh */
+    int            n_standby; /* replicas that every rank's state has on others */
     weft_program  *program;
 } weft_compiled;
 
@@ -126,8 +127,8 @@ weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft
 weft_status weft_compiled_computed_part_of(const weft_compiled *c, const char *name,
                                            weft_arena *a, weft_part *out);
 
-/* The same of what it holds for the rank whose standby replica it has. */
-weft_status weft_compiled_standby_part_of(const weft_compiled *c, const char *name,
+/* The same of what it holds for the k-th of the ranks whose standby replicas it has. */
+weft_status weft_compiled_standby_part_of(const weft_compiled *c, int k, const char *name,
                                           weft_arena *a, weft_part *out);
 
 /* A training step of one rank of a plan, which is borrowed for the call; plan NULL: one rank. */

@@ -166,10 +166,10 @@ weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft
     return find_part(c, name, c->place, a, out);
 }
 
-weft_status weft_compiled_standby_part_of(const weft_compiled *c, const char *name,
+weft_status weft_compiled_standby_part_of(const weft_compiled *c, int k, const char *name,
                                           weft_arena *a, weft_part *out)
 {
-    int ward   = weft_partition_ward(c->program->rank, c->program->world);
+    int ward   = weft_standby_ward(c->program->rank, c->program->world, c->n_standby, k);
     int places = c->sharding ? c->sharding->mesh[0].n_rank : 1;
     return find_part(c, name, ward % places, a, out);
 }

@@ -300,6 +300,12 @@ static const char *infix_of(const overlap *k)
     return k->sends ? WEFT_PARTITION__STANDBY "." : "";
 }
 
+/* Is it a message with what the one before has, to another rank? */
+static bool is_same_buffer(const overlap *k, int i)
+{
+    return i > 0 && k->sum[i - 1].buffer == k->sum[i].buffer;
+}
+
 static weft_status make_buckets(overlap *k)
 {
     k->bucket = WEFT_ARENA_ARRAY(k->tmp, bucket, k->n_sum + 1);
@@ -309,7 +315,9 @@ static weft_status make_buckets(overlap *k)
     for (int i = 0; i < k->n_sum;) {
         weft_coalesce_bucket fill = {.limit = k->room};
         bucket              *b    = &k->bucket[k->n_bucket];
-        for (b->first = i; i < k->n_sum && !weft_coalesce_is_complete(&fill); i++) {
+        for (b->first = i;
+             i < k->n_sum && (!weft_coalesce_is_complete(&fill) || is_same_buffer(k, i));
+             i++) {
             weft_coalesce_add(&fill, k->sum[i].bytes);
             k->of[k->sum[i].buffer] = k->n_bucket;
             b->n++;

@@ -47,10 +47,15 @@ typedef struct weft_partition_options {
     /* reductions of gradients overlap with the backward pass in buckets of about so many bytes,
      * with shard_bucket_bytes also those to owners; 0: they come after it */
     int64_t reduce_bucket_bytes;
-    /* every rank's state is held by a second one, too (weft_pass_add_standby): its gradients go
-     * there in buckets of about so many bytes; 0: it is not */
+    /* every rank's state is held by so many others, too (weft_pass_add_standby): its gradients go
+     * there in buckets of about so many bytes */
+    int     n_standby;
     int64_t standby_bytes;
     int     standby_credits; /* weft_standby_options */
+    /* where ranks of a stage hold the same state, each sends a part of it: how many, and of each
+     * place which of them it is; NULL: none do */
+    int            n_sharer;
+    const int32_t *sharer;
     /* updates run on the host (weft_pass_offload_optimizer) in chunks of about so many bytes of
      * gradients; 0: on the device */
     int64_t offload_bytes;
@@ -74,11 +79,6 @@ typedef struct weft_partition_options {
  * shards: origin and shape say which. */
 weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
                                    const weft_partition_options *o, weft_program **out);
-
-/* The rank that holds the standby replica of a rank, and the one whose replica it holds: half a
- * ring away, so in another host wherever there are several with equal numbers of ranks. */
-int weft_partition_guard(int rank, int world);
-int weft_partition_ward(int rank, int world);
 
 /* Micro-batches [*first, *end) belong to lane of n_lane: consecutive runs, larger ones first. */
 void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end);

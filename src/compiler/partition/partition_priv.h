@@ -147,7 +147,7 @@ weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 
 /* ---- standby.c ---- */
 
-/* The actor of messages with gradients for the rank's standby replica. */
+/* The actor of messages with gradients for the rank's standby replicas. */
 #define WEFT_PARTITION__STANDBY "standby"
 
 /* ---- overlap_step_gathers.c ---- */

@@ -6,6 +6,7 @@
 
 #include "program/program.h"
 #include "shard/shard.h"
+#include "strategy/strategy.h"
 
 typedef struct weft_overlap_options {
     int64_t bucket_bytes;
@@ -31,18 +32,26 @@ weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program *
  * for each at its first use. */
 weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out);
 
+/* Of ranks that hold the same state, which one sends: parameters are shared out among them by
+ * bytes, each with its states. */
+typedef struct weft_standby_share {
+    int at, of; /* of 0: there is no other */
+} weft_standby_share;
+
 typedef struct weft_standby_options {
-    /* who holds the replica of this rank's state, and whose replica this rank holds: their
+    /* who hold replicas of this rank's state, and whose replicas this rank holds, as many: their
      * programs as they come in, without replicas */
-    const weft_program *guard, *ward;
+    int                 n;
+    const weft_program *guard[WEFT_MAX_STANDBY], *ward[WEFT_MAX_STANDBY];
+    weft_standby_share  share, ward_share[WEFT_MAX_STANDBY];
     int64_t             bucket_bytes; /* of gradients that begin at once, about */
     /* of a message; 0: a send ends with its receive, out of the sender's memory where ranks share
      * it.  Between hosts it would wait for each answer */
     int credits;
 } weft_standby_options;
 
-/* A rank sends its gradients to its guard, overlapped with the backward pass, and holds the state
- * of its ward, which it updates after its own (standby.c).  What both hold anyway is left out.
+/* A rank sends its gradients to its guards, overlapped with the backward pass, and holds the state
+ * of its wards, which it updates after its own (standby.c).  What both hold anyway is left out.
  * WEFT_ERR_ARG: state that is gathered after the commit point; a rank without parameters, of whose
  * ward gradients are clipped. */
 weft_status weft_pass_add_standby(const weft_program *in, const weft_standby_options *o,

@@ -299,26 +299,60 @@ static weft_status make_other(const weft_graph *g, const weft_sharding *s,
     return make_plain(g, s, &other, out);
 }
 
+static weft_standby_share find_share(const weft_partition_options *o, int rank, int world)
+{
+    if (!o->sharer) return (weft_standby_share){0, 1};
+    return (weft_standby_share){o->sharer[rank % (world / (o->pp > 1 ? o->pp : 1))],
+                                o->n_sharer};
+}
+
+/* Guards and wards of a rank: one may be both, and is made once. */
+typedef struct standby_ranks {
+    int           n, rank[2 * WEFT_MAX_STANDBY];
+    weft_program *program[2 * WEFT_MAX_STANDBY];
+} standby_ranks;
+
+static weft_status find_other(const weft_graph *g, const weft_sharding *s,
+                              const weft_partition_options *o, int rank,
+                              standby_ranks *all, const weft_program **out)
+{
+    int k = 0;
+    while (k < all->n && all->rank[k] != rank) k++;
+    if (k == all->n) {
+        WEFT_TRY(make_other(g, s, o, rank, &all->program[k]));
+        all->rank[all->n++] = rank;
+    }
+    *out = all->program[k];
+    return WEFT_OK;
+}
+
 static weft_status add_standby(const weft_graph *g, const weft_sharding *s,
                                const weft_partition_options *o, weft_program **p)
 {
-    int world = (*p)->world, guard = weft_partition_guard((*p)->rank, world),
-        ward          = weft_partition_ward((*p)->rank, world);
-    weft_program *own = *p, *made[2] = {NULL, NULL}, *out;
-    weft_status   st = WEFT_OK;
-    if (world < 2) return WEFT_OK;
-    WEFT_GO(make_other(g, s, o, ward, &made[0]));
-    if (guard != ward) WEFT_GO(make_other(g, s, o, guard, &made[1]));
-    weft_standby_options how = {.ward         = made[0],
-                                .guard        = made[1] ? made[1] : made[0],
+    weft_program        *own   = *p, *out;
+    int                  world = own->world, n = o->n_standby;
+    standby_ranks        all = {0};
+    weft_status          st  = WEFT_OK;
+    weft_standby_options how = {.n            = n < world ? n : world - 1,
+                                .share        = find_share(o, own->rank, world),
                                 .bucket_bytes = o->standby_bytes,
                                 .credits      = o->standby_credits};
+    if (how.n > WEFT_MAX_STANDBY)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d standby replicas, at most %d", how.n,
+                         WEFT_MAX_STANDBY);
+    if (how.n < 1) return WEFT_OK;
+    for (int k = 0; k < how.n; k++) {
+        int ward  = weft_standby_ward(own->rank, world, how.n, k);
+        int guard = weft_standby_guard(own->rank, world, how.n, k);
+        WEFT_GO(find_other(g, s, o, ward, &all, &how.ward[k]));
+        WEFT_GO(find_other(g, s, o, guard, &all, &how.guard[k]));
+        how.ward_share[k] = find_share(o, ward, world);
+    }
     WEFT_GO(weft_pass_add_standby(own, &how, &out));
     weft_program_destroy(own);
     *p = out;
 out:
-    weft_program_destroy(made[0]);
-    weft_program_destroy(made[1]);
+    for (int k = 0; k < all.n; k++) weft_program_destroy(all.program[k]);
     return st;
 }
 
@@ -328,7 +362,7 @@ weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
     weft_program *p  = NULL;
     weft_status   st = WEFT_OK;
     WEFT_TRY(make_plain(g, s, o, &p));
-    if (o->standby_bytes > 0) WEFT_GO(add_standby(g, s, o, &p));
+    if (o->n_standby > 0) WEFT_GO(add_standby(g, s, o, &p));
     if (o->offload_bytes > 0) WEFT_GO(offload_updates(o, &p));
     *out = p;
     p    = NULL;

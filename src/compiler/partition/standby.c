@@ -1,12 +1,14 @@
-/* Standby replicas: a rank holds the state of another one too, and updates it by itself.
+/* Standby replicas: a rank holds the state of others too, and updates it by itself.
  *
- * In: the program of a rank, that of the rank which holds its replica (guard) and that of the rank
- * whose replica it holds (ward), none of them with replicas.
+ * In: the program of a rank, those of the ranks which hold its replicas (guards) and those of the
+ * ranks whose replicas it holds (wards), none of them with replicas.
  * Out: the rank's program with
  *
- *     comm       standby.0 standby.1 ... standby.late |        its gradients, to the guard
- *     standby    standby.in |                                  the ward's, as it sends them
- *     compute    ... commit, updates, standby.update           the ward's updates, on its state
+ *     comm       standby.0 standby.1 ... standby.1.late |        its gradients, to the guards
+ *     standby.1  standby.1.in |                                  the ward's, as it sends them
+ *     compute    ... commit, updates, standby.1.update           the ward's updates, on its state
+ *
+ * and so on for each further ward.
  *
  * (1) The ward's tail is what computes its state after its commit point.  What it takes from before
  *     that is sent (gradients as soon as they are complete, the rest late), but for what the rank
@@ -16,7 +18,10 @@
  *     step.
  * (4) Late inputs that are small (norms) go in one message: at the same places of a buffer on both
  *     sides, those of 8 bytes an element first, so that nothing is between them.
- * (5) What the rank holds itself (tied or replicated parameters) has no replica here. */
+ * (5) What the rank holds itself (tied or replicated parameters) has no replica here.
+ * (6) Ranks that hold the same state send a share of it each, to guards of their own.
+ * (7) What goes to one guard is in the same order whoever the others are, and comes in on a stream
+ *     of its own: no ward waits for another one. */
 #include <string.h>
 
 #include "partition/standby_priv.h"
@@ -24,23 +29,11 @@
 typedef weft_partition__tail       tail;
 typedef weft_partition__tail_input tail_input;
 
-int weft_partition_guard(int rank, int world)
-{
-    return (rank + world / 2) % world;
-}
-
-int weft_partition_ward(int rank, int world)
-{
-    return (rank + world - world / 2) % world;
-}
-
 /* ---- late and small inputs ---- */
 
 enum {
     SMALL = 4096 /* bytes */
 };
-#define PACK_OUT WEFT_STANDBY_PREFIX "message.out"
-#define PACK_IN  WEFT_STANDBY_PREFIX "message.in"
 
 static bool is_packed(const tail_input *x)
 {
@@ -107,20 +100,28 @@ static weft_operand operand_of(const tail_input *x, int32_t buffer, int64_t offs
     return o;
 }
 
-/* To the guard, of which rank and credits are known. */
+/* To a guard, of which rank and credits are known. */
 typedef struct send_to {
-    int peer, credits;
+    int  number; /* of n guards */
+    int  peer, credits;
+    tail t; /* what it needs */
 } send_to;
 
-static weft_status put_send(weft_program *p, const weft_operand *o, bool late, send_to to,
-                            weft_instr *i)
+static weft_status put_send(weft_program *p, const weft_operand *o, bool late,
+                            const send_to *to, weft_instr *i)
 {
     WEFT_TRY(
         weft_partition__move(p, WEFT_INSTR_SEND, p->buffer[o->buffer].name, o, NULL, i));
-    i->peer    = to.peer;
+    i->peer    = to->peer;
     i->tag     = WEFT_STANDBY_TAG + late;
-    i->credits = to.credits;
+    i->credits = to->credits;
     return WEFT_OK;
+}
+
+/* Of an actor or buffer: "standby.1.late". */
+static const char *name_part(weft_program *p, int number, const char *part)
+{
+    return weft_standby_name(p->arena, number, part);
 }
 
 /* Puts a firing of once a step at a place of a stream's list. */
@@ -136,25 +137,55 @@ static weft_status insert_firing(weft_program *p, int32_t stream, int at, int ac
     return WEFT_OK;
 }
 
-/* An actor with the inputs of one kind but those that are packed, and room for a message more. */
-static weft_status add_send_actor(weft_partition__more *m, const tail *t, send_to to,
-                                  weft_tail_from from, const char *name, int32_t stream,
-                                  int *out)
+static bool is_sent(const tail_input *x, weft_tail_from from)
+{
+    return x->from == from && !is_packed(x);
+}
+
+/* The inputs of one kind, but those that are packed. */
+static weft_status put_sends(weft_program *p, const send_to *to, weft_tail_from from,
+                             int32_t buffer, weft_actor *a)
+{
+    for (int k = 0; k < to->t.n_input; k++) {
+        const tail_input *x = &to->t.input[k];
+        weft_operand      o = operand_of(x, x->buffer, x->lo);
+        if (is_sent(x, from) && (buffer < 0 || x->buffer == buffer))
+            WEFT_TRY(
+                put_send(p, &o, from == WEFT_TAIL_LATE, to, &a->instr[a->n_instr++]));
+    }
+    return WEFT_OK;
+}
+
+/* Each gradient to all guards that need it, one after the other. */
+static weft_status add_gradient_actor(weft_partition__more *m, const send_to *to,
+                                      int n_to, int32_t stream, int *out)
 {
     int n = 0;
     *out  = -1;
-    for (int k = 0; k < t->n_input; k++) n += t->input[k].from == from;
+    for (int g = 0; g < n_to; g++)
+        for (int k = 0; k < to[g].t.n_input; k++)
+            n += is_sent(&to[g].t.input[k], WEFT_TAIL_GRADIENT);
     if (!n) return WEFT_OK;
-    WEFT_TRY(weft_partition__more_actor(m, name, stream, NULL, n + 1, out));
+    WEFT_TRY(
+        weft_partition__more_actor(m, WEFT_PARTITION__STANDBY, stream, NULL, n, out));
     weft_actor *a = &m->p->actor[*out];
-    for (int k = 0; k < t->n_input; k++) {
-        const tail_input *x = &t->input[k];
-        weft_operand      o = operand_of(x, x->buffer, x->lo);
-        if (x->from == from && !is_packed(x))
-            WEFT_TRY(
-                put_send(m->p, &o, from == WEFT_TAIL_LATE, to, &a->instr[a->n_instr++]));
-    }
+    for (int32_t b = 0; b < m->p->n_buffer; b++)
+        for (int g = 0; g < n_to; g++)
+            WEFT_TRY(put_sends(m->p, &to[g], WEFT_TAIL_GRADIENT, b, a));
     return WEFT_OK;
+}
+
+/* With room for a message more. */
+static weft_status add_late_actor(weft_partition__more *m, const send_to *to,
+                                  int32_t stream, int *out)
+{
+    int n = 0;
+    *out  = -1;
+    for (int k = 0; k < to->t.n_input; k++) n += to->t.input[k].from == WEFT_TAIL_LATE;
+    if (!n) return WEFT_OK;
+    WEFT_TRY(weft_partition__more_actor(m, name_part(m->p, to->number, "late"), stream,
+                                        NULL, n + 1, out));
+    return put_sends(m->p, to, WEFT_TAIL_LATE, -1, &m->p->actor[*out]);
 }
 
 /* Behind the last firing that makes a gradient. */
@@ -169,14 +200,15 @@ static int find_end_of_batch(const weft_program *p, int32_t compute)
 
 /* The commit point's actor begins with it; what it did before is an actor right before it, with
  * room for so many instructions more. */
-static weft_status split_at_commit(weft_partition__more *m, int more, int *before)
+static weft_status split_at_commit(weft_partition__more *m, const char *name, int more,
+                                   int *before)
 {
     weft_program *p = m->p;
     int           actor, instr;
+    WEFT_TRY(weft_arena_status(p->arena));
     weft_program_find_commit(p, &actor, &instr);
-    WEFT_TRY(weft_partition__more_actor(
-        m, weft_arena_printf(p->arena, "%s.before", p->actor[actor].name),
-        p->actor[actor].stream, NULL, instr + more, before));
+    WEFT_TRY(weft_partition__more_actor(m, name, p->actor[actor].stream, NULL,
+                                        instr + more, before));
     weft_actor *a = &p->actor[actor], *b = &p->actor[*before];
     for (; b->n_instr < instr; b->n_instr++) b->instr[b->n_instr] = a->instr[b->n_instr];
     a->instr += instr;
@@ -197,17 +229,19 @@ static weft_status split_at_commit(weft_partition__more *m, int more, int *befor
 }
 
 /* Small inputs are copied one behind the other, and sent at once. */
-static weft_status send_pack(weft_program *p, const tail *t, send_to to, weft_arena *tmp,
+static weft_status send_pack(weft_program *p, const send_to *to, weft_arena *tmp,
                              weft_actor *copies, weft_actor *sends)
 {
-    int64_t *at  = WEFT_ARENA_ARRAY(tmp, int64_t, t->n_input + 1), bytes;
-    int      cap = p->n_buffer;
-    int32_t  buffer;
+    const tail *t   = &to->t;
+    int64_t    *at  = WEFT_ARENA_ARRAY(tmp, int64_t, t->n_input + 1), bytes;
+    int         cap = p->n_buffer;
+    int32_t     buffer;
     WEFT_TRY(weft_arena_status(tmp));
     bytes = pack_inputs(t, at);
     if (!bytes) return WEFT_OK;
-    WEFT_TRY(add_buffer(p, &cap, (weft_buffer){.name = PACK_OUT, .bytes = bytes},
-                        WEFT_SLAB_WORK, &buffer));
+    weft_buffer b = {.name = name_part(p, to->number, "message.out"), .bytes = bytes};
+    WEFT_TRY(weft_arena_status(p->arena));
+    WEFT_TRY(add_buffer(p, &cap, b, WEFT_SLAB_WORK, &buffer));
     for (int k = 0; k < t->n_input; k++) {
         const tail_input *x = &t->input[k];
         if (at[k] < 0) continue;
@@ -221,17 +255,16 @@ static weft_status send_pack(weft_program *p, const tail *t, send_to to, weft_ar
 }
 
 /* Late ones wait for all of the update that comes before the commit point, which waits for them. */
-static weft_status send_late(weft_partition__more *m, const tail *t, send_to to,
-                             weft_arena *tmp)
+static weft_status send_late(weft_partition__more *m, const send_to *to, weft_arena *tmp)
 {
     weft_program *p = m->p;
     int           actor, before, commit, instr;
     int32_t       comm = weft_partition__stream(p, WEFT_STREAM_COMM);
-    WEFT_TRY(add_send_actor(m, t, to, WEFT_TAIL_LATE, WEFT_PARTITION__STANDBY ".late",
-                            comm, &actor));
+    WEFT_TRY(add_late_actor(m, to, comm, &actor));
     if (actor < 0) return WEFT_OK;
-    WEFT_TRY(split_at_commit(m, t->n_input, &before));
-    WEFT_TRY(send_pack(p, t, to, tmp, &p->actor[before], &p->actor[actor]));
+    WEFT_TRY(
+        split_at_commit(m, name_part(p, to->number, "before"), to->t.n_input, &before));
+    WEFT_TRY(send_pack(p, to, tmp, &p->actor[before], &p->actor[actor]));
     WEFT_TRY(insert_firing(p, comm, p->stream[comm].n_firing, actor));
     weft_program_find_commit(p, &commit, &instr);
     WEFT_TRY(
@@ -239,35 +272,46 @@ static weft_status send_late(weft_partition__more *m, const tail *t, send_to to,
     return weft_partition__more_edge(m, (weft_edge){actor, commit, 1, .per_step = true});
 }
 
+/* Guards that p sends to, of which some may be known (to a ward's program: this one). */
 typedef struct sends_options {
-    const weft_program         *guard;
+    int                         n, number[WEFT_MAX_STANDBY];
+    const weft_program         *guard[WEFT_MAX_STANDBY];
+    weft_standby_share          share;
     const weft_standby_options *how;
 } sends_options;
 
-/* p sends what its guard needs. */
+static weft_status find_guards(weft_program *p, const sends_options *o, weft_arena *tmp,
+                               send_to *to)
+{
+    for (int g = 0; g < o->n; g++) {
+        to[g] = (send_to){o->number[g], o->guard[g]->rank, o->how->credits, {0}};
+        WEFT_TRY(weft_partition__find_tail(p, o->guard[g], o->share, tmp, &to[g].t));
+    }
+    return WEFT_OK;
+}
+
+/* p sends what its guards need. */
 static weft_status add_sends(weft_program *p, const void *options)
 {
-    const sends_options *o  = options;
-    send_to              to = {o->guard->rank, o->how->credits};
+    const sends_options *o = options;
+    send_to              to[WEFT_MAX_STANDBY];
     weft_partition__more m;
-    tail                 t;
     int                  actor;
     weft_arena          *tmp = NULL;
     weft_status          st  = WEFT_OK;
     int32_t              compute;
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_partition__need_stream(p, WEFT_STREAM_COMM));
-    WEFT_GO(weft_partition__find_tail(p, o->guard, tmp, &t));
+    WEFT_GO(find_guards(p, o, tmp, to));
     WEFT_GO(weft_partition__more_start(p, &m));
     compute = weft_partition__stream(p, WEFT_STREAM_COMPUTE);
-    WEFT_GO(add_send_actor(&m, &t, to, WEFT_TAIL_GRADIENT, WEFT_PARTITION__STANDBY,
-                           compute, &actor));
+    WEFT_GO(add_gradient_actor(&m, to, o->n, compute, &actor));
     if (actor >= 0) {
         WEFT_GO(insert_firing(p, compute, find_end_of_batch(p, compute), actor));
         WEFT_GO(weft_partition__overlap_sends(p, o->how->bucket_bytes));
         WEFT_GO(weft_partition__more_start(p, &m));
     }
-    WEFT_GO(send_late(&m, &t, to, tmp));
+    for (int g = 0; g < o->n; g++) WEFT_GO(send_late(&m, &to[g], tmp));
 out:
     weft_arena_destroy(tmp);
     return st;
@@ -276,6 +320,7 @@ out:
 /* ---- receiving ---- */
 
 typedef struct standby_pass {
+    int                  number; /* of the wards */
     weft_program        *p;
     const weft_program  *ward;
     tail                 t;
@@ -292,7 +337,7 @@ static weft_status take_buffer(standby_pass *k, int32_t of, weft_slab_kind kind)
     weft_arena *a = k->p->arena;
     weft_buffer b = {.bytes = k->ward->buffer[of].bytes};
     if (k->buffer[of] >= 0) return WEFT_OK;
-    b.name = weft_arena_printf(a, WEFT_STANDBY_PREFIX "%s", k->ward->buffer[of].name);
+    b.name = weft_standby_name(a, k->number, k->ward->buffer[of].name);
     WEFT_TRY(weft_arena_status(a));
     return add_buffer(k->p, &k->cap_buffer, b, kind, &k->buffer[of]);
 }
@@ -314,7 +359,7 @@ static weft_status add_states(standby_pass *k)
         weft_binding *y = &p->binding[p->n_binding++];
         *y              = *x;
         y->kind         = WEFT_BIND_STANDBY;
-        y->name         = weft_arena_printf(p->arena, WEFT_STANDBY_PREFIX "%s", x->name);
+        y->name         = weft_standby_name(p->arena, k->number, x->name);
         y->at.buffer    = k->buffer[x->at.buffer];
     }
     return weft_arena_status(p->arena);
@@ -385,7 +430,9 @@ static weft_status take_pack(standby_pass *k, int32_t *out)
 {
     int64_t *at = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->t.n_input + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
-    weft_buffer b = {.name = PACK_IN, .bytes = pack_inputs(&k->t, at)};
+    weft_buffer b = {.name  = name_part(k->p, k->number, "message.in"),
+                     .bytes = pack_inputs(&k->t, at)};
+    WEFT_TRY(weft_arena_status(k->p->arena));
     WEFT_TRY(add_buffer(k->p, &k->cap_buffer, b, WEFT_SLAB_WORK, out));
     for (int x = 0; x < k->t.n_input; x++) {
         if (at[x] < 0) continue;
@@ -416,10 +463,13 @@ static weft_status put_receive(standby_pass *k, const weft_instr *send, int from
 /* Receives what the ward sends, in its order; *actor -1: it sends nothing. */
 static weft_status add_receives(standby_pass *k, const weft_program *sender, int *actor)
 {
-    static const weft_stream_spec spec = {
-        .name = WEFT_PARTITION__STANDBY, .kind = WEFT_STREAM_IO, .threads = 1};
-    int32_t stream;
-    *actor = -1;
+    weft_stream_spec spec   = {.kind = WEFT_STREAM_IO, .threads = 1};
+    const char      *in     = name_part(k->p, k->number, "in");
+    int32_t          stream = -1;
+    *actor                  = -1;
+    spec.name =
+        weft_arena_printf(k->p->arena, WEFT_PARTITION__STANDBY ".%d", k->number + 1);
+    WEFT_TRY(weft_arena_status(k->p->arena));
     for (int s = 0; s < sender->n_stream; s++)
         for (int f = 0; f < sender->stream[s].n_firing; f++) {
             const weft_actor *from = &sender->actor[sender->stream[s].firing[f].actor];
@@ -429,9 +479,8 @@ static weft_status add_receives(standby_pass *k, const weft_program *sender, int
                     continue;
                 if (*actor < 0) {
                     WEFT_TRY(weft_program_add_stream(k->p, spec, &stream));
-                    WEFT_TRY(weft_partition__more_actor(
-                        &k->more, WEFT_PARTITION__STANDBY ".in", stream, NULL,
-                        k->t.n_input, actor));
+                    WEFT_TRY(weft_partition__more_actor(&k->more, in, stream, NULL,
+                                                        k->t.n_input, actor));
                     WEFT_TRY(insert_firing(k->p, stream, 0, *actor));
                 }
                 weft_actor *a = &k->p->actor[*actor];
@@ -464,12 +513,12 @@ static weft_status add_update(standby_pass *k, int in)
         WEFT_TRY(weft_partition__more_edge(&k->more,
                                            (weft_edge){in, commit, 1, .per_step = true}));
     if (!k->t.n_instr) return WEFT_OK;
-    WEFT_TRY(weft_partition__more_actor(&k->more, WEFT_PARTITION__STANDBY ".update",
+    WEFT_TRY(weft_partition__more_actor(&k->more, name_part(p, k->number, "update"),
                                         compute, NULL, k->t.n_instr, &actor));
     for (int n = 0; n < k->t.n_instr; n++) {
         weft_instr *i = &p->actor[actor].instr[n];
         WEFT_TRY(weft_instr_copy(k->t.instr[n], p->arena, i));
-        i->name = weft_arena_printf(p->arena, WEFT_STANDBY_PREFIX "%s", i->name);
+        i->name = weft_standby_name(p->arena, k->number, i->name);
         WEFT_TRY(move_operands(k, i->in, i->n_in));
         WEFT_TRY(move_operands(k, i->out, i->n_out));
     }
@@ -480,15 +529,16 @@ static weft_status add_update(standby_pass *k, int in)
                                      (weft_edge){in, actor, 1, .per_step = true});
 }
 
-/* p holds the replica of the ward; sender: the ward's program with its sends. */
-static weft_status add_replica(weft_program *p, const weft_program *ward,
+/* p holds the replica of a ward; sender: the ward's program with its sends. */
+static weft_status add_replica(weft_program *p, const weft_standby_options *o, int number,
                                const weft_program *self, const weft_program *sender)
 {
-    standby_pass k  = {.p = p, .ward = ward, .cap_buffer = p->n_buffer};
+    const weft_program *ward = o->ward[number];
+    standby_pass k  = {.number = number, .p = p, .ward = ward, .cap_buffer = p->n_buffer};
     weft_status  st = WEFT_OK;
     int          in, n_copy = 0;
     WEFT_TRY(weft_arena_create(&k.tmp));
-    WEFT_GO(weft_partition__find_tail(ward, self, k.tmp, &k.t));
+    WEFT_GO(weft_partition__find_tail(ward, self, o->ward_share[number], k.tmp, &k.t));
     k.buffer         = WEFT_ARENA_ARRAY(k.tmp, int32_t, ward->n_buffer + 1);
     weft_instr *copy = WEFT_ARENA_ARRAY(k.tmp, weft_instr, k.t.n_input + 1);
     k.shift          = WEFT_ARENA_ARRAY(k.tmp, int64_t, ward->n_buffer + 1);
@@ -507,20 +557,36 @@ out:
 
 /* ---- the pass ---- */
 
+/* The ward's program sends to this one, and to others that do not matter here. */
+static weft_status add_ward(weft_program *p, const weft_program *self,
+                            const weft_standby_options *o, int number)
+{
+    weft_program *sender = NULL;
+    weft_status   st     = WEFT_OK;
+    sends_options to     = {.n      = 1,
+                            .number = {number},
+                            .guard  = {self},
+                            .share  = o->ward_share[number],
+                            .how    = o};
+    WEFT_GO(weft_partition__edit_copy(o->ward[number], add_sends, &to, &sender));
+    WEFT_GO(add_replica(p, o, number, self, sender));
+out:
+    weft_program_destroy(sender);
+    return st;
+}
+
 weft_status weft_pass_add_standby(const weft_program *in, const weft_standby_options *o,
                                   weft_program **out)
 {
-    weft_program *p = NULL, *sender = NULL;
-    weft_status   st   = WEFT_OK;
-    sends_options own  = {o->guard, o};
-    sends_options ward = {in, o};
+    weft_program *p   = NULL;
+    weft_status   st  = WEFT_OK;
+    sends_options own = {.n = o->n, .share = o->share, .how = o};
+    for (int k = 0; k < o->n; k++) own.number[k] = k, own.guard[k] = o->guard[k];
     WEFT_GO(weft_partition__edit_copy(in, add_sends, &own, &p));
-    WEFT_GO(weft_partition__edit_copy(o->ward, add_sends, &ward, &sender));
-    WEFT_GO(add_replica(p, o->ward, in, sender));
+    for (int k = 0; k < o->n; k++) WEFT_GO(add_ward(p, in, o, k));
     *out = p;
     p    = NULL;
 out:
     weft_program_destroy(p);
-    weft_program_destroy(sender);
     return st;
 }

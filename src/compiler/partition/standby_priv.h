@@ -4,6 +4,7 @@
 #define WEFT_PARTITION_STANDBY_PRIV_H
 
 #include "partition/partition_priv.h"
+#include "partition/passes.h"
 
 typedef enum weft_tail_from {
     WEFT_TAIL_GRADIENT, /* complete when the micro-batches are over */
@@ -30,10 +31,11 @@ typedef struct weft_partition__tail {
     weft_partition__tail_input *input;
 } weft_partition__tail;
 
-/* Of p's state without what `other` holds, too.  WEFT_ERR_ARG: a message writes it after the commit
- * point.  Everything in a. */
+/* Of p's share of its state without what `other` holds, too.  WEFT_ERR_ARG: a message writes it
+ * after the commit point.  Everything in a. */
 weft_status weft_partition__find_tail(const weft_program *p, const weft_program *other,
-                                      weft_arena *a, weft_partition__tail *out);
+                                      weft_standby_share share, weft_arena *a,
+                                      weft_partition__tail *out);
 /* Does the firing belong to a micro-batch, or merge its sums? */
 bool weft_partition__fills_gradients(const weft_program *p, const weft_firing *f);
 /* overlap_reductions.c: the actor of sends on the compute stream becomes buckets of the comm

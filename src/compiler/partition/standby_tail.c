@@ -1,4 +1,5 @@
 /* The tail of a program: what computes its state after the commit point, looked at from its end. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "partition/standby_priv.h"
@@ -39,6 +40,85 @@ bool weft_partition__fills_gradients(const weft_program *p, const weft_firing *f
     for (int i = 0; i < a->n_instr; i++)
         merge = merge && a->instr[i].kind == WEFT_INSTR_MERGE;
     return f->micro >= 0 || merge;
+}
+
+/* ---- shares ---- */
+
+/* State that is computed together: a parameter, its moments, its copies. */
+typedef struct tail_unit {
+    int32_t first; /* buffer that stands for it */
+    int64_t bytes; /* of state */
+} tail_unit;
+
+static int32_t find_root(int32_t *root, int32_t b)
+{
+    while (root[b] != b) b = root[b] = root[root[b]];
+    return b;
+}
+
+/* The lowest buffer stands for all. */
+static void join_buffers(int32_t *root, int32_t a, int32_t b)
+{
+    a = find_root(root, a);
+    b = find_root(root, b);
+    if (a < b) root[b] = a;
+    if (b < a) root[a] = b;
+}
+
+/* State that an instruction after the commit point uses or makes belongs together, also by what is
+ * made for it there. */
+static void join_units(const tail_search *s, bool *made, int32_t *root)
+{
+    for (int n = 0; n < s->n_after; n++) {
+        const weft_instr *i    = s->after[n];
+        int32_t           unit = -1;
+        for (int k = 0; k < i->n_out + i->n_in; k++) {
+            bool    out = k < i->n_out;
+            int32_t b   = out ? i->out[k].buffer : i->in[k - i->n_out].buffer;
+            if (b < 0 || !(out || made[b] || is_state(s->p, b))) continue;
+            made[b] = made[b] || out;
+            if (unit >= 0) join_buffers(root, unit, b);
+            unit = b;
+        }
+    }
+}
+
+static int compare_units(const void *a, const void *b)
+{
+    const tail_unit *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* The largest units first, each to the share that has least so far.  in[b]: is state of buffer b
+ * in the share?  The same for all ranks that hold the same state, whoever holds replicas. */
+static weft_status share_units(tail_search *s, weft_standby_share share, bool *in)
+{
+    const weft_program *p     = s->p;
+    int32_t            *root  = WEFT_ARENA_ARRAY(s->arena, int32_t, p->n_buffer + 1);
+    bool               *made  = WEFT_ARENA_ARRAY(s->arena, bool, p->n_buffer + 1);
+    tail_unit          *unit  = WEFT_ARENA_ARRAY(s->arena, tail_unit, p->n_buffer + 1);
+    int                *of    = WEFT_ARENA_ARRAY(s->arena, int, p->n_buffer + 1);
+    int64_t            *bytes = WEFT_ARENA_ARRAY(s->arena, int64_t, share.of + 1);
+    WEFT_TRY(weft_arena_status(s->arena));
+    for (int32_t b = 0; b < p->n_buffer; b++) root[b] = b;
+    join_units(s, made, root);
+    for (int32_t b = 0; b < p->n_buffer; b++) {
+        int32_t first     = find_root(root, b);
+        unit[first].first = first;
+        unit[b].first     = first;
+        if (is_state(p, b)) unit[first].bytes += p->buffer[b].bytes;
+    }
+    qsort(unit, (size_t)p->n_buffer, sizeof *unit, compare_units);
+    for (int n = 0; n < p->n_buffer && unit[n].bytes > 0; n++) {
+        int least = 0;
+        for (int k = 1; k < share.of; k++)
+            if (bytes[k] < bytes[least]) least = k;
+        of[unit[n].first] = least;
+        bytes[least] += unit[n].bytes;
+    }
+    for (int32_t b = 0; b < p->n_buffer; b++) in[b] = of[find_root(root, b)] == share.at;
+    return WEFT_OK;
 }
 
 /* ---- which instructions ---- */
@@ -92,13 +172,18 @@ static weft_status mark_needed(tail_search *s, bool *more)
     return WEFT_OK;
 }
 
-static weft_status find_instrs(tail_search *s, const weft_program *other)
+static weft_status find_instrs(tail_search *s, const weft_program *other,
+                               weft_standby_share share)
 {
-    const weft_program *p = s->p;
+    const weft_program *p  = s->p;
+    bool               *in = WEFT_ARENA_ARRAY(s->arena, bool, p->n_buffer + 1);
+    WEFT_TRY(weft_arena_status(s->arena));
+    if (share.of < 1) share = (weft_standby_share){.of = 1};
+    WEFT_TRY(share_units(s, share, in));
     for (int b = 0; b < p->n_binding; b++) {
         const weft_binding *x = &p->binding[b];
         if ((x->kind == WEFT_BIND_PARAM || x->kind == WEFT_BIND_STATE) &&
-            !is_held(x, other))
+            in[x->at.buffer] && !is_held(x, other))
             s->wanted[x->at.buffer] = true;
     }
     for (bool more = true; more;) WEFT_TRY(mark_needed(s, &more));
@@ -193,7 +278,7 @@ static weft_status find_inputs(tail_search *s)
 }
 
 weft_status weft_partition__find_tail(const weft_program *p, const weft_program *other,
-                                      weft_arena *a, tail *out)
+                                      weft_standby_share share, weft_arena *a, tail *out)
 {
     tail_search s = {.p = p, .arena = a, .t = out};
     *out          = (tail){0};
@@ -203,6 +288,6 @@ weft_status weft_partition__find_tail(const weft_program *p, const weft_program 
     out->instr = WEFT_ARENA_ARRAY(a, const weft_instr *, s.n_after + 1);
     out->input = WEFT_ARENA_ARRAY(a, tail_input, p->n_buffer + 1);
     WEFT_TRY(weft_arena_status(a));
-    WEFT_TRY(find_instrs(&s, other));
+    WEFT_TRY(find_instrs(&s, other, share));
     return find_inputs(&s);
 }

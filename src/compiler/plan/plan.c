@@ -29,13 +29,9 @@ int weft_plan_copies(const weft_plan *p)
     return p->lane_axis < 0 ? 1 : weft_strategy_shard_copies(&p->strategy);
 }
 
-bool weft_plan_has_standby(const weft_plan *p)
+int weft_plan_n_standby(const weft_plan *p)
 {
-    int cp = 1;
-    for (int i = 0; i < p->n_axis; i++)
-        if (!strcmp(p->axis[i].name, "cp")) cp = p->axis[i].size;
-    return p->strategy.copies > 1 && !p->strategy.offload && weft_plan_world(p) > 1 &&
-           weft_plan_lane_ranks(p) == 1 && cp == 1;
+    return weft_strategy_n_standby(&p->strategy);
 }
 
 /* ---- verify ---- */

@@ -94,9 +94,9 @@ int weft_plan_places(const weft_plan *p);     /* ranks of a stage */
 int weft_plan_world(const weft_plan *p);      /* ranks */
 int weft_plan_lane_ranks(const weft_plan *p); /* the lane axis' size; 1 without */
 int weft_plan_copies(const weft_plan *p); /* ranks along it that hold the same shards */
-/* Copies are asked for, and no replica of data or context parallelism has them: every rank's state
- * has a standby replica on another one (partition/standby.c). */
-bool weft_plan_has_standby(const weft_plan *p);
+/* Replicas that every rank's state has on other ranks (partition/standby.c), or its share of them
+ * (weft_strategy_sharers): 0 where replicas of data or context parallelism are the copies. */
+int weft_plan_n_standby(const weft_plan *p);
 
 /* Is it for this?  want.kernels and want.dtype NULL are not compared.  WEFT_ERR_ARG names what
  * differs; where: the file. */

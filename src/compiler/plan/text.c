@@ -82,7 +82,7 @@ static bool is_option(const weft_strategy_row *row)
 static bool may_be_left_out(const weft_strategy_row *row)
 {
     return row->kind == WEFT_STRATEGY_LAYERS || !strcmp(row->key, "offload") ||
-           !strcmp(row->key, "copies");
+           !strcmp(row->key, "copies") || !strcmp(row->key, "standby");
 }
 
 static bool is_left_out(const weft_plan *p, const weft_strategy_row *row)

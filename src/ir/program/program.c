@@ -179,6 +179,27 @@ int weft_program_stage_ranks(const weft_program *p)
     return least > 0 ? least : 1;
 }
 
+#define STANDBY "standby."
+
+const char *weft_standby_name(weft_arena *a, int k, const char *name)
+{
+    return weft_arena_printf(a, STANDBY "%d.%s", k + 1, name);
+}
+
+int weft_program_n_standby(const weft_program *p)
+{
+    long most = 0;
+    for (int b = 0; b < p->n_binding; b++) {
+        const char *name = p->binding[b].name;
+        if (p->binding[b].kind != WEFT_BIND_STANDBY ||
+            strncmp(name, STANDBY, strlen(STANDBY)) != 0)
+            continue;
+        long k = strtol(name + strlen(STANDBY), NULL, 10);
+        if (k > most) most = k;
+    }
+    return (int)most;
+}
+
 bool weft_instr_is_standby(const weft_instr *i)
 {
     return (i->kind == WEFT_INSTR_SEND || i->kind == WEFT_INSTR_RECV) &&

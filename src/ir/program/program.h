@@ -212,12 +212,10 @@ typedef enum weft_binding_kind {
     WEFT_BIND_INPUT,      /* once a micro-batch */
     WEFT_BIND_STEP_INPUT, /* once a step */
     WEFT_BIND_OUTPUT,
-    /* a parameter or state of another rank, held for it: "standby." and its name */
+    /* a parameter or state of another rank, held for it (weft_standby_name) */
     WEFT_BIND_STANDBY,
     WEFT_N_BIND
 } weft_binding_kind;
-
-#define WEFT_STANDBY_PREFIX "standby."
 
 typedef struct weft_binding {
     const char       *name;
@@ -317,6 +315,10 @@ int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
 /* Ranks of one stage of the pipeline, which come one after another: the distance to the nearest
  * rank that p exchanges messages of the pipeline with; without such all ranks. */
 int weft_program_stage_ranks(const weft_program *p);
+/* What is held of `name` for another rank, the first (k is 0) of them: "standby.1.NAME", in a. */
+const char *weft_standby_name(weft_arena *a, int k, const char *name);
+/* For how many other ranks p holds state. */
+int weft_program_n_standby(const weft_program *p);
 /* A message that goes to a standby replica or comes for one. */
 bool weft_instr_is_standby(const weft_instr *i);
 /* True when an instruction talks to other ranks. */

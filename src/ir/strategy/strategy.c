@@ -40,7 +40,8 @@ const char *weft_strategy_hint(const char *key)
 
 weft_strategy weft_strategy_default(void)
 {
-    return (weft_strategy){.pp = 1, .chunks = 1, .copies = 1, .bucket_bytes = -1};
+    return (weft_strategy){
+        .pp = 1, .chunks = 1, .copies = 1, .standby = -1, .bucket_bytes = -1};
 }
 
 /* ---- numbers ---- */
@@ -127,25 +128,6 @@ int weft_strategy_shard_copies(const weft_strategy *s)
     return s->zero && s->dp && s->copies > 1 ? s->copies : 1;
 }
 
-static int find_host(int rank, int n_host, const int *host_ranks)
-{
-    int k = 0;
-    while (k + 1 < n_host && rank >= host_ranks[k]) rank -= host_ranks[k++];
-    return k;
-}
-
-/* Of ranks first, first + stride, .., n of them. */
-static int count_hosts(int first, int stride, int n, int n_host, const int *host_ranks)
-{
-    int count = 0, last = -1;
-    for (int i = 0; i < n; i++) {
-        int host = find_host(first + i * stride, n_host, host_ranks);
-        count += host != last;
-        last = host;
-    }
-    return count;
-}
-
 /* Ranks from one along the axis to the next. */
 static int find_stride(const weft_strategy *s, int axis)
 {
@@ -155,32 +137,135 @@ static int find_stride(const weft_strategy *s, int axis)
     return stride;
 }
 
-/* Each rank's state is its guard's, too: the rank half of all ranks further. */
-static int count_standby_hosts(const weft_strategy *s, int n_host, const int *host_ranks)
+/* ---- who holds what of the state ---- */
+
+/* Ranks that hold the same: so many steps of so many ranks along dp, and along cp. */
+typedef struct sharer_axes {
+    int n[2], stride[2];
+} sharer_axes;
+
+static sharer_axes find_sharers(const weft_strategy *s)
 {
-    int world = weft_strategy_world(s);
-    if (s->copies < 2 || s->offload || world < 2) return 1;
-    for (int r = 0; r < world; r++)
-        if (find_host(r, n_host, host_ranks) ==
-            find_host((r + world / 2) % world, n_host, host_ranks))
-            return 1;
-    return 2;
+    int dp = s->dp > 1 ? s->dp : 1, cp = s->cp > 1 ? s->cp : 1;
+    int n = s->zero ? weft_strategy_shard_copies(s) : dp; /* the slower part of dp */
+    if (n < 1 || dp % n) n = 1;                           /* check() refuses it */
+    sharer_axes x = {.n      = {n, cp},
+                     .stride = {find_stride(s, WEFT_AXIS_DP) * (dp / n),
+                                find_stride(s, WEFT_AXIS_CP)}};
+    return x;
+}
+
+static int find_coordinate(const sharer_axes *x, int rank, int axis)
+{
+    return rank / x->stride[axis] % x->n[axis];
+}
+
+static int find_sharer(const sharer_axes *x, int rank)
+{
+    return find_coordinate(x, rank, 0) * x->n[1] + find_coordinate(x, rank, 1);
+}
+
+int weft_strategy_sharers(const weft_strategy *s, int rank, int *at)
+{
+    sharer_axes x = find_sharers(s);
+    *at           = find_sharer(&x, rank);
+    return x.n[0] * x.n[1];
+}
+
+int weft_strategy_n_standby(const weft_strategy *s)
+{
+    int world = weft_strategy_world(s), at, n = s->standby;
+    if (s->offload) return 0;
+    if (n < 0) n = s->dp > 1 || weft_strategy_sharers(s, 0, &at) > 1 ? 0 : s->copies - 1;
+    if (n > WEFT_MAX_STANDBY) n = WEFT_MAX_STANDBY;
+    return n < world ? n : world - 1;
+}
+
+static int standby_distance(int world, int n, int k)
+{
+    return (int)((int64_t)world * (k + 1) / (n + 1));
+}
+
+int weft_standby_guard(int rank, int world, int n, int k)
+{
+    return (rank + standby_distance(world, n, k)) % world;
+}
+
+int weft_standby_ward(int rank, int world, int n, int k)
+{
+    return (rank + world - standby_distance(world, n, k)) % world;
+}
+
+static int find_host(int rank, int n_host, const int *host_ranks)
+{
+    int k = 0;
+    while (k + 1 < n_host && rank >= host_ranks[k]) rank -= host_ranks[k++];
+    return k;
+}
+
+/* Hosts of the ranks that hold the same as the rank.  *has: is `host` one of them? */
+static int count_sharer_hosts(const sharer_axes *x, int rank, int n_host,
+                              const int *host_ranks, int host, bool *has)
+{
+    int slow = x->stride[0] >= x->stride[1] ? 0 : 1, fast = 1 - slow; /* in their order */
+    int first = rank, count = 0, last = -1;
+    for (int i = 0; i < 2; i++) first -= find_coordinate(x, rank, i) * x->stride[i];
+    for (int i = 0; i < x->n[slow]; i++)
+        for (int k = 0; k < x->n[fast]; k++) {
+            int r  = first + i * x->stride[slow] + k * x->stride[fast];
+            int at = find_host(r, n_host, host_ranks);
+            count += at != last;
+            *has = *has || at == host;
+            last = at;
+        }
+    return count;
+}
+
+/* Of what the rank has its part of the standby replicas made of. */
+static int count_part_hosts(const weft_strategy *s, const sharer_axes *x, int rank,
+                            int n_host, const int *host_ranks)
+{
+    int  n = weft_strategy_n_standby(s), world = weft_strategy_world(s);
+    bool has   = false;
+    int  count = count_sharer_hosts(x, rank, n_host, host_ranks, -1, &has);
+    for (int k = 0; k < n; k++) {
+        int host = find_host(weft_standby_guard(rank, world, n, k), n_host, host_ranks);
+        has      = false;
+        count_sharer_hosts(x, rank, n_host, host_ranks, host, &has);
+        for (int i = 0; i < k; i++)
+            has |= host ==
+                   find_host(weft_standby_guard(rank, world, n, i), n_host, host_ranks);
+        count += !has;
+    }
+    return count;
 }
 
 int weft_strategy_state_hosts(const weft_strategy *s, int n_host, const int *host_ranks)
 {
-    int axis = s->dp > 1 ? WEFT_AXIS_DP : WEFT_AXIS_CP, least = n_host;
-    int size = weft_strategy_size(s, axis), stride, world = weft_strategy_world(s);
-    if (size < 2) return count_standby_hosts(s, n_host, host_ranks);
-    int n    = s->zero ? weft_strategy_shard_copies(s) : size; /* that hold the same */
-    stride   = find_stride(s, axis);
-    int jump = stride * (size / n);
-    for (int r = 0; r < world; r++) {
-        if (r / stride % size >= size / n) continue; /* not the first of those */
-        int hosts = count_hosts(r, jump, n, n_host, host_ranks);
+    int  world = weft_strategy_world(s), least = n_host;
+    bool each     = weft_strategy_n_standby(s) > 0; /* sharers have parts of their own */
+    sharer_axes x = find_sharers(s);
+    for (int r = 0; r < world && least > 1; r++) {
+        if (!each && find_sharer(&x, r)) continue;
+        int hosts = count_part_hosts(s, &x, r, n_host, host_ranks);
         if (hosts < least) least = hosts;
     }
     return least;
+}
+
+void weft_strategy_spread(weft_strategy *s, int n_host, const int *host_ranks)
+{
+    int wanted = s->copies < n_host ? s->copies : n_host, most = 0, best = -1;
+    if (s->copies < 2) return;
+    for (int n = -1; n < s->copies && n <= WEFT_MAX_STANDBY && most < wanted; n++) {
+        s->standby = n;
+        if (n == 0 || weft_strategy_check(s) != WEFT_OK) continue;
+        int hosts = weft_strategy_state_hosts(s, n_host, host_ranks);
+        if (hosts <= most) continue;
+        most = hosts;
+        best = n;
+    }
+    s->standby = best;
 }
 
 int weft_strategy_lanes(const weft_strategy *s)
@@ -252,11 +337,24 @@ static weft_status check_copies(const weft_strategy *s)
                      n, s->dp, s->zero);
 }
 
+static weft_status check_standby(const weft_strategy *s)
+{
+    int k = weft_strategy_shard_copies(s);
+    if (s->standby < 1 || !s->zero || s->zero > 2 || s->dp == k) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "standby=%d with zero=%d: parameters are gathered from %d ranks after "
+        "the update, and no other rank can make them; take zero=0, zero=3 or "
+        "copies=%d",
+        s->standby, s->zero, s->dp / k, s->dp);
+}
+
 weft_status weft_strategy_check(const weft_strategy *s)
 {
     WEFT_TRY(check_order(s));
     if (s->zero && !s->dp) return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d needs dp", s->zero);
     WEFT_TRY(check_copies(s));
+    WEFT_TRY(check_standby(s));
     if (s->overlap_param_gather && (s->zero < 1 || s->zero > 2))
         return WEFT_FAIL(WEFT_ERR_ARG, "overlap_param_gather goes with zero=1 or zero=2");
     if (s->sp && !s->tp) return WEFT_FAIL(WEFT_ERR_ARG, "sp=true needs tp");

@@ -20,7 +20,8 @@
 enum {
     WEFT_MAX_BATCH_RUN = 64, /* in a job; a plan file may have more */
     WEFT_MAX_SPAN      = 16,
-    WEFT_SPAN_INPUT    = -1,     /* what is before the first layer */
+    WEFT_MAX_STANDBY   = 3,  /* a rank holds replicas for so many others: a stream each */
+    WEFT_SPAN_INPUT    = -1, /* what is before the first layer */
     WEFT_SPAN_HEAD     = 1 << 20 /* what is after the last one */
 };
 
@@ -78,10 +79,11 @@ typedef enum weft_strategy_offload {
 } weft_strategy_offload;
 
 typedef struct weft_strategy {
-    int  dp, tp, cp, ep;       /* 0: no such axis */
-    int  pp, chunks;           /* pipeline ranks, stages of each */
-    int  zero;                 /* 0 to 3 */
-    int  copies;               /* of each shard; with zero */
+    int  dp, tp, cp, ep; /* 0: no such axis */
+    int  pp, chunks;     /* pipeline ranks, stages of each */
+    int  zero;           /* 0 to 3 */
+    int  copies;         /* of each shard; with zero */
+    int  standby;        /* replicas of each part on other ranks; -1: as copies needs */
     int  overlap_param_gather; /* percent of the parameters; with zero 1 and 2 */
     bool sp;
     /* of the enumerations above; recompute.h */
@@ -162,9 +164,23 @@ bool weft_layer_spans_equal(const weft_layer_span *a, int n, const weft_layer_sp
 int weft_strategy_world(const weft_strategy *s);
 /* Ranks along dp that hold the same shards: copies with zero, else 1 (nothing is sharded). */
 int weft_strategy_shard_copies(const weft_strategy *s);
+/* Ranks that hold the same state without standby replicas: replicas of dp (with zero copies of
+ * shards) and cp; *at: which of them the rank is. */
+int weft_strategy_sharers(const weft_strategy *s, int rank, int *at);
+/* Standby replicas of each part of the state: with dp and cp of 1 copies - 1, else none, or as
+ * standby says; fewer where there are fewer ranks.  Sharers hold parts of them each. */
+int weft_strategy_n_standby(const weft_strategy *s);
+/* The rank that holds the k-th of n standby replicas of a rank, and the one whose k-th it holds:
+ * evenly around the ring of ranks, so on other hosts wherever there are enough with equal numbers
+ * of ranks. */
+int weft_standby_guard(int rank, int world, int n, int k);
+int weft_standby_ward(int rank, int world, int n, int k);
 /* The fewest hosts that hold any part of the state, by replicas, copies of shards or standby
  * replicas, where ranks are on hosts in their order: host_ranks[k] on the k-th. */
 int weft_strategy_state_hosts(const weft_strategy *s, int n_host, const int *host_ranks);
+/* Sets standby: to -1 where that has copies on as many hosts (or all there are), else to the fewest
+ * with which they are on as many as they can be.  Without copies it stays. */
+void weft_strategy_spread(weft_strategy *s, int n_host, const int *host_ranks);
 /* The lanes that batch_split needs; 0 without. */
 int weft_strategy_lanes(const weft_strategy *s);
 /* The ranks that batch_split has lanes for; 0 without. */

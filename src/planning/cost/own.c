@@ -26,12 +26,16 @@ double weft_cost__sharers(const weft_cost_table *t, const weft_cost_point *p)
     return p->zero && t->copies > 1 ? fmax(1, n / t->copies) : n;
 }
 
-/* Do ranks hold and update the state of another one, too?  Replicas of dp and cp make it
- * needless (plan/plan.h). */
-static bool has_standby(const weft_cost_table *t, const weft_cost_point *p)
+/* How many times a rank's own state it holds and updates for others.  Replicas of dp and cp make
+ * it needless, or share it (strategy/strategy.h). */
+static double count_standby(const weft_cost_table *t, const weft_cost_point *p)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
-    return t->copies > 1 && p->dp == v->ep && v->cp == 1 && v->tp * v->ep * p->pp > 1;
+    double                   n = count_replicas(p, v);
+    if (t->standby > 0)
+        return t->standby / (n / (p->zero ? weft_cost__sharers(t, p) : 1) * v->cp);
+    if (t->copies < 2 || p->dp != v->ep || v->cp != 1) return 0;
+    return fmin(t->copies, v->tp * v->ep * p->pp) - 1;
 }
 
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
@@ -238,7 +242,7 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
     double                   n = weft_cost__sharers(t, p);
     weft_cost_fabric         tmp;
     const weft_cost_fabric  *f = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
-    double update_s            = share_of(&z->after_s, n) * (has_standby(t, p) ? 2 : 1);
+    double update_s            = share_of(&z->after_s, n) * (1 + count_standby(t, p));
     return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + update_s;
 }
 
@@ -384,10 +388,9 @@ weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_po
     double                   update = share_of(&z->update, n), mine = 0;
     weft_cost__room          r = {.state = share_of(&z->state, n),
                                   .sums = x->sum_bytes * lane_slots(p, count_lanes(t, p, x))};
-    if (has_standby(t, p)) { /* as large as its own, about; with its gradients */
-        r.state *= 2;
-        r.sums += x->sum_bytes;
-    }
+    /* each as large as its own, about; with its gradients */
+    r.state *= 1 + count_standby(t, p);
+    r.sums += x->sum_bytes * count_standby(t, p);
     if (p->pp > 1) {
         double given = p->zero ? x->given_bytes / n : x->given_bytes;
         r.state += share_of(&z->tied, n);

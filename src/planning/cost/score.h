@@ -229,6 +229,7 @@ typedef struct weft_cost_table {
      * (reduction: fixed) */
     bool shard_sums;
     int  copies; /* programs: ranks that hold each shard of ZeRO; 0 is 1 */
+    int standby; /* programs: replicas of each rank's state on others; below 1: as copies say */
     /* programs: of collectives that share a call (program/coalesce.h); 0: not given */
     int64_t bucket_bytes;
 } weft_cost_table;

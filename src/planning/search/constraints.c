@@ -25,7 +25,7 @@ bool weft_search_has_copies(const weft_search_constraints *p, int replicas, int 
                             int shards)
 {
     int n = weft_search_given(p, WEFT_KEY_copies);
-    if (n == 2 && replicas == 1 && shards > 1) return true;
+    if (n > 1 && n <= 1 + WEFT_MAX_STANDBY && replicas == 1 && shards >= n) return true;
     return n < 2 || (replicas >= n && (!zero || replicas % n == 0));
 }
 

@@ -166,7 +166,7 @@ void weft_search_open(weft_search_constraints *p);
 int weft_search_given(const weft_search_constraints *p, weft_strategy_key key);
 /* Has each part of the state of so many replicas the copies that are asked for?  With ZeRO shards
  * are over replicas / copies.  shards: ranks that share one replica's state (tp, ep, pp; 1 with cp,
- * which replicates it): of one replica these hold standby replicas for each other, two copies. */
+ * which replicates it): of one replica these hold standby replicas for each other. */
 bool weft_search_has_copies(const weft_search_constraints *p, int replicas, int zero,
                             int shards);
 /* x below 0: open. */

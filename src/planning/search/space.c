@@ -1,5 +1,6 @@
 /* What there is to choose from: lists of degrees, the table of rows (filled when first asked
  * for), orders of device kinds, and what no plan can beat. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -161,7 +162,7 @@ static weft_status check_sizes(const weft_search_problem *p, int n_layer)
                          "ranks; take zero=3",
                          cp);
     /* tp and pp that are open, or more than 1, may be what a replica is shared over */
-    int shards = tp == 1 && pp == 1 ? 1 : 2;
+    int shards = tp == 1 && pp == 1 ? 1 : INT_MAX;
     if (dp > 0 && !weft_search_has_copies(x, dp, zero > 0 ? zero : 0, shards))
         return WEFT_FAIL(WEFT_ERR_ARG, "copies=%d: dp=%d %s",
                          weft_search_given(x, WEFT_KEY_copies), dp,
@@ -246,6 +247,7 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
     weft_cost_table *t = &s->t;
     *t                 = p->model.shape;
     t->copies          = weft_search_given(&p->constraints, WEFT_KEY_copies);
+    t->standby         = weft_search_given(&p->constraints, WEFT_KEY_standby);
     t->n_variant       = s->tp.n * s->cp.n * s->ep.n * weft_search__ways(s) * s->micro.n *
                    WEFT_RECOMPUTE_N;
     if (p->model.n_whole > 1) t->n_variant++; /* the last is put together of others */

@@ -46,16 +46,17 @@ static void count_bytes(const weft_holders *h, int tensor, const int32_t *host, 
 }
 
 /* A host may have what it has before or after, whichever is more. */
-static void count_growth(const weft_holders *old, const weft_holders *new,
-                         const weft_holders *standby, const weft_move_hosts *hosts,
-                         batch_order *x)
+static void count_growth(const weft_holders *old, const weft_move_targets *to,
+                         const weft_move_hosts *hosts, batch_order *x)
 {
+    const weft_holders *new = to->own;
+    const int32_t *host     = hosts ? hosts->new : NULL;
     for (int i = 0; i < new->n_tensor; i++) {
-        int64_t       *of  = x->growth + (size_t)i * (size_t)x->n;
-        const int32_t *to  = hosts ? hosts->new : NULL;
-        int            was = weft_holders_find(old, new->tensor[i].name, i);
-        count_bytes(new, i, to, 1, of);
-        count_bytes(standby, i, to, 1, of);
+        int64_t *of  = x->growth + (size_t)i * (size_t)x->n;
+        int      was = weft_holders_find(old, new->tensor[i].name, i);
+        count_bytes(new, i, host, 1, of);
+        for (int k = 0; k < to->n_standby; k++)
+            count_bytes(to->standby[k], i, host, 1, of);
         count_bytes(old, was, hosts ? hosts->old : NULL, -1, of);
         for (int h = 0; h < x->n; h++) x->room[h] += of[h];
         x->tensor[x->n_tensor++] = i;
@@ -103,9 +104,8 @@ static int take_next(batch_order *x)
 /* Adds what each rank gets of a tensor; true: one gets more than `most` now. */
 static bool add_bytes(const weft_holders *h, int tensor, int64_t most, int64_t *rank)
 {
-    bool over = false;
-    if (!h) return false;
-    const weft_held_tensor *t = &h->tensor[tensor];
+    bool                    over = false;
+    const weft_held_tensor *t    = &h->tensor[tensor];
     for (int k = 0; k < t->n_holder; k++)
         for (int i = 0; i < t->holder[k].n_rank; i++) {
             int r = t->holder[k].rank[i];
@@ -115,31 +115,39 @@ static bool add_bytes(const weft_holders *h, int tensor, int64_t most, int64_t *
     return over;
 }
 
-/* The tensors of b are in their order.  rank[]: room for the bytes of each. */
-static void split_tensors(const weft_holders *new, const weft_holders *standby,
-                          int64_t most, int64_t *rank, weft_move_batches *b)
+static bool add_target(const weft_move_targets *to, int tensor, int64_t most,
+                       int64_t *rank)
 {
-    bool full = false; /* one tensor is more than `most` */
+    bool over = add_bytes(to->own, tensor, most, rank);
+    for (int k = 0; k < to->n_standby; k++)
+        over = add_bytes(to->standby[k], tensor, most, rank) || over;
+    return over;
+}
+
+/* The tensors of b are in their order.  rank[]: room for the bytes of each. */
+static void split_tensors(const weft_move_targets *to, int64_t most, int64_t *rank,
+                          weft_move_batches *b)
+{
+    const weft_holders *new = to->own;
+    bool full               = false; /* one tensor is more than `most` */
     for (int i = 0; i < new->n_tensor; i++) {
         int  tensor = b->tensor[i];
-        bool over   = add_bytes(new, tensor, most, rank);
-        over        = add_bytes(standby, tensor, most, rank) || over;
+        bool over   = add_target(to, tensor, most, rank);
         if (i > b->first[b->n] && (over || full)) { /* it begins the next one */
             b->first[++b->n] = i;
             for (int r = 0; r < new->n_rank; r++) rank[r] = 0;
-            over = add_bytes(new, tensor, most, rank);
-            over = add_bytes(standby, tensor, most, rank) || over;
+            over = add_target(to, tensor, most, rank);
         }
         full = over;
     }
     if (new->n_tensor) b->first[++b->n] = new->n_tensor;
 }
 
-weft_status weft_move_batches_make(const weft_holders    *old, const weft_holders *new,
-                                   const weft_holders    *standby,
+weft_status weft_move_batches_make(const weft_holders *old, const weft_move_targets *to,
                                    const weft_move_hosts *hosts, int64_t most,
                                    weft_move_batches *out)
 {
+    const weft_holders *new = to->own;
     size_t            n = (size_t) new->n_tensor, n_host = (size_t)(hosts ? hosts->n : 1);
     batch_order       x    = {.n      = (int)n_host,
                               .growth = calloc(n * n_host + 1, sizeof *x.growth),
@@ -150,9 +158,9 @@ weft_status weft_move_batches_make(const weft_holders    *old, const weft_holder
                               .tensor = calloc(n + 1, sizeof *b.tensor)};
     bool good = x.growth && x.room && x.tensor && rank && b.first && b.tensor;
     if (good) {
-        count_growth(old, new, standby, hosts, &x);
+        count_growth(old, to, hosts, &x);
         for (int i = 0; i < new->n_tensor; i++) b.tensor[i] = take_next(&x);
-        split_tensors(new, standby, most, rank, &b);
+        split_tensors(to, most, rank, &b);
         *out = b;
     } else {
         weft_move_batches_fini(&b);

@@ -3,7 +3,8 @@
  * their old memory is given back, and the next batch follows.  Pure.
  *
  *     weft_move_batches b = {0};
- *     WEFT_TRY(weft_move_batches_make(old, new, standby, NULL, INT64_MAX, &b));     one batch
+ *     weft_move_targets to = {.own = new};
+ *     WEFT_TRY(weft_move_batches_make(old, &to, NULL, INT64_MAX, &b));     one batch
  *     for (int k = 0; k < b.n; k++) ..b.tensor[b.first[k]] to b.tensor[b.first[k + 1] - 1]
  *     weft_move_batches_fini(&b);
  *
@@ -28,16 +29,23 @@ typedef struct weft_move_batches {
     int *tensor; /* all of `new`, batch by batch */
 } weft_move_batches;
 
-/* On which host each holder of `old` and each rank of `new` has its memory: numbers below n. */
+/* On which host each holder of the old side and each rank of the new one has its memory: numbers
+ * below n. */
 typedef struct weft_move_hosts {
     int            n;
     const int32_t *old, *new;
 } weft_move_hosts;
 
-/* standby: what ranks get for others, of the same tensors and ranks as `new`; or NULL.  hosts NULL:
- * there is one. */
-weft_status weft_move_batches_make(const weft_holders    *old, const weft_holders *new,
-                                   const weft_holders    *standby,
+/* What ranks get: their own, and n_standby tables of what they get for others, of the same tensors
+ * and ranks. */
+typedef struct weft_move_targets {
+    const weft_holders        *own;
+    const weft_holders *const *standby;
+    int                        n_standby;
+} weft_move_targets;
+
+/* hosts NULL: there is one. */
+weft_status weft_move_batches_make(const weft_holders *old, const weft_move_targets *to,
                                    const weft_move_hosts *hosts, int64_t most,
                                    weft_move_batches *out);
 void        weft_move_batches_fini(weft_move_batches *b); /* all zero is fine */

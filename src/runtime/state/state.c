@@ -10,7 +10,9 @@ struct weft_state {
     int64_t            step;
     int                n_tensor, cap;
     weft_state_tensor *tensor;
-    weft_state        *standby; /* over the same memory; NULL: none */
+    int                n_standby;
+    weft_state       **standby; /* over the same memory; in the arena */
+    int                cap_standby;
 };
 
 static void free_memory(void *arg, weft_memory *m)
@@ -49,7 +51,7 @@ weft_status weft_state_create(weft_device *device, int64_t bytes, weft_state **o
 void weft_state_destroy(weft_state *s)
 {
     if (!s) return;
-    weft_state_destroy(s->standby);
+    for (int k = 0; k < s->n_standby; k++) weft_state_destroy(s->standby[k]);
     s->release(s->arg, &s->memory);
     weft_device_free(&s->host);
     weft_arena_destroy(s->arena);
@@ -65,7 +67,9 @@ weft_status weft_state_add_host_memory(weft_state *s, int64_t bytes)
 
 int64_t weft_state_bytes(const weft_state *s)
 {
-    return s ? weft_arena_bytes(s->arena) + weft_state_bytes(s->standby) : 0;
+    int64_t n = s ? weft_arena_bytes(s->arena) : 0;
+    for (int k = 0; s && k < s->n_standby; k++) n += weft_state_bytes(s->standby[k]);
+    return n;
 }
 
 static void keep_memory(void *arg, weft_memory *m)
@@ -75,15 +79,21 @@ static void keep_memory(void *arg, weft_memory *m)
 
 weft_status weft_state_add_standby(weft_state *s, weft_state **out)
 {
-    if (s->standby) return WEFT_FAIL(WEFT_ERR_INTERNAL, "a state has one standby");
-    WEFT_TRY(weft_state_create_over(&s->memory, keep_memory, NULL, &s->standby));
-    *out = s->standby;
+    WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->standby, &s->cap_standby,
+                             s->n_standby + 1, sizeof *s->standby));
+    WEFT_TRY(weft_state_create_over(&s->memory, keep_memory, NULL, out));
+    s->standby[s->n_standby++] = *out;
     return WEFT_OK;
 }
 
-weft_state *weft_state_standby(const weft_state *s)
+int weft_state_n_standby(const weft_state *s)
 {
-    return s->standby;
+    return s->n_standby;
+}
+
+weft_state *weft_state_standby(const weft_state *s, int k)
+{
+    return k < s->n_standby ? s->standby[k] : NULL;
 }
 
 /* ---- tensors ---- */
@@ -120,19 +130,30 @@ weft_status weft_state_create_like_over(const weft_state *s, const weft_memory *
                                         weft_state_free_fn release, void *arg,
                                         weft_state **out)
 {
-    weft_state *like = NULL, *standby = NULL;
-    weft_status st = WEFT_OK;
+    weft_state *like = NULL, *standby;
+    weft_status st   = WEFT_OK;
     WEFT_TRY(weft_state_create_over(memory, release, arg, &like));
     WEFT_GO(weft_state_add_host_memory(like, s->host.bytes));
     for (int i = 0; i < s->n_tensor; i++) WEFT_GO(weft_state_add(like, &s->tensor[i]));
-    if (s->standby) WEFT_GO(weft_state_add_standby(like, &standby));
-    for (int i = 0; s->standby && i < s->standby->n_tensor; i++)
-        WEFT_GO(weft_state_add(standby, &s->standby->tensor[i]));
+    for (int k = 0; k < s->n_standby; k++) {
+        WEFT_GO(weft_state_add_standby(like, &standby));
+        for (int i = 0; i < s->standby[k]->n_tensor; i++)
+            WEFT_GO(weft_state_add(standby, &s->standby[k]->tensor[i]));
+    }
     *out = like;
     like = NULL;
 out:
     weft_state_destroy(like);
     return st;
+}
+
+static weft_status add_standby_alias(weft_state *s, const weft_state *of)
+{
+    weft_state *standby;
+    WEFT_TRY(weft_state_add_standby(s, &standby));
+    standby->n_tensor = of->n_tensor;
+    standby->tensor   = of->tensor;
+    return WEFT_OK;
 }
 
 weft_status weft_state_create_alias(const weft_state *of, const weft_memory *memory,
@@ -145,7 +166,8 @@ weft_status weft_state_create_alias(const weft_state *of, const weft_memory *mem
     s->n_tensor    = of->n_tensor;
     s->tensor      = of->tensor;
     weft_status st = WEFT_OK;
-    if (of->standby) st = weft_state_create_alias(of->standby, memory, &s->standby);
+    for (int k = 0; st == WEFT_OK && k < of->n_standby; k++)
+        st = add_standby_alias(s, of->standby[k]);
     if (st != WEFT_OK)
         weft_state_destroy(s);
     else

@@ -63,11 +63,12 @@ void        weft_state_destroy(weft_state *s); /* accepts NULL */
 /* Of the tables, without the tensors; 0 for NULL. */
 int64_t weft_state_bytes(const weft_state *s);
 
-/* What is held here for another rank, in the same memory: a state of its own, with the same
- * tensors in the same order, which s owns.  Once; the caller adds the tensors. */
+/* What is held here for one more rank, in the same memory: a state of its own, with the same
+ * tensors in the same order, which s owns.  The caller adds the tensors. */
 weft_status weft_state_add_standby(weft_state *s, weft_state **out);
-/* NULL: nothing is. */
-weft_state *weft_state_standby(const weft_state *s);
+int         weft_state_n_standby(const weft_state *s);
+/* The k-th of them; NULL: there are fewer. */
+weft_state *weft_state_standby(const weft_state *s, int k);
 
 /* Copies all it is given.  WEFT_ERR_INTERNAL: the part is not inside the memory. */
 weft_status weft_state_add(weft_state *s, const weft_state_tensor *t);

@@ -14,6 +14,7 @@
 enum {
     MAX_NAME  = 4096,
     MAX_WORDS = 1 << 26,
+    MAX_LISTS = 64,      /* of its own state, and for other ranks */
     MAX_RUNS  = 1 << 20, /* of a dimension */
     AT_TENSOR = 3,       /* the word with the number of tensors of the first list */
     HERE      = 0xa5,    /* marks: no bit of one that flips makes it the other */
@@ -73,12 +74,12 @@ static void put_tensors(const weft_state *s, table_writer *w)
 
 static void put_table(const weft_state *s, table_writer *w, int64_t n_word)
 {
-    const weft_state *standby = weft_state_standby(s);
     put_word(w, MAGIC);
     put_word(w, n_word);
-    put_word(w, standby ? 2 : 1);
+    put_word(w, 1 + weft_state_n_standby(s));
     put_tensors(s, w);
-    if (standby) put_tensors(standby, w);
+    for (int k = 0; k < weft_state_n_standby(s); k++)
+        put_tensors(weft_state_standby(s, k), w);
     uint32_t crc = w->word ? weft_hash_crc32c(0, w->word, (size_t)w->n * 8) : 0;
     put_word(w, crc);
 }
@@ -236,9 +237,9 @@ static weft_status read_lists(table_reader *r, weft_state *s)
 {
     weft_state *standby;
     int64_t     n;
-    if (!take_word(r, 1, 2, &n)) return refuse_table();
+    if (!take_word(r, 1, MAX_LISTS, &n)) return refuse_table();
     WEFT_TRY(read_tensors(r, s));
-    if (n == 2) {
+    for (int64_t k = 1; k < n; k++) {
         WEFT_TRY(weft_state_add_standby(s, &standby));
         WEFT_TRY(read_tensors(r, standby));
     }
