@@ -29,7 +29,8 @@ BASE["eval.every"] = 0
 BASE["checkpoint.every"] = 1000000
 PLANS = {"dp2": (1, dict(dp=2)), "dp4": (2, dict(dp=4)), "pp2": (1, dict(pp=2)), "zero1": (2, dict(dp=4, zero=1)),
          "zero1-copies": (2, dict(dp=4, zero=1, copies=2)), "zero3-copies": (2, dict(dp=4, zero=3, copies=2)),
-         "pp2-copies": (1, dict(pp=2, copies=2)), "pp4-copies": (2, dict(pp=4, copies=2))}
+         "pp2-copies": (1, dict(pp=2, copies=2)), "pp4-copies": (2, dict(pp=4, copies=2)),
+         "pp4-three": (1, dict(pp=4, copies=3)), "dp2-pp2-copies": (2, dict(dp=2, pp=2, copies=2))}
 
 
 def free_port():
@@ -245,6 +246,30 @@ def standby_survives(scratch, ref):
     job.agents[1].kill_all()
     compare("a lost host with standby replicas", job, ref(40), [0, -9])
     check("back to step" not in job.text, "a lost host with standby replicas: the other holds the state: " + job.text)
+
+
+def two_of_four_lost(scratch, ref):
+    """A stage on each of four hosts, with copies: 3: two of them are lost at once, and every stage is on a third one."""
+    job = Job(scratch, "three", "pp4-three", "1:4", n_agent=4, steps=40)
+    job.await_text(job.agents[0], ": 4 hosts")
+    check(job.await_text(job.agents[0], "is in the memory of at least 3 of hosts"), "copies: 3 of a pipeline: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    for agent in job.agents[1:3]:
+        agent.kill_all()
+    compare("two lost hosts with copies: 3", job, ref(40), [0, -9, -9, 0])
+    check("back to step" not in job.text, "two lost hosts with copies: 3: another one holds the state: " + job.text)
+
+
+def replicas_on_one_host(scratch, ref):
+    """Data-parallel ranks inside hosts and a pipeline between them, as the job says: each host has standby replicas of the other one's
+    stage, half of it in each rank."""
+    job = Job(scratch, "inside", "dp2-pp2-copies", "1:2", steps=40)
+    job.await_text(job.agents[0], ": 2 hosts")
+    check(job.await_text(job.agents[0], "is in the memory of at least 2 of hosts"), "dp inside hosts, with copies: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    job.agents[1].kill_all()
+    compare("a lost host with dp inside", job, ref(40), [0, -9])
+    check("back to step" not in job.text, "a lost host with dp inside: the other holds the state: " + job.text)
 
 
 def host_joins(scratch, ref):
@@ -670,8 +695,9 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, overtaken, standby_survives, lost_before_the_first_step, lost_on_the_way_back, come_and_go, joins_prepared, drained,
-         host_leaves, all_told, grace_is_over, scaled, scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
+CASES = [rank_killed, overtaken, standby_survives, two_of_four_lost, replicas_on_one_host, lost_before_the_first_step, lost_on_the_way_back,
+         come_and_go, joins_prepared, drained, host_leaves, all_told, grace_is_over, scaled, scale_missed, history_handed_on, made_ahead,
+         interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

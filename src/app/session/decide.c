@@ -66,6 +66,18 @@ static weft_status check_lanes(const weft_session *s, decision *d)
                      (long long)d->job.lanes, d->job.lanes > 1 ? "s" : "");
 }
 
+/* With standby replicas where copies would be on too few of the hosts. */
+static weft_status make_plan(const weft_session *s, const weft_training *t, decision *d)
+{
+    int *count = WEFT_ARENA_ARRAY(s->now->arena, int, s->now->n_rank + 1);
+    WEFT_TRY(weft_arena_status(s->now->arena));
+    int n_host = weft_session__count_by_host(s, count);
+    if (!d->job.plan_file) weft_strategy_spread(&d->strategy, n_host, count);
+    WEFT_TRY(weft_session__plan_make(t, &d->job, s->now->n_rank, &d->strategy, &d->plan));
+    if (d->job.plan_file) weft_strategy_spread(&d->plan->strategy, n_host, count);
+    return WEFT_OK;
+}
+
 /* The plan of the job's keys or file; without any, all ranks are data parallel. */
 static weft_status follow_keys(const weft_session *s, decision *d)
 {
@@ -82,7 +94,7 @@ static weft_status follow_keys(const weft_session *s, decision *d)
         WEFT_TRY(weft_compile_training(&spec, &d->training));
         t = &d->training;
     }
-    return weft_session__plan_make(t, j, s->now->n_rank, &d->strategy, &d->plan);
+    return make_plan(s, t, d);
 }
 
 static weft_status refuse_sequential(const weft_session *s, const weft_session__choice *c,

@@ -200,6 +200,7 @@ static candidate make_candidate(const replan_search *s, weft_strategy y)
     const weft_compile_spec *spec = &s->r->job.training->spec;
     int                      dp = size_of(y.dp), lanes = find_lanes(s, dp);
     int64_t micro = weft_lanes_fit_micro(spec->batch, spec->micro_batch, lanes);
+    weft_strategy_spread(&y, s->q->n_host, s->q->host_ranks);
     return (candidate){.strategy    = y,
                        .lanes       = lanes,
                        .most_lanes  = most_lanes(s, dp),
@@ -238,7 +239,8 @@ static weft_strategy resize_strategy(const replan_search *s, int dp, int pp, int
     y.n_batch_split = 0; /* of another number of replicas */
     y.zero          = dp > 1 ? zero : 0;
     if (!y.zero || y.zero > 2) y.overlap_param_gather = 0;
-    y.copies = fit_copies(&s->base, dp);
+    y.copies  = fit_copies(&s->base, dp);
+    y.standby = -1;
     if (pp == 1) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
     if (y.chunks > 1 && pp != s->base.pp) y.chunks = 1, y.schedule = WEFT_STRATEGY_1F1B;
     return y;
@@ -334,9 +336,9 @@ static weft_status price_candidate(replan_search *s, candidate *c, bool open_zer
     weft_search_fix(&p.constraints, WEFT_KEY_cp, size_of(y->cp));
     weft_search_fix(&p.constraints, WEFT_KEY_ep, 1);
     if (!open_zero) weft_search_fix(&p.constraints, WEFT_KEY_zero, y->zero);
-    bool standby = dp == 1 && y->copies == 2 && y->pp * size_of(y->tp) > 1;
-    weft_search_fix(&p.constraints, WEFT_KEY_copies,
-                    y->copies <= dp || standby ? y->copies : -1);
+    bool has = dp > 1 ? y->copies <= dp : weft_strategy_n_standby(y) == y->copies - 1;
+    weft_search_fix(&p.constraints, WEFT_KEY_copies, has ? y->copies : -1);
+    weft_search_fix(&p.constraints, WEFT_KEY_standby, y->standby > 0 ? y->standby : -1);
     WEFT_TRY(weft_search_run(&p, &result));
     const weft_search_choice *x = &result->choice[0];
     c->step_s                   = x->score.step_s;
@@ -497,6 +499,8 @@ static weft_status make_plan(replan_search *s, weft_replan_answer *out)
     weft_status st = s->q->was && kind == WEFT_REPLAN_SAME ? weft_plan_copy(s->q->was, &p)
                                                            : compile_plan(s, layers, &p);
     WEFT_TRY(st);
+    p->strategy.standby = c->strategy.standby; /* of these hosts */
+
     *out        = (weft_replan_answer){.plan       = p,
                                        .kind       = kind,
                                        .n_rank     = weft_plan_world(p),

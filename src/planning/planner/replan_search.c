@@ -77,6 +77,7 @@ static void add_plan(const weft_replanner *r, const weft_replan_request *q, weft
 {
     weft_strategy none = weft_strategy_default();
     if (!p) return;
+    weft_strategy_spread(&p->strategy, q->n_host, q->host_ranks);
     *out                      = (searched_plan){.plan = p, .step_s = simulate_plan(r, p)};
     bool                 same = q->was && weft_plan_equal(q->was, p);
     const weft_strategy *was  = q->was ? &q->was->strategy : &none;
