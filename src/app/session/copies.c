@@ -181,13 +181,20 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
     weft_text_add(t, "; the loss of one costs no step");
 }
 
-/* Asked for, or of use: with recover.  GPUs have snapshots besides. */
+/* GPUs have snapshots besides, but for states that are offloaded. */
+static bool has_snapshots(const weft_session *s)
+{
+    const weft_plan *p = s->now->plan;
+    return !s->device->host_access && !(p && p->strategy.offload);
+}
+
+/* Asked for, or of use: with recover. */
 void weft_session__say_copies(weft_session *s)
 {
     weft_generation *g     = s->now;
     int              asked = s->job.strategy.copies;
     weft_text        t     = {0};
-    if (!g->holders || !s->device->host_access || g->saves_only ||
+    if (!g->holders || has_snapshots(s) || g->saves_only ||
         (asked < 2 && !strcmp(s->job.recover, "off")) ||
         (g->n_rank < 2 && asked < 2 && !*s->status.copies))
         return;

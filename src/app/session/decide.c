@@ -66,6 +66,19 @@ static weft_status check_lanes(const weft_session *s, decision *d)
                      (long long)d->job.lanes, d->job.lanes > 1 ? "s" : "");
 }
 
+/* Standby replicas are updated where gradients arrive, on the device. */
+static weft_status check_offload(const weft_strategy *y, int offload)
+{
+    int at, world = weft_strategy_world(y);
+    if (!offload || y->copies < 2 || world < 2) return WEFT_OK;
+    if (weft_strategy_sharers(y, 0, &at) > 1 && y->standby < 1) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "copies=%d with offload=optimizer: %d ranks would hold standby "
+                     "replicas, which are not offloaded; take dp=%d (its replicas are "
+                     "copies), offload=none or copies=1",
+                     y->copies, world, y->copies);
+}
+
 /* With standby replicas where copies would be on too few of the hosts. */
 static weft_status make_plan(const weft_session *s, const weft_training *t, decision *d)
 {
@@ -75,7 +88,7 @@ static weft_status make_plan(const weft_session *s, const weft_training *t, deci
     if (!d->job.plan_file) weft_strategy_spread(&d->strategy, n_host, count);
     WEFT_TRY(weft_session__plan_make(t, &d->job, s->now->n_rank, &d->strategy, &d->plan));
     if (d->job.plan_file) weft_strategy_spread(&d->plan->strategy, n_host, count);
-    return WEFT_OK;
+    return check_offload(&d->plan->strategy, d->plan->strategy.offload);
 }
 
 /* The plan of the job's keys or file; without any, all ranks are data parallel. */

@@ -24,8 +24,9 @@ int weft_search_given(const weft_search_constraints *p, weft_strategy_key key)
 bool weft_search_has_copies(const weft_search_constraints *p, int replicas, int zero,
                             int shards)
 {
-    int n = weft_search_given(p, WEFT_KEY_copies);
-    if (n > 1 && n <= 1 + WEFT_MAX_STANDBY && replicas == 1 && shards >= n) return true;
+    int  n       = weft_search_given(p, WEFT_KEY_copies);
+    bool standby = n > 1 && n <= 1 + WEFT_MAX_STANDBY && replicas == 1 && shards >= n;
+    if (standby && weft_search_given(p, WEFT_KEY_offload) < 1) return true;
     return n < 2 || (replicas >= n && (!zero || replicas % n == 0));
 }
 
