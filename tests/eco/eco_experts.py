@@ -67,6 +67,19 @@ def check_bits(base, out, one):
         near(r["loss"], one["loss"], 1e-3, "ep=2")
 
 
+def check_ended(s, base, out):
+    """A rank is killed between the last instructions of an update, which move the biases: it is ended, and no step is run again."""
+    base, n = dict(base, steps=60), 27  # instructions of a rank after the commit point
+    one = run(dict(base, output=out("long")))
+    for k in range(n - 3, n + 2):
+        once = s.path("ended-%d" % k)
+        r = weft("run", "--nproc-per-node", "2", *words(dict(base, dp=2, recover="on", output=out("ended-%d" % k))), "--json",
+                 env=dict(WEFT_FAILPOINT="update.instr:kill:rank=1:nth=%d" % (20 * n + k), WEFT_FAILPOINT_ONCE=once))
+        if check(r.code == 0 and os.path.exists(once + ".0") and "back to step" not in r.err, "biases, killed at %d: %s" % (k, r)):
+            same(json.loads(r.out)["weights_xxh64"], one["weights_xxh64"], "biases, killed at %d" % k)
+            same([m["expert_load"] for m in metrics(out("ended-%d" % k))], [m["expert_load"] for m in metrics(out("long"))], "loads, killed at %d" % k)
+
+
 def check_loads(s, base, out):
     """A router that prefers some experts: with biases loads even out, without them they do not."""
     wide = dict(initializer_range=0.4)
@@ -124,6 +137,7 @@ with Scratch("experts", memory=True) as s:
     check_rule(base, out)
     one = run(dict(base, output=out("one")))
     check_bits(base, out, one)
+    check_ended(s, base, out)
     check_loads(s, base, out)
     check_bad(s, base, out)
     if STUB is not None:

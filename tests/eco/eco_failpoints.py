@@ -52,6 +52,7 @@ POINTS = {
     "update.chunk_begun": ("update", "run", ANY, 100),
     "update.chunk_made": ("update", "run", ANY, 100),
     "update.chunk_done": ("update", "run", ANY, 100),
+    "update.instr": ("update", "run", ANY, 100),
     "update.gather": ("update", "gather", ANY, 10),
     "update.end": ("update", "run", ANY, 10),
     "update.settled": ("update", "run", ANY, 10),

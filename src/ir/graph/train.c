@@ -290,12 +290,13 @@ static weft_vid scale_by(maker *k, weft_vid x, double alpha, const char *name)
     return weft_buildf(&k->b, WEFT_OP_SCALE, name, 1, &x, "alpha=%.17g", alpha);
 }
 
-/* Loads are whole numbers: where one is not the mean of n of them, it is 1 / n off or more, and
- * tanh of a million times that is 1 or -1. */
-static weft_vid move_bias(maker *k, weft_vid state, weft_vid load, double rate)
+/* How far a bias moves: by the rate, up or down, or not at all.  Loads are whole numbers: where one
+ * is not the mean of n of them, it is 1 / n off or more, and tanh of a million times that is 1 or
+ * -1. */
+static weft_vid find_move(maker *k, weft_vid state, weft_vid load, double rate)
 {
     int64_t     n    = weft_build_type(&k->b, load).shape.d[0];
-    const char *name = named(k, state, ".next");
+    const char *name = named(k, state, ".move");
     weft_vid    sum =
         weft_build(&k->b, WEFT_OP_REDUCE, named(k, state, ".all"), "axes=[0]", 1, load);
     weft_vid mean = weft_buildf(&k->b, WEFT_OP_BROADCAST, name, 1,
@@ -305,8 +306,7 @@ static weft_vid move_bias(maker *k, weft_vid state, weft_vid load, double rate)
         weft_build(&k->b, WEFT_OP_ADD, name, NULL, 2, mean, scale_by(k, load, -1, name));
     weft_vid sign =
         weft_build(&k->b, WEFT_OP_TANH, name, NULL, 1, scale_by(k, less, 1e6, name));
-    return weft_build(&k->b, WEFT_OP_ADD, name, NULL, 2, state,
-                      scale_by(k, sign, rate, name));
+    return scale_by(k, sign, rate, name);
 }
 
 /* Sums over the step, which biases are moved by and which are looked at. */
@@ -332,16 +332,33 @@ static weft_vid sum_stat(maker *k, const weft_train_stat *s)
                       NULL, 1, k->c.map[s->stat]);
 }
 
-static void update_stat(maker *k, const weft_train_stat *s)
+/* Moves overwrite what they are made of, so they are found before the commit point: what comes
+ * after it can be made again from its beginning (exec/journal.c). */
+static weft_status find_moves(maker *k, weft_vid **out)
 {
-    weft_vid state = k->c.map[s->state], sum = sum_stat(k, s);
+    weft_vid *move = WEFT_ARENA_ARRAY(k->c.tmp, weft_vid, k->o->n_stat + 1);
+    WEFT_TRY(weft_arena_status(k->c.tmp));
+    for (int i = 0; i < k->o->n_stat; i++) {
+        const weft_train_stat *s = &k->o->stat[i];
+        if (s->rate != 0)
+            move[i] = find_move(k, k->c.map[s->state], sum_stat(k, s), s->rate);
+    }
+    *out = move;
+    return k->b.st;
+}
+
+static void update_stat(maker *k, const weft_train_stat *s, weft_vid move)
+{
+    weft_vid state = k->c.map[s->state];
     if (s->rate != 0) {
-        set_next(k, state, move_bias(k, state, sum, s->rate));
+        set_next(k, state,
+                 weft_build(&k->b, WEFT_OP_ADD, named(k, state, ".next"), NULL, 2, state,
+                            move));
         return;
     }
     set_next(k, state,
              weft_buildf(&k->b, WEFT_OP_EMA, named(k, state, ".next"), 2,
-                         (weft_vid[]){state, sum},
+                         (weft_vid[]){state, sum_stat(k, s)},
                          "momentum=%.17g count=%lld unbias=%.17g", s->momentum,
                          (long long)(k->o->n_micro ? k->o->n_micro : 1), s->unbias));
 }
@@ -350,7 +367,9 @@ static weft_status make_updates(maker *k)
 {
     const optimizer *opt  = NULL;
     param_update    *list = WEFT_ARENA_ARRAY(k->c.tmp, param_update, k->o->n_param + 1);
+    weft_vid        *move = NULL;
     WEFT_TRY(weft_arena_status(k->c.tmp));
+    WEFT_TRY(find_moves(k, &move));
     WEFT_TRY(find_optimizer(k->o, &opt));
     bool lamb = opt->op == WEFT_OP_LAMB;
     for (int i = 0; i < k->o->n_param; i++) {
@@ -372,7 +391,7 @@ static weft_status make_updates(maker *k)
                      weft_buildf(&k->b, WEFT_OP_CAST, named(k, half, ".next"), 1, &next,
                                  "dtype=bf16"));
     }
-    for (int i = 0; i < k->o->n_stat; i++) update_stat(k, &k->o->stat[i]);
+    for (int i = 0; i < k->o->n_stat; i++) update_stat(k, &k->o->stat[i], move[i]);
     return k->b.st;
 }
 

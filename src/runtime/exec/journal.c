@@ -239,6 +239,7 @@ bool weft_exec__takes_part(const weft_exec__instr *x)
     int                      n = find_place(x);
     if (s->e->gathers_again) return is_gathered_again(x);
     if (s->at == j->at && n < j->instr) return false;
+    if (is_after(s->e->journal, s->number, s->at, n)) weft_failpoint("update.instr");
     set_position(s, s->at, n);
     if (weft_instr_is_comm(x->i) && is_after(s->e->journal, s->number, s->at, n))
         weft_failpoint("update.gather");
