@@ -16,16 +16,18 @@ typedef struct weft_cuda_fp8_args {
     const void *x;
     uint8_t    *code;
     float      *unit;    /* of each row */
-    uint32_t   *largest; /* (pieces, rows): bits of the largest magnitude */
+    uint16_t   *largest; /* (pieces, rows): largest magnitudes, as bf16 */
     int64_t     rows, k, k_row;
     /* from row to row, or from number to number where rows are side by side */
     int64_t step;
     int64_t piece;       /* numbers */
+    int64_t n_block;     /* of the grid, which has those of the first operand first */
     int32_t row_threads; /* of a row that is in registers */
+    int32_t rounds;      /* rows that such threads take */
     int32_t e5m2;
 } weft_cuda_fp8_args;
 
-/* One or both operands of a matmul; a grid has room for the larger one. */
+/* One or both operands of a matmul. */
 typedef struct weft_cuda_fp8_pair_args {
     weft_cuda_fp8_args operand[2];
 } weft_cuda_fp8_pair_args;

@@ -26,6 +26,24 @@ CU_FN uint32_t cu_larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+/* Of two bf16 in a word each, by their bits: magnitudes, and the larger ones. */
+CU_FN uint32_t cu_magnitude2(uint32_t x)
+{
+    return x & 0x7fff7fffu;
+}
+
+CU_FN uint32_t cu_larger2(uint32_t a, uint32_t b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    uint32_t y;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+#else
+    return cu_larger(a & 0xffff0000u, b & 0xffff0000u) |
+           cu_larger(a & 0xffffu, b & 0xffffu);
+#endif
+}
+
 /* Of a row with this largest magnitude; inverse: 1 / unit. */
 CU_FN float cu_fp8_unit(uint32_t largest, bool e5m2, float *inverse)
 {

@@ -19,6 +19,7 @@ enum {
     LEAST_CAPABILITY = 89, /* units for fp8 */
     MOST_ROW_THREADS = 1024,
     WARP             = 32,
+    ENOUGH_BLOCKS    = 1024,
     ALIGNED          = 256
 };
 
@@ -29,7 +30,7 @@ typedef struct fp8_operand {
     int64_t          rows, k, row_step, k_step;
     char            *code; /* or rounded numbers */
     float           *unit;
-    uint32_t        *largest;
+    uint16_t        *largest;
 } fp8_operand;
 
 typedef struct prepared_fp8 {
@@ -113,8 +114,8 @@ static char *place_operand(fp8_operand *o, char *at)
     at += round_up(2 * o->rows * weft_workspace_fp8_row(o->k));
     o->unit = (float *)(void *)at;
     at += round_up(4 * o->rows);
-    o->largest = (uint32_t *)(void *)at;
-    return at + round_up(4 * o->rows * WEFT_WORKSPACE_FP8_PIECES);
+    o->largest = (uint16_t *)(void *)at;
+    return at + round_up(2 * o->rows * WEFT_WORKSPACE_FP8_PIECES);
 }
 
 /* ---- codes ---- */
@@ -145,23 +146,31 @@ static bool fits_registers(const fp8_operand *o)
                (int64_t)8 * MOST_ROW_THREADS * WEFT_CUDA_FP8_VECTORS;
 }
 
+/* Blocks of both operands, those of the first one first. */
+static weft_cuda_grid grid_of(const weft_cuda_fp8_pair_args *a, int64_t threads)
+{
+    int64_t n = a->operand[0].n_block + a->operand[1].n_block;
+    return (weft_cuda_grid){(unsigned)n, 1, 1, (unsigned)threads, 0};
+}
+
+/* A block has at least 256 threads, and rows until there are some blocks for any multiprocessor. */
 static weft_status launch_rows(const fp8_operand *const *o, int n,
                                const weft_kernel_ctx *x)
 {
-    weft_cuda_fp8_pair_args a    = {{{.x = NULL}}};
-    int64_t                 most = 0;
-    int64_t threads              = WARP * weft_cuda_ceil(weft_workspace_fp8_row(o[0]->k),
-                                                         (int64_t)8 * WARP * WEFT_CUDA_FP8_VECTORS);
-    int64_t block                = threads > WARP ? threads : WEFT_CUDA_FP8_THREADS;
+    weft_cuda_fp8_pair_args a = {{{.x = NULL}}};
+    int64_t threads           = WARP * weft_cuda_ceil(weft_workspace_fp8_row(o[0]->k),
+                                                      (int64_t)8 * WARP * WEFT_CUDA_FP8_VECTORS);
+    int64_t per               = weft_cuda_ceil(WEFT_CUDA_FP8_THREADS, threads);
     for (int i = 0; i < n; i++) {
-        a.operand[i]             = args_of(o[i]);
-        a.operand[i].step        = o[i]->row_step;
-        a.operand[i].row_threads = (int32_t)threads;
-        if (o[i]->rows > most) most = o[i]->rows;
+        weft_cuda_fp8_args *p      = &a.operand[i];
+        int64_t             rounds = o[i]->rows / (per * ENOUGH_BLOCKS);
+        *p                         = args_of(o[i]);
+        p->step                    = o[i]->row_step;
+        p->row_threads             = (int32_t)threads;
+        p->rounds                  = rounds < 1 ? 1 : rounds > 8 ? 8 : (int32_t)rounds;
+        p->n_block                 = weft_cuda_ceil(p->rows, per * p->rounds);
     }
-    weft_cuda_grid grid = {(unsigned)weft_cuda_ceil(most, block / threads), 1,
-                           (unsigned)n, (unsigned)block, 0};
-    return weft_cuda_launch(x, WEFT_CUDA_fp8_rows, grid, &a);
+    return weft_cuda_launch(x, WEFT_CUDA_fp8_rows, grid_of(&a, per * threads), &a);
 }
 
 /* Rows side by side. */
@@ -179,30 +188,27 @@ static int64_t piece_of(const fp8_operand *o)
     return weft_cuda_ceil(weft_cuda_ceil(o->k, pieces), 64) * 64;
 }
 
-static void grow(unsigned *most, int64_t n)
-{
-    if (n > *most) *most = (unsigned)n;
-}
-
 static weft_status launch_turned(const fp8_operand *const *o, int n,
                                  const weft_kernel_ctx *x)
 {
-    weft_cuda_fp8_pair_args a    = {{{.x = NULL}}};
-    weft_cuda_grid          turn = {.z = (unsigned)n, .threads = WEFT_CUDA_FP8_THREADS};
-    weft_cuda_grid          largest = turn;
-    largest.threads                 = WEFT_CUDA_FP8_LARGEST_THREADS;
+    weft_cuda_fp8_pair_args a = {{{.x = NULL}}};
     for (int i = 0; i < n; i++) {
         weft_cuda_fp8_args *p = &a.operand[i];
         *p                    = args_of(o[i]);
         p->step               = o[i]->k_step;
         p->piece              = piece_of(o[i]);
-        grow(&largest.x, weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_COLUMNS));
-        grow(&largest.y, weft_cuda_ceil(p->k, p->piece));
-        grow(&turn.x, weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_TURN));
-        grow(&turn.y, weft_cuda_ceil(p->k_row, WEFT_CUDA_FP8_TURN));
+        p->n_block            = weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_COLUMNS) *
+                     weft_cuda_ceil(p->k, p->piece);
     }
-    WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_fp8_largest, largest, &a));
-    return weft_cuda_launch(x, WEFT_CUDA_fp8_turn, turn, &a);
+    WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_fp8_largest,
+                              grid_of(&a, WEFT_CUDA_FP8_LARGEST_THREADS), &a));
+    for (int i = 0; i < n; i++) {
+        weft_cuda_fp8_args *p = &a.operand[i];
+        p->n_block            = weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_TURN) *
+                     weft_cuda_ceil(p->k_row, WEFT_CUDA_FP8_TURN);
+    }
+    return weft_cuda_launch(x, WEFT_CUDA_fp8_turn, grid_of(&a, WEFT_CUDA_FP8_THREADS),
+                            &a);
 }
 
 static weft_status launch_any(const prepared_fp8 *p, int k, const weft_kernel_ctx *x)

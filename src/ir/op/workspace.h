@@ -37,7 +37,7 @@ static inline int64_t weft_workspace_fp8_row(int64_t k)
  * where the device has no units for codes; scales, and the largest of pieces of rows. */
 static inline int64_t weft_workspace_fp8(int64_t rows, int64_t k)
 {
-    return rows * (2 * weft_workspace_fp8_row(k) + 4 * (1 + WEFT_WORKSPACE_FP8_PIECES)) +
+    return rows * (2 * weft_workspace_fp8_row(k) + 4 + 2 * WEFT_WORKSPACE_FP8_PIECES) +
            3 * 256;
 }
 
