@@ -13,11 +13,13 @@ enum {
 /* x (rows,k) to codes (rows,k_row), which are zeros from k on, and the unit of each row: a code
  * counts so many (tensor/fp8.h). */
 typedef struct weft_cuda_fp8_args {
-    const void *x;
-    uint8_t    *code;
-    float      *unit;    /* of each row */
-    uint16_t   *largest; /* (pieces, rows): largest magnitudes, as bf16 */
-    int64_t     rows, k, k_row;
+    const void     *x;
+    uint8_t        *code;
+    float          *unit;    /* of each row */
+    uint16_t       *largest; /* (pieces, rows): largest magnitudes, as bf16 */
+    const uint32_t *known;   /* of each row, as f32; NULL: those of pieces */
+    uint32_t *columns; /* of each column, as f32, 0 before; NULL: nobody wants them */
+    int64_t   rows, k, k_row;
     /* from row to row, or from number to number where rows are side by side */
     int64_t step;
     int64_t piece;       /* numbers */
@@ -33,11 +35,12 @@ typedef struct weft_cuda_fp8_pair_args {
 } weft_cuda_fp8_pair_args;
 
 /* Any strides: operands of row and along are x and y.  y: codes (unit is written, zeros from k on),
- * or bf16 (unit NULL). */
+ * or bf16 (unit NULL), or nothing but the largest magnitude of each row is wanted (y NULL). */
 typedef struct weft_cuda_fp8_any_args {
     const void  *x;
     void        *y;
     float       *unit;
+    uint32_t    *largest;
     weft_cuda_nd row, along;
     int64_t      k_row;
     int32_t      x_dtype;

@@ -33,7 +33,13 @@ static const weft_kernel rows[] = {
      .prepare = weft_cuda_prepare_attention_back},
 
     /* NVIDIA's libraries */
-    ROW(MATMUL, fp8), /* also for the next two, which multiply what it rounds */
+    {.op      = WEFT_OP_MATMUL, /* also for the next two, which multiply what it rounds */
+     .run     = weft_cuda_run_fp8,
+     .scratch = weft_cuda_scratch_fp8,
+     .takes   = weft_cuda_takes_fp8,
+     .prepare = weft_cuda_prepare_fp8,
+     .release = weft_cuda_release_fp8,
+     .fusions = WEFT_FUSION_LARGEST},
     {.op      = WEFT_OP_MATMUL,
      .run     = weft_cuda_run_product,
      .scratch = weft_cuda_scratch_product,

@@ -1,4 +1,4 @@
-/* plugin/cuda/ops/norm.c: steps that lowering fuses for GPUs (weft_fusion) have the bits of
+/* plugin/cuda/ops/norm.c, fp8.c: what lowering fuses for GPUs (weft_fusion) has the bits of
  * instructions of their own; and jobs for GPUs ask for no other fusions than kernels take. */
 #include "support/test.h"
 
@@ -202,6 +202,95 @@ static void test_norm_grads(void **state)
     check_norm_grad(WEFT_DTYPE_BF16, false, 2500, 16); /* parts of several rows */
 }
 
+/* ---- largest magnitudes that one matmul in fp8 finds for another ---- */
+
+/* Rows and columns of many sizes, so that each has a scale of its own. */
+static weft_view uneven(int64_t rows, int64_t columns)
+{
+    weft_view x = TENSOR(WEFT_DTYPE_BF16, rows, columns);
+    for (int64_t i = 0; i < rows * columns; i++) {
+        uint16_t *p    = (uint16_t *)x.p + i;
+        uint32_t  bits = (uint32_t)*p << 16;
+        float     y;
+        memcpy(&y, &bits, sizeof y);
+        *p =
+            weft_bf16_round(ldexpf(y, (int)(i / columns * 7 % 5 - i % columns * 3 % 11)));
+    }
+    return x;
+}
+
+static weft_kernel_call fp8_call(const char *spec, weft_view *in, weft_view *out)
+{
+    return (weft_kernel_call){.op    = WEFT_OP_MATMUL,
+                              .attr  = attributes(WEFT_OP_MATMUL, spec),
+                              .n_in  = 2,
+                              .n_out = 1,
+                              .in    = in,
+                              .out   = out};
+}
+
+/* Largest magnitudes of the columns of x (rows,columns). */
+static weft_view largest_of(const weft_view *x)
+{
+    int64_t   n = x->shape.d[1];
+    weft_view y = TENSOR(WEFT_DTYPE_F32, n);
+    memset(y.p, 0, sizeof(float) * (size_t)n);
+    for (int64_t i = 0; i < weft_shape_count(&x->shape); i++) {
+        uint32_t bits = ((const uint16_t *)x->p)[i] & 0x7fffu, *most = y.p;
+        if (bits << 16 > most[i % n]) most[i % n] = bits << 16;
+    }
+    return y;
+}
+
+/* x and w from the forward pass to dw and dx, dy from dx to dw: the bits of matmuls that find all
+ * of their rows' largest numbers themselves. */
+static void check_largest(int64_t m, int64_t d, int64_t n)
+{
+    static const char *const spec[3] = {"spec=md,nd->mn fp8=e4m3,e4m3,e5m2",
+                                        "spec=mn,nd->md fp8=e5m2,e4m3",
+                                        "spec=mn,md->nd dtype=f32 fp8=e5m2,e4m3"};
+    weft_view x = uneven(m, d), w = uneven(n, d), dy = uneven(m, n), none = {.p = NULL};
+    weft_view in[3][4]  = {{x, w}, {dy, w}, {dy, x}}, apart[3], found[3];
+    weft_view out[3][3] = {{TENSOR(WEFT_DTYPE_BF16, m, n)},
+                           {TENSOR(WEFT_DTYPE_BF16, m, d)},
+                           {TENSOR(WEFT_DTYPE_F32, n, d)}};
+    for (int i = 0; i < 3; i++) {
+        apart[i]           = copy_of(&out[i][0]);
+        weft_kernel_call c = fp8_call(spec[i], in[i], &apart[i]);
+        run(&c);
+        found[i] = TENSOR(WEFT_DTYPE_F32, i == 2 ? n : d);
+    }
+    out[0][1] = found[0], out[0][2] = found[1]; /* of x and w */
+    out[1][1] = found[2], out[1][2] = none;     /* of dy */
+    in[1][2] = none, in[1][3] = found[1];
+    in[2][2] = found[2], in[2][3] = found[0];
+    for (int i = 0; i < 3; i++) {
+        weft_kernel_call c = fp8_call(spec[i], in[i], out[i]);
+        if (i) c.n_in = 4;
+        if (i < 2) c.n_out = 3;
+        run(&c);
+        assert_same(&out[i][0], &apart[i]);
+    }
+    const weft_view *operand[3] = {&x, &w, &dy};
+    for (int i = 0; i < 3; i++) {
+        weft_view want = largest_of(operand[i]);
+        assert_same(&found[i], &want);
+    }
+}
+
+static void test_largest(void **state)
+{
+    (void)state;
+    check_largest(16, 16, 16);
+    check_largest(48, 1040, 160);
+    check_largest(80, 2064, 48);
+    check_largest(8300, 48, 16); /* threads take several rows */
+    if (!test_gpu_is_real()) return;
+    check_largest(8192, 2048, 6144);
+    check_largest(2048, 8192, 2048);
+    check_largest(1040, 32768, 64);
+}
+
 /* Jobs for GPUs ask for what kernels take; a row gets no step that it does not name. */
 static void test_what_is_asked_for(void **state)
 {
@@ -218,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_arena(test_norm_grads),
         with_arena(test_long_parts),
+        with_arena(test_largest),
         with_arena(test_what_is_asked_for),
     };
     if (!test_gpu_start()) return 1;

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "exec/exec.h"
+#include "graph/fp8.h"
 #include "program/own.h"
 #include "program/talk.h"
 #include "shard/shard.h"
@@ -65,6 +66,7 @@ void test_job_open(test_job *j, const char *model, test_job_options o)
                              .stat         = stat,
                              .n_micro      = o.n_micro};
     j->model              = m;
+    if (o.fp8) assert_ok(weft_graph_mark_fp8(m->graph, o.fp8, m->logits));
     assert_ok(weft_graph_make_training(m->graph, &to, &j->training));
     free(param);
     free(stat);

@@ -27,6 +27,7 @@ typedef struct test_job_options {
      * finite, and it is held back; no bit of any state may change by it.  0: none */
     int         bad_step;
     const char *zero; /* parameters with this in their names begin at 0; NULL: none */
+    const char *fp8;  /* formats of the linear layers' matmuls; NULL: none are in fp8 */
 } test_job_options;
 
 typedef struct test_job {

@@ -127,6 +127,13 @@ static inline unsigned atomicAdd(unsigned *p, unsigned x)
     return old;
 }
 
+static inline unsigned atomicMax(unsigned *p, unsigned x)
+{
+    unsigned old = *p;
+    if (x > old) *p = x;
+    return old;
+}
+
 static inline int atomicExch(int *p, int x)
 {
     int old = *p;

@@ -5,7 +5,9 @@
  * magnitude and its codes.  Rows whose numbers are apart (side by side with other rows) are read
  * twice: for the largest of pieces, then to be turned through shared memory.  A largest magnitude
  * does not depend on the order in which it is found; those of bf16 compare as integers of 15 bits,
- * two at once.  Both operands in one launch where they are of one kind. */
+ * two at once.  Where another matmul reads the same numbers the other way, the first pass finds the
+ * largest of columns too, so that this one need not (lower/largest.c).  Both operands in one launch
+ * where they are of one kind. */
 #include "cuda_block.h"
 #include "cuda_fp8.h"
 
@@ -62,6 +64,26 @@ CU_FN uint2 codes_of(const uint4 &raw, float inverse, bool e5m2)
     return {pair[0] | pair[1] << 16, pair[2] | pair[3] << 16};
 }
 
+/* The larger ones of `columns` and of what the block's rows have there, a vector of 8 a thread: the
+ * rows that the block had at once, then 8 columns of threads next to each other.  Atomics on
+ * integers, whose order cannot be seen. */
+CU_FN void add_columns(const weft_cuda_fp8_args &o, int first, const uint4 &largest,
+                       uint4 *room)
+{
+    const uint32_t *word = (const uint32_t *)room;
+    int             n    = o.row_threads * 4;
+    room[threadIdx.x]    = largest;
+    __syncthreads();
+    for (int w = (int)threadIdx.x; w < n && first + 2 * w < o.k; w += (int)blockDim.x) {
+        uint32_t two = 0;
+        for (int at = w; at < (int)blockDim.x * 4; at += n)
+            two = cu_larger2(two, word[at]);
+        atomicMax(o.columns + first + 2 * w, two << 16);
+        atomicMax(o.columns + first + 2 * w + 1, two & 0xffff0000u);
+    }
+    __syncthreads();
+}
+
 /* bf16; k a multiple of 8; a row belongs to warps of a block, which take several rows one after
  * the other. */
 CU_KERNEL(fp8_rows, weft_cuda_fp8_pair_args, 1024)
@@ -69,7 +91,9 @@ CU_KERNEL(fp8_rows, weft_cuda_fp8_pair_args, 1024)
     int64_t                   block;
     const weft_cuda_fp8_args &o = operand_of(a, &block);
     __shared__ uint32_t       room[2][CU_WARP]; /* in turns: one barrier a row */
-    const int                 N       = WEFT_CUDA_FP8_VECTORS;
+    __shared__ uint4          strip[1024];
+    uint4                     columns[WEFT_CUDA_FP8_VECTORS] = {};
+    const int                 N                              = WEFT_CUDA_FP8_VECTORS;
     int                       threads = o.row_threads, t = (int)threadIdx.x % threads;
     int64_t                   per = blockDim.x / threads;
     int64_t                   row = block * o.rounds * per + threadIdx.x / threads;
@@ -84,7 +108,10 @@ CU_KERNEL(fp8_rows, weft_cuda_fp8_pair_args, 1024)
             if (row < o.rows && at < o.k) raw[v] = read_bf16(o.x, row * o.step + at);
         }
         CU_UNROLL
-        for (int v = 0; v < N; v++) largest = larger8(largest, raw[v]);
+        for (int v = 0; v < N; v++) {
+            largest    = larger8(largest, raw[v]);
+            columns[v] = larger8(columns[v], raw[v]);
+        }
         float unit =
             cu_fp8_unit(row_largest(largest, threads, room[i % 2]), o.e5m2, &inverse);
         if (row >= o.rows) continue;
@@ -98,6 +125,10 @@ CU_KERNEL(fp8_rows, weft_cuda_fp8_pair_args, 1024)
         }
         if (t == 0) o.unit[row] = unit;
     }
+    if (!o.columns) return;
+    CU_UNROLL
+    for (int v = 0; v < N; v++)
+        if (v * threads * 8 < o.k) add_columns(o, v * threads * 8, columns[v], strip);
 }
 
 /* ---- rows side by side ---- */
@@ -145,11 +176,12 @@ CU_FN int turned_at(int row, int word)
     return row * (WEFT_CUDA_FP8_TURN / 4) + (word ^ (row / 4 % CU_WARP));
 }
 
-/* The largest magnitude of a row, of its pieces. */
+/* The largest magnitude of a row. */
 CU_FN uint32_t largest_of(const weft_cuda_fp8_args &o, int64_t row)
 {
     int      pieces = (int)((o.k + o.piece - 1) / o.piece);
     uint32_t most   = 0;
+    if (o.known) return o.known[row];
     CU_UNROLL_8
     for (int p = 0; p < pieces; p++) most = cu_larger(most, o.largest[p * o.rows + row]);
     return most << 16;
@@ -228,6 +260,10 @@ CU_KERNEL(fp8_any, weft_cuda_fp8_any_args, WEFT_CUDA_FP8_THREADS)
     }
     for (int k = CU_WARP / 2; k; k /= 2)
         largest = cu_larger(largest, __shfl_xor_sync(0xffffffffu, largest, k));
+    if (!a.y) {
+        if (lane == 0) a.largest[row] = largest;
+        return;
+    }
     float unit = cu_fp8_unit(largest, a.e5m2, &inverse);
     for (int64_t i = lane; i < a.along.count; i += CU_WARP) {
         cu_nd_at<2, 1>(a.along, i, at);

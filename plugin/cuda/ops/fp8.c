@@ -17,9 +17,9 @@
 
 enum {
     LEAST_CAPABILITY = 89, /* units for fp8 */
-    MOST_ROW_THREADS = 1024,
     WARP             = 32,
-    ENOUGH_BLOCKS    = 1024,
+    ENOUGH_BLOCKS    = 512,
+    MOST_ROUNDS      = 16,
     ALIGNED          = 256
 };
 
@@ -31,16 +31,19 @@ typedef struct fp8_operand {
     char            *code; /* or rounded numbers */
     float           *unit;
     uint16_t        *largest;
+    const uint32_t  *known;   /* the largest of each row; NULL: to be found */
+    uint32_t        *columns; /* where the largest of each column go; NULL: nowhere */
 } fp8_operand;
 
 typedef struct prepared_fp8 {
-    bool             units; /* else: rounded */
-    fp8_operand      operand[2];
-    weft_view        view[2]; /* codes, or rounded numbers */
-    weft_view       *in;      /* rounded: operands of the matmul of those */
-    weft_cuda_nd     row[2], along[2];
-    bool             plain; /* rounded: by the plain kernel */
-    weft_kernel_call call;  /* that is run behind */
+    bool         units; /* else: rounded */
+    fp8_operand  operand[2];
+    weft_view    view[2]; /* codes, or rounded numbers */
+    weft_view   *in;      /* rounded: operands of the matmul of those */
+    weft_cuda_nd row[2], along[2];
+    weft_cuda_nd column[2], down[2]; /* columns, and along one: where they are wanted */
+    bool         plain;              /* rounded: by the plain kernel */
+    weft_kernel_call call;           /* that is run behind */
 } prepared_fp8;
 
 static const char *formats_of(const weft_kernel_call *c)
@@ -132,6 +135,8 @@ static weft_cuda_fp8_args args_of(const fp8_operand *o)
                                 .code    = (uint8_t *)o->code,
                                 .unit    = o->unit,
                                 .largest = o->largest,
+                                .known   = o->known,
+                                .columns = o->columns,
                                 .rows    = o->rows,
                                 .k       = o->k,
                                 .k_row   = weft_workspace_fp8_row(o->k),
@@ -142,8 +147,7 @@ static weft_cuda_fp8_args args_of(const fp8_operand *o)
 static bool fits_registers(const fp8_operand *o)
 {
     return o->k_step == 1 && o->k % 8 == 0 && is_aligned(o, o->row_step) &&
-           weft_workspace_fp8_row(o->k) <=
-               (int64_t)8 * MOST_ROW_THREADS * WEFT_CUDA_FP8_VECTORS;
+           weft_workspace_fp8_row(o->k) <= WEFT_WORKSPACE_FP8_MOST;
 }
 
 /* Blocks of both operands, those of the first one first. */
@@ -167,10 +171,25 @@ static weft_status launch_rows(const fp8_operand *const *o, int n,
         *p                         = args_of(o[i]);
         p->step                    = o[i]->row_step;
         p->row_threads             = (int32_t)threads;
-        p->rounds                  = rounds < 1 ? 1 : rounds > 8 ? 8 : (int32_t)rounds;
+        p->rounds                  = (int32_t)(rounds < 1             ? 1
+                                               : rounds > MOST_ROUNDS ? MOST_ROUNDS
+                                                                      : rounds);
         p->n_block                 = weft_cuda_ceil(p->rows, per * p->rounds);
     }
     return weft_cuda_launch(x, WEFT_CUDA_fp8_rows, grid_of(&a, per * threads), &a);
+}
+
+/* Columns of operand k where its rows do not pass through registers: a warp for each. */
+static weft_status launch_columns(const prepared_fp8 *p, int k, const weft_kernel_ctx *x)
+{
+    weft_cuda_fp8_any_args a = {.x       = p->operand[k].from->p,
+                                .largest = p->operand[k].columns,
+                                .row     = p->column[k],
+                                .along   = p->down[k],
+                                .x_dtype = (int32_t)p->operand[k].from->dtype};
+    return weft_cuda_launch(x, WEFT_CUDA_fp8_any,
+                            weft_cuda_grid_1d(a.row.count * WARP, WEFT_CUDA_FP8_THREADS),
+                            &a);
 }
 
 /* Rows side by side. */
@@ -197,8 +216,9 @@ static weft_status launch_turned(const fp8_operand *const *o, int n,
         *p                    = args_of(o[i]);
         p->step               = o[i]->k_step;
         p->piece              = piece_of(o[i]);
-        p->n_block            = weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_COLUMNS) *
-                     weft_cuda_ceil(p->k, p->piece);
+        if (!p->known)
+            p->n_block = weft_cuda_ceil(p->rows, WEFT_CUDA_FP8_COLUMNS) *
+                         weft_cuda_ceil(p->k, p->piece);
     }
     WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_fp8_largest,
                               grid_of(&a, WEFT_CUDA_FP8_LARGEST_THREADS), &a));
@@ -226,12 +246,24 @@ static weft_status launch_any(const prepared_fp8 *p, int k, const weft_kernel_ct
                             weft_cuda_grid_1d(o->rows * WARP, WEFT_CUDA_FP8_THREADS), &a);
 }
 
+/* Rows that pass through registers give the largest of columns on the way, from 0 up. */
+static weft_status start_columns(const prepared_fp8 *p, int k, const weft_kernel_ctx *x)
+{
+    const fp8_operand *o = &p->operand[k];
+    if (!o->columns) return WEFT_OK;
+    if (!p->units || !fits_registers(o)) return launch_columns(p, k, x);
+    weft_view y =
+        weft_view_make(o->columns, WEFT_DTYPE_F32, &(weft_shape){.n = 1, .d = {o->k}});
+    return weft_cuda_fill(x, &y, 0);
+}
+
 static weft_status launch_operands(const prepared_fp8 *p, const weft_kernel_ctx *x)
 {
     const fp8_operand *row[2], *turned[2];
     int                n_row = 0, n_turned = 0;
     for (int k = 0; k < 2; k++) {
         const fp8_operand *o = &p->operand[k];
+        WEFT_TRY(start_columns(p, k, x));
         if (p->units && fits_registers(o))
             row[n_row++] = o;
         else if (p->units && can_turn(o))
@@ -255,6 +287,13 @@ static bool can_have_units(const weft_cuda_product *p)
            (uintptr_t)d->p % 16 == 0 && (p->m == 1 || row_bytes % 16 == 0);
 }
 
+/* What other matmuls have found of an operand, and want to know. */
+static void set_largest(const weft_kernel_call *c, int k, fp8_operand *o)
+{
+    if (c->n_own_in > 2 + k) o->known = c->in[2 + k].p;
+    if (c->n_own_out > 1 + k) o->columns = c->out[1 + k].p;
+}
+
 /* Operand o of the plan, which stands where the plan has it: k is the operand's number. */
 static fp8_operand operand_of(const weft_kernel_call *c, const weft_cuda_product *p,
                               int o, int *k)
@@ -267,6 +306,7 @@ static fp8_operand operand_of(const weft_kernel_call *c, const weft_cuda_product
                         .k_step   = left ? p->col[o] : p->row[o]};
     *k               = p->view[o] == &c->in[0] ? 0 : 1;
     x.e5m2           = !strncmp(formats_of(c) + 5 * *k, "e5m2", 4);
+    set_largest(c, *k, &x);
     return x;
 }
 
@@ -332,6 +372,7 @@ static weft_status prepare_rounded(const weft_kernel_call *c, const weft_kernel_
         fp8_operand *o = &p->operand[k];
         *o             = (fp8_operand){.from = &c->in[k],
                                        .e5m2 = !strncmp(formats_of(c) + 5 * k, "e5m2", 4)};
+        set_largest(c, k, o);
         count_rows(c, k, &o->rows, &o->k);
         at        = place_operand(o, at);
         p->in[k]  = weft_view_make(o->code, WEFT_DTYPE_BF16, &c->in[k].shape);
@@ -351,17 +392,33 @@ static weft_status prepare_rounded(const weft_kernel_call *c, const weft_kernel_
 
 /* ---- the row ---- */
 
+static void list_columns(const weft_kernel_call *c, prepared_fp8 *p)
+{
+    for (int k = 0; k < 2; k++) {
+        const weft_view *v = &c->in[k];
+        p->column[k] = p->down[k] = (weft_cuda_nd){.n_op = 2, .count = 1};
+        for (int d = 0; d < v->shape.n; d++)
+            weft_cuda_nd_dim(is_row(c, k, d) ? &p->down[k] : &p->column[k], v->shape.d[d],
+                             (int64_t[]){v->stride[d], 0});
+    }
+}
+
 static void log_call(const weft_kernel_call *c, const prepared_fp8 *p, bool rides)
 {
     const char *path = getenv("WEFT_CUDA_FP8_LOG");
     FILE       *f    = path && *path ? fopen(path, "a") : NULL;
     if (!f) return;
-    fprintf(f, "%s %s, %ld x %ld x %ld, %d steps: %s\n", weft_cuda_attr(c, "spec")->s,
+    fprintf(f, "%s %s, %ld x %ld x %ld, %d steps: %s", weft_cuda_attr(c, "spec")->s,
             formats_of(c), (long)p->operand[0].rows, (long)p->operand[1].rows,
             (long)p->operand[0].k, c->n_post,
             !p->units ? (p->plain ? "rounded, own kernel" : "rounded, cublasLt in bf16")
             : !rides && c->n_post ? "units, own steps"
                                   : "units");
+    for (int k = 0; k < 2; k++) {
+        if (p->operand[k].known) fprintf(f, ", rows of %c known", "ab"[k]);
+        if (p->operand[k].columns) fprintf(f, ", columns of %c found", "ab"[k]);
+    }
+    fprintf(f, "\n");
     fclose(f);
 }
 
@@ -402,6 +459,7 @@ weft_status weft_cuda_prepare_fp8(const weft_kernel_call *c, const weft_kernel_c
     }
     if (st == WEFT_ERR_NOFIT) st = prepare_rounded(c, x, arena, p);
     WEFT_TRY(st);
+    list_columns(c, p);
     log_call(c, p, ride);
     *out = p;
     return WEFT_OK;

@@ -22,7 +22,8 @@ void weft_compile_for_cuda(weft_compile_spec *s)
     s->join_width   = 2048;
     s->align_bytes  = 256;
     s->rewrites     = true;
-    s->fusions      = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_COPY;
+    s->fusions      = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_COPY |
+                 WEFT_FUSION_LARGEST;
 }
 
 const char *weft_compile_dtype_hint(const char *name)

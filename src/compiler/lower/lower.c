@@ -578,6 +578,12 @@ static weft_status number_storages(writer *w)
     return weft_arena_status(s->arena);
 }
 
+static weft_status add_storage(void *arg, const weft_type *t, const char *name,
+                               weft_vid *out)
+{
+    return add_extra(arg, t, name, out);
+}
+
 static weft_status write_segment(writer *w)
 {
     WEFT_TRY(weft_lower__prepare(w->p));
@@ -591,6 +597,8 @@ static weft_status write_segment(writer *w)
     WEFT_TRY(write_phase(w, WEFT_PHASE_BACKWARD));
     WEFT_TRY(write_phase(w, WEFT_PHASE_UPDATE));
     WEFT_TRY(write_next(w));
+    if (w->p->fusions & WEFT_FUSION_LARGEST)
+        WEFT_TRY(weft_lower__share_largest(w->s, add_storage, w));
     WEFT_TRY(number_storages(w));
     weft_lower__live(w->s);
     weft_lower__share(w->s, w->p->row_elements);

@@ -95,6 +95,10 @@ bool weft_lower__head_over(const weft_lower__pass *p, int loss);
 weft_operand weft_lower__part(const weft_operand *o, int dim, int64_t n_part, int64_t k);
 /* join.c: fills join, in_join and room; after heads. */
 weft_status weft_lower__find_joins(weft_lower__pass *p);
+/* largest.c: before storages are numbered.  Adds storages of its own by `add`. */
+typedef weft_status (*weft_lower__add_fn)(void *arg, const weft_type *t, const char *name,
+                                          weft_vid *out);
+weft_status weft_lower__share_largest(weft_segment *s, weft_lower__add_fn add, void *arg);
 /* pad.c: fills padded. */
 void weft_lower__choose_padded(weft_lower__pass *p);
 

@@ -80,6 +80,8 @@ typedef enum weft_fusion {
     WEFT_FUSION_NORM_SUMS = 1 << 1,
     /* cast of an update's new parameter: its bf16 copy */
     WEFT_FUSION_COPY = 1 << 2,
+    /* no step: matmuls in fp8 that take and give largest magnitudes (ops.def) */
+    WEFT_FUSION_LARGEST = 1 << 3,
 } weft_fusion;
 
 /* Which of these is `step` after op?  0: none. */

@@ -98,6 +98,35 @@ static weft_status check_fp8(const weft_op_use *u)
                      text);
 }
 
+/* Rows of operand k of a matmul, or columns: sizes of its letters that y has, or has not. */
+static weft_type largest_type(const weft_op_use *u, const weft_op__spec *s, int k,
+                              bool rows)
+{
+    int64_t n = 1;
+    for (int d = 0; s->part[k][d]; d++)
+        if ((strchr(s->part[2], s->part[k][d]) != NULL) == rows) n *= u->in[k].shape.d[d];
+    return (weft_type){WEFT_DTYPE_F32, weft_shape_make(1, &n)};
+}
+
+static weft_status infer_largest(const weft_op_use *u, const weft_op__spec *s,
+                                 weft_type *o)
+{
+    for (int k = 0; k < u->n_in - 2; k++) {
+        weft_type t = largest_type(u, s, k, true);
+        char      b[WEFT_OP__TEXT];
+        if (u->in[2 + k].shape.n == 0) continue; /* left out */
+        if (u->in[2 + k].dtype != t.dtype ||
+            !weft_shape_equal(&u->in[2 + k].shape, &t.shape))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "matmul: operand %d is [%s], should be f32 of %ld rows",
+                             2 + k, weft_op__shape(u, 2 + k, b), (long)t.shape.d[0]);
+    }
+    for (int k = 0; k < u->n_out - 1; k++) o[1 + k] = largest_type(u, s, k, false);
+    if ((u->n_in > 2 || u->n_out > 1) && !*weft_use_string(u, "fp8"))
+        return WEFT_FAIL(WEFT_ERR_ARG, "matmul: largest magnitudes are of fp8 alone");
+    return WEFT_OK;
+}
+
 weft_status weft_op__shape_spec(const weft_op_use *u, weft_type *o)
 {
     weft_op__spec s;
@@ -124,7 +153,7 @@ weft_status weft_op__shape_spec(const weft_op_use *u, weft_type *o)
     WEFT_TRY(attr_dtype(u, &o[0].dtype));
     o[0].shape.n = (int)strlen(s.part[2]);
     for (int d = 0; d < o[0].shape.n; d++) o[0].shape.d[d] = size[s.part[2][d] & 127];
-    return WEFT_OK;
+    return infer_largest(u, &s, o);
 }
 
 /* NumPy's rule: align at the last dimension, sizes equal or 1. */

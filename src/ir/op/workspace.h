@@ -22,9 +22,12 @@ static inline int64_t weft_workspace_matmul(int64_t n_result)
     return bytes < WEFT_WORKSPACE_LEAST ? WEFT_WORKSPACE_LEAST : bytes;
 }
 
+/* fp8: rows of codes have multiples of UNIT numbers; a block keeps a row of up to MOST in
+ * registers; one that is not contiguous has PIECES whose largest numbers are found apart. */
 enum {
-    WEFT_WORKSPACE_FP8_UNIT   = 16, /* rows of codes have multiples of so many */
-    WEFT_WORKSPACE_FP8_PIECES = 32  /* of a row, whose largest numbers are found apart */
+    WEFT_WORKSPACE_FP8_UNIT   = 16,
+    WEFT_WORKSPACE_FP8_MOST   = 32768,
+    WEFT_WORKSPACE_FP8_PIECES = 32
 };
 
 static inline int64_t weft_workspace_fp8_row(int64_t k)

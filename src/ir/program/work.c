@@ -35,7 +35,8 @@ bool weft_instr_is_fp8(const weft_instr *i)
 }
 
 /* An operand whose rows are contiguous is read once for both the row's scale and its codes, which
- * stay in registers meanwhile; another one twice. */
+ * stay in registers meanwhile, and so is one whose largest magnitudes are known; another one
+ * twice. */
 double weft_instr_fp8_bytes(const weft_instr *i)
 {
     letters a, b, y, *in[2] = {&a, &b};
@@ -45,7 +46,8 @@ double weft_instr_fp8_bytes(const weft_instr *i)
         return 0;
     for (int k = 0; k < 2; k++) {
         const weft_type *t     = &i->in[k].type;
-        int              reads = has(y, in[k]->s[in[k]->n - 1]) ? 2 : 1;
+        bool             known = 2 + k < i->n_own_in && i->in[2 + k].buffer >= 0;
+        int              reads = has(y, in[k]->s[in[k]->n - 1]) && !known ? 2 : 1;
         bytes += (double)weft_shape_count(&t->shape) *
                  (reads * weft_dtype_bytes(t->dtype) + 2); /* codes written and read */
     }

@@ -176,3 +176,33 @@ void weft_kernel__fp8_round(const weft_kernel_call *c, const weft_kernel__fp8 *p
         round_operand(&c->in[k], &p->in[k], part, result, t, pool);
     }
 }
+
+/* ---- largest magnitudes for another matmul ---- */
+
+void weft_kernel__fp8_columns(const weft_kernel_call *c)
+{
+    const char *spec   = weft_kernel__attr(c, "spec")->s;
+    const char *result = strstr(spec, "->") + 2;
+    for (int k = 0; k < c->n_own_out - 1; k++) {
+        const weft_view *x = &c->in[k], *to = &c->out[1 + k];
+        const char      *part  = k ? strchr(spec, ',') + 1 : spec;
+        weft_kernel__nd  nd[2] = {{.n_op = 1}, {.n_op = 1}}; /* columns; of one */
+        int64_t          at, from;
+        float            tmp[1];
+        if (!to->p) continue;
+        for (int d = 0; d < x->shape.n; d++)
+            weft_kernel__nd_dim(&nd[strchr(result, part[d]) != NULL], x->shape.d[d],
+                                &x->stride[d]);
+        for (int64_t i = 0; i < weft_kernel__nd_count(&nd[0], nd[0].n); i++) {
+            uint32_t largest = 0;
+            weft_kernel__nd_at(&nd[0], nd[0].n, i, &from);
+            for (int64_t row = 0; row < weft_kernel__nd_count(&nd[1], nd[1].n); row++) {
+                weft_kernel__nd_at(&nd[1], nd[1].n, row, &at);
+                uint32_t u = weft_fp8_magnitude(
+                    *weft_kernel__read(x->p, x->dtype, from + at, 1, 1, tmp));
+                if (u > largest) largest = u;
+            }
+            memcpy((float *)to->p + i * to->stride[0], &largest, sizeof largest);
+        }
+    }
+}

@@ -294,6 +294,7 @@ KERNEL(matmul)
     if (!weft_kernel__is_fp8(c)) return run_matmul(c, x, x->scratch);
     WEFT_TRY(weft_kernel__fp8_call(c, x->scratch, &f));
     weft_kernel__fp8_round(c, &f, x->pool);
+    weft_kernel__fp8_columns(c);
     return run_matmul(&f.call, x, (char *)x->scratch + f.bytes);
 }
 
