@@ -1,7 +1,8 @@
 /* Times kernels of libweft_cuda.so at the shapes of GPT-2 124M (batch 32, seq 1024) and of a Llama
  * of 1.2B (batch 8, seq 2048) on the first GPU, beside the bytes that they must move.  Not a test.
  *
- *     WEFT_PLUGINS=build build/bench_cuda_ops [word in the operator's name] */
+ *     WEFT_PLUGINS=build build/bench_cuda_ops [word in the operator's name]
+ *     WEFT_PLUGINS=build build/bench_cuda_ops codes      passes that make codes of fp8, alone */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,11 +240,34 @@ static double add_chain(weft_device *d, weft_arena *a, timed *t, const weft_op_u
 typedef enum timed_steps {
     NO_STEPS,
     WITH_GRADIENT,
-    WITH_CHAIN
+    WITH_CHAIN,
+    KNOWN_ROWS,   /* of a: the largest magnitudes are given */
+    FOUND_COLUMNS /* of a: they are a result */
 } timed_steps;
 
-static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
-                      timed_steps steps)
+/* Largest magnitudes of operand a, all 1; in and out have room for them. */
+static weft_memory add_largest(weft_device *d, timed *t, weft_view *in, weft_view *out,
+                               timed_steps steps)
+{
+    int64_t     n = in[0].shape.d[1];
+    weft_memory m;
+    float      *one = malloc(sizeof *one * (size_t)n);
+    if (!one) exit(1);
+    for (int64_t i = 0; i < n; i++) one[i] = 1;
+    MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, 4 * n, &m));
+    MUST(weft_device_write(&m, 0, one, 4 * n));
+    free(one);
+    weft_view v = weft_view_make(m.address, WEFT_DTYPE_F32, &(weft_shape){1, {n}});
+    if (steps == KNOWN_ROWS)
+        in[2] = v, t->call.n_in = t->call.n_own_in = 3;
+    else
+        out[1] = v, t->call.n_out = t->call.n_own_out = 2;
+    return m;
+}
+
+/* Seconds; bytes that it moves, -1: the operator's and its steps'. */
+static double time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
+                        timed_steps steps, double bytes)
 {
     weft_arena *a;
     weft_op_use u;
@@ -259,11 +283,11 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
     }
     bool update = weft_op_get(c->op)->flags & WEFT_OP_UPDATE;
     for (int j = 0; j < u.n_out; j++) {
-        int64_t bytes =
+        int64_t size =
             weft_shape_count(&u.out[j].shape) * weft_dtype_bytes(u.out[j].dtype);
         void *p = in[j == 0 ? 0 : j + 1].p; /* in place */
         if (!update) {
-            MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, bytes, &block[n_block]));
+            MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, size, &block[n_block]));
             p = block[n_block++].address;
         }
         out[j] = weft_view_make(p, u.out[j].dtype, &u.out[j].shape);
@@ -282,6 +306,7 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
         more             = 2 * (double)weft_shape_count(&u.in[0].shape);
     }
     if (steps == WITH_CHAIN) more = add_chain(d, a, &t, &u, in, out, block, &n_block);
+    if (steps >= KNOWN_ROWS) block[n_block++] = add_largest(d, &t, in, out, steps);
     MUST(weft_kernel_find(d->kernels, &t.call, &t.kernel));
     MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE,
                            (int64_t)weft_kernel_scratch(t.kernel, &t.call, 1), &scratch));
@@ -290,19 +315,96 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
         .scratch = scratch.address, .scalars = scalars.address, .queue = s->impl};
     MUST(weft_kernel_prepare(t.kernel, &t.ctx, a, &t.call));
 
-    double seconds = time_calls(d, s, &t), bytes = weft_op_bytes(&u) + more;
+    double seconds = time_calls(d, s, &t);
+    if (bytes < 0) bytes = weft_op_bytes(&u) + more;
     printf("%9.4f ms %7.0f GB/s %6.1f TFLOP/s  %s%s\n", seconds * 1e3,
            bytes / seconds / 1e9, weft_op_flops(&u) / seconds / 1e12,
            weft_test_case_text(c, text, sizeof text),
-           steps == WITH_GRADIENT ? " with its gradient"
-           : steps == WITH_CHAIN  ? " with fused steps"
-                                  : "");
+           steps == WITH_GRADIENT   ? " with its gradient"
+           : steps == WITH_CHAIN    ? " with fused steps"
+           : steps == KNOWN_ROWS    ? " largest of rows known"
+           : steps == FOUND_COLUMNS ? " largest of columns found"
+                                    : "");
     fflush(stdout);
     weft_kernel_release(t.kernel, &t.call);
     weft_device_free(&scratch);
     weft_device_free(&scalars);
     while (n_block) weft_device_free(&block[--n_block]);
     weft_arena_destroy(a);
+    return seconds;
+}
+
+/* ---- codes of fp8 ---- */
+
+/* Passes that make codes of a (m,d), and how many of them a layer has.  They are timed with a
+ * matmul of 16 columns, which is little but reads the codes once. */
+typedef struct code_passes {
+    int64_t     m, d;
+    bool        turned; /* rows are a's columns */
+    timed_steps steps;
+    int         n[2]; /* GPT 1.3B, batch 8 x 1,024; a Llama of 1.2B, batch 8 x 2,048 */
+} code_passes;
+
+static const code_passes passes[] = {
+    /* x and dy: along rows forward and for dx, then turned for dw */
+    {8192, 2048, false, FOUND_COLUMNS, {5, 0}},
+    {8192, 6144, false, FOUND_COLUMNS, {1, 0}},
+    {8192, 8192, false, FOUND_COLUMNS, {2, 0}},
+    {8192, 2048, true, KNOWN_ROWS, {5, 0}},
+    {8192, 6144, true, KNOWN_ROWS, {1, 0}},
+    {8192, 8192, true, KNOWN_ROWS, {2, 0}},
+    {16384, 2048, false, FOUND_COLUMNS, {0, 6}},
+    {16384, 8192, false, FOUND_COLUMNS, {0, 3}},
+    {16384, 3072, false, NO_STEPS, {0, 1}},
+    {16384, 2048, true, KNOWN_ROWS, {0, 6}},
+    {16384, 8192, true, KNOWN_ROWS, {0, 3}},
+    {16384, 3072, true, NO_STEPS, {0, 1}},
+    /* weights */
+    {2048, 6144, true, NO_STEPS, {1, 0}},
+    {2048, 2048, true, NO_STEPS, {1, 0}},
+    {2048, 8192, true, NO_STEPS, {1, 0}},
+    {8192, 2048, true, NO_STEPS, {1, 0}},
+    {2048, 6144, false, NO_STEPS, {1, 0}},
+    {2048, 2048, false, NO_STEPS, {1, 0}},
+    {2048, 8192, false, NO_STEPS, {1, 0}},
+    {8192, 2048, false, NO_STEPS, {1, 0}},
+    {3072, 2048, false, FOUND_COLUMNS, {0, 1}},
+    {2048, 2048, false, FOUND_COLUMNS, {0, 1}},
+    {8192, 2048, false, FOUND_COLUMNS, {0, 2}},
+    {2048, 8192, false, FOUND_COLUMNS, {0, 1}},
+    {3072, 2048, true, KNOWN_ROWS, {0, 1}},
+    {2048, 2048, true, KNOWN_ROWS, {0, 1}},
+    {8192, 2048, true, KNOWN_ROWS, {0, 2}},
+    {2048, 8192, true, KNOWN_ROWS, {0, 1}},
+    /* what it would be without largest magnitudes of other matmuls */
+    {8192, 2048, false, NO_STEPS, {0, 0}},
+    {8192, 8192, false, NO_STEPS, {0, 0}},
+    {8192, 2048, true, NO_STEPS, {0, 0}},
+    {8192, 8192, true, NO_STEPS, {0, 0}},
+};
+
+static void time_codes(weft_device *d, weft_stream *s)
+{
+    double seconds[2] = {0, 0}, bytes[2] = {0, 0};
+    for (size_t i = 0; i < WEFT_COUNT(passes); i++) {
+        const code_passes *p    = &passes[i];
+        bool               once = !p->turned || p->steps == KNOWN_ROWS;
+        double             b    = (double)(p->m * p->d) * (once ? 4 : 6);
+        char               in[80];
+        snprintf(in, sizeof in, "bf16[%ld,%ld] bf16[%ld,%ld]", (long)p->m, (long)p->d,
+                 p->turned ? (long)p->m : 16L, p->turned ? 16L : (long)p->d);
+        weft_test_case c = {.op    = WEFT_OP_MATMUL,
+                            .attr  = p->turned ? "spec=md,mn->dn fp8=e4m3,e4m3"
+                                               : "spec=md,nd->mn fp8=e4m3,e4m3",
+                            .in    = in,
+                            .n_out = 1};
+        double         t = time_case(d, s, &c, p->steps, b);
+        for (int k = 0; k < 2; k++) seconds[k] += p->n[k] * t, bytes[k] += p->n[k] * b;
+    }
+    for (int k = 0; k < 2; k++)
+        printf("codes of a layer of %s: %.4f ms, %.0f GB/s\n",
+               k ? "a Llama of 1.2B, batch 8 x 2,048" : "GPT 1.3B, batch 8 x 1,024",
+               seconds[k] * 1e3, bytes[k] / seconds[k] / 1e9);
 }
 
 int main(int argc, char **argv)
@@ -316,13 +418,15 @@ int main(int argc, char **argv)
     printf("%s, %s\n", facts.name, facts.versions);
     for (size_t i = 0; i < WEFT_COUNT(cases); i++)
         if (argc < 2 || strstr(weft_op_get(cases[i].op)->name, argv[1]))
-            time_case(d, &s, &cases[i], NO_STEPS);
+            time_case(d, &s, &cases[i], NO_STEPS, -1);
     for (size_t i = 0; i < WEFT_COUNT(fused); i++)
         if (argc < 2 || strstr(weft_op_get(fused[i].op)->name, argv[1]))
-            time_case(d, &s, &fused[i], WITH_CHAIN);
+            time_case(d, &s, &fused[i], WITH_CHAIN, -1);
     for (size_t i = 0; i < WEFT_COUNT(with_gradient); i++)
         if (argc < 2 || strstr(weft_op_get(with_gradient[i].op)->name, argv[1]))
-            time_case(d, &s, &with_gradient[i], WITH_GRADIENT);
+            time_case(d, &s, &with_gradient[i], WITH_GRADIENT, -1);
+    if (argc < 2 || !strcmp(argv[1], "codes")) time_codes(d, &s);
+    if (argc < 2 || !strcmp(argv[1], "codes")) time_codes(d, &s);
     d->stream_close(&s);
     weft_plugin_close_device(d);
     return 0;
