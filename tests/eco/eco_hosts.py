@@ -339,6 +339,34 @@ def joins_prepared(scratch, ref):
     same(bits(job.output)[:60], ref(60)[1], "hosts that prepare: losses")
 
 
+def ended_before_they_joined(scratch, ref):
+    """Hosts that prepare when the job ends end with 0 and say so."""
+    job = Job(scratch, "late", "dp2", "1:4", n_agent=1, steps=60, dp=4)
+    job.await_step(46)  # it is held
+    job.env = dict(WEFT_FAILPOINT="prepare.done:delay=5000")
+    late = [job.join() for _ in range(3)]
+    for a in late:
+        check(job.await_text(a, "they prepare"), "a host prepares: " + a.name)
+    compare("hosts that were to join", job, ref(60), [0] * 4)
+    check("has gone while it prepared" not in job.agents[0].text, "nobody is missed: " + job.text)
+    for a in late:
+        check(a.text.count("weft run: the job has ended") == 1, "why a host did not join: " + a.text)
+
+
+def lost_before_it_joined(scratch, ref):
+    """The job's only host is lost while another one prepares: that one says why it ends.  Several jobs, as it may try
+    to connect once more just before its end, or not."""
+    jobs = [Job(scratch, "alone-%d" % k, "dp4", "1:2", n_agent=1, steps=60, options=["--timeout", str(5 + k / 10)]) for k in range(4)]
+    for job in jobs:
+        job.await_step(3)
+        job.env = dict(WEFT_FAILPOINT="prepare.done:delay=500")
+        check(job.await_text(job.join(), "they prepare"), "a host prepares: " + job.agents[1].name)
+        job.agents[0].kill_all()
+    for job in jobs:
+        same(job.end(), [-9, 1], "a lost host and one that would join: " + job.text)
+        check("error: no host of the job has answered for 5" in job.agents[1].text, "why it ends: " + job.agents[1].text)
+
+
 def never_prepared(scratch, ref):
     """A host whose ranks do not prepare in time is named by both sides, ends, and delays nobody."""
     job = Job(scratch, "never", "dp2", "1:2", n_agent=1, steps=100000, options=["--timeout", "3"])
@@ -696,8 +724,8 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, two_of_four_lost, replicas_on_one_host, lost_before_the_first_step, lost_on_the_way_back,
-         come_and_go, joins_prepared, drained, host_leaves, all_told, grace_is_over, scaled, scale_missed, history_handed_on, made_ahead,
-         interrupted, bad_input]
+         come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, drained, host_leaves, all_told, grace_is_over, scaled,
+         scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

@@ -274,6 +274,36 @@ static void at_once_waits_for_nobody(void **state)
     end_net(net);
 }
 
+/* Two prepare, a third has not heard of the view yet; the job ends before they are in one. */
+static void those_that_would_join_hear_of_the_end(void **state)
+{
+    (void)state;
+    case_net *net = start_prepared(2);
+    add_slow(net);
+    add_slow(net);
+    pass_time(net, 1);
+    net->cut[0][4] = net->cut[1][4] = true;
+    add_slow(net);
+    pass_time(net, 0.5);
+    assert_true(net->agent[3].prepares);
+    tell(net, 1, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
+    pass_time(net, 0.5);
+    assert_false(net->agent[2].ended); /* a rank of the first host may still be lost */
+    tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_DONE});
+    for (int k = 2; k < 4; k++) {
+        expect_end(net, k, WEFT_HOSTS_LEFT, "the job has ended");
+        assert_false(weft_hosts_are_done(net->agent[0].h)); /* it lingers for them */
+        kill_agent(net, k);
+    }
+    net->cut[0][4] = net->cut[1][4] = false;
+    pass_time(net, 0.5);
+    expect_end(net, 4, WEFT_HOSTS_LEFT, "the job has ended");
+    kill_agent(net, 4);
+    assert_true(weft_hosts_are_done(net->agent[0].h));
+    assert_string_equal(net->warning, ""); /* nobody is missed */
+    end_net(net);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +319,7 @@ int main(void)
         cmocka_unit_test(hosts_that_stay_prepare_before_one_leaves),
         cmocka_unit_test(they_prepare_while_a_signal_is_judged),
         cmocka_unit_test(at_once_waits_for_nobody),
+        cmocka_unit_test(those_that_would_join_hear_of_the_end),
     };
     return cmocka_run_group_tests_name("hosts_join", tests, NULL, NULL);
 }

@@ -227,7 +227,7 @@ static void hear_closed(weft_launch__run *l, const weft_control_event *e)
     host_link          *link  = find_peer(h, e->peer);
     bool                joins = e->peer == h->contact || (h->store && link && link->id);
     bool refused              = strstr(e->text, "it refused") || strstr(e->text, "token");
-    if (joins && !h->entered && (refused || !h->store)) {
+    if (joins && !h->entered && !h->over && (refused || !h->store)) {
         snprintf(h->why, sizeof h->why, "%s: %.200s", h->store ? e->address : l->o->rdzv,
                  e->text);
         h->contact = 0;

@@ -208,12 +208,7 @@ static void write_end(const weft_launch__run *l)
     double                    limit_s = weft_clock_s() + END_S;
     uint8_t                   bytes[512];
     weft_register_outcome     o;
-    weft_member_view         *end = calloc(1, sizeof *end);
-    if (!end) return;
-    *end = (weft_member_view){
-        .epoch = v->epoch + 1, .proposer = h->self.id, .first_step = v->first_step};
-    size_t n = weft_member_view_encode(end, bytes, sizeof bytes);
-    free(end);
+    size_t n = weft_member_view_encode_end(v, h->self.id, bytes, sizeof bytes);
     while (weft_register_next(h->store, &o)) continue; /* of calls before it */
     if (weft_register_propose(h->store, v->epoch + 1, bytes, n) != WEFT_OK) return;
     struct pollfd p = {.fd = weft_register_fd(h->store), .events = POLLIN};

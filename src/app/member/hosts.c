@@ -212,12 +212,13 @@ static void leave_view(weft_hosts *h, bool asked)
     weft_member__end_hosts(h, WEFT_HOSTS_FENCED, why);
 }
 
-/* A run has ended in order.  Who has known none before begins the next one. */
+/* A run has ended in order.  Who has known none before begins the next one, where a register says
+ * which that is. */
 static void take_end(weft_hosts *h, const weft_member_view *end)
 {
     if (h->state == HOSTS_MEMBER)
         h->peer[0].done = true;
-    else if (h->state == HOSTS_CANDIDATE && !h->view->epoch) {
+    else if (h->state == HOSTS_CANDIDATE && !h->view->epoch && !h->is_majority) {
         h->found_epoch = end->epoch + 1;
         h->watch.takes = false;
     } else
@@ -305,6 +306,7 @@ static void tick_member(weft_hosts *h)
     weft_member__watch_peers(h);
     weft_member__watch_register(h);
     if (h->state != HOSTS_MEMBER) return;
+    weft_member__end_candidates(h);
     weft_member__move_change(h);
     if (weft_hosts_is_enough(h)) return;
     int least = h->view->least > h->o.min_host ? h->view->least : h->o.min_host;
@@ -486,7 +488,7 @@ bool weft_hosts_are_done(const weft_hosts *h)
 {
     for (int k = 0; h->state == HOSTS_MEMBER && k < h->view->n_host; k++)
         if (k != h->self && !h->peer[k].done && !h->peer[k].gone) return false;
-    return true;
+    return h->state != HOSTS_MEMBER || !h->n_candidate;
 }
 
 bool weft_hosts_have_done(const weft_hosts *h, int n)

@@ -162,7 +162,8 @@ bool weft_hosts_is_leader(const weft_hosts *h); /* the first that is there */
 /* Has the view min_host hosts, and as many as it needs? */
 bool weft_hosts_is_enough(const weft_hosts *h);
 bool weft_hosts_is_ready(const weft_hosts *h); /* leader: do all hosts run in it? */
-/* Have all other hosts of the view done their work, or are they gone? */
+/* Have all other hosts of the view done their work, or are they gone?  And are those gone that
+ * would join: they hear that the job has ended. */
 bool weft_hosts_are_done(const weft_hosts *h);
 /* Have the first n hosts of the view reported that they are done? */
 bool weft_hosts_have_done(const weft_hosts *h, int n);

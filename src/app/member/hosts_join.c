@@ -3,6 +3,7 @@
  *     candidate  --JOIN-->            every member, again and again
  *     leader     --PREPARE, a view--> candidates that come together, when a step was committed
  *     candidate  --JOIN, prepared-->  then the leader asks for the next view
+ *     members    --TAKE, no hosts-->  candidates, when all have done their work
  *
  * The leader's agent has hosts that stay prepare meanwhile, and before one leaves.
  *
@@ -29,6 +30,12 @@ static bool is_prepared(const weft_hosts *h, const hosts_candidate *c)
     return c->prepared == h->view->epoch;
 }
 
+/* All hosts have done their work: no view follows. */
+static bool is_at_end(const weft_hosts *h)
+{
+    return h->state == HOSTS_MEMBER && weft_hosts_have_done(h, h->view->n_host);
+}
+
 static void warn_of(weft_hosts *h, const weft_member_host *host, const char *what)
 {
     char why[250];
@@ -42,7 +49,7 @@ void weft_member__drop_candidate(weft_hosts *h, uint64_t id)
     int k = 0;
     while (k < h->n_candidate && h->candidate[k].host.id != id) k++;
     if (k == h->n_candidate) return;
-    bool waited = is_waited_for(h, &h->candidate[k]);
+    bool waited = is_waited_for(h, &h->candidate[k]) && !is_at_end(h);
     if (waited) warn_of(h, &h->candidate[k].host, "has gone while it prepared to join");
     h->n_candidate--;
     memmove(&h->candidate[k], &h->candidate[k + 1],
@@ -218,6 +225,7 @@ void weft_member__judge_candidates(weft_hosts *h)
     int  n = h->view->n_host, next = n + h->n_candidate;
     bool enough = weft_hosts_is_enough(h), prepares = enough && h->o.prepare_s > 0;
     if (!h->n_candidate || n >= h->o.max_host || h->change.wanted) return;
+    if (is_at_end(h)) return;
     if (enough ? !weft_hosts_is_ready(h) || !h->has_step : next < find_least(h)) return;
     if (prepares && !prepare_candidates(h)) return;
     if (!prepares && next < h->o.max_host && h->now_s - h->candidate_s < HOSTS_JOIN_S)
@@ -238,6 +246,18 @@ void weft_member__add_candidates(weft_hosts *h, weft_member_view *next, int n_lo
         if (replaces) n_lost--;
         next->host[next->n_host++] = c->host;
     }
+}
+
+void weft_member__end_candidates(weft_hosts *h)
+{
+    uint8_t bytes[512];
+    if (!h->n_candidate || !is_at_end(h) || h->now_s < h->end_s) return;
+    h->end_s = h->now_s + HOSTS_REPEAT_S;
+    size_t n = weft_member_view_encode_end(h->view, h->o.self.id, bytes, sizeof bytes);
+    for (int k = 0; k < h->n_candidate; k++)
+        weft_member__send_host(
+            h, h->candidate[k].host.id,
+            &(hosts_message){.kind = HOSTS_TAKE, .bytes = bytes, .n = n});
 }
 
 /* ---- a candidate ---- */

@@ -104,6 +104,7 @@ struct weft_hosts {
     hosts_candidate   candidate[HOSTS_MAX_CANDIDATE];
     double            prepare_s; /* leader: since when those that were asked prepare */
     double            repeat_s;  /* when they are asked again */
+    double            end_s;     /* when candidates hear again that the job has ended */
     /* To prepare for: a candidate; the leader, with the hosts that stay; epoch 0: none */
     weft_member_view *expected;
     bool              prepared; /* for that */
@@ -163,6 +164,8 @@ void weft_member__judge_candidates(weft_hosts *h); /* the leader: do some join? 
 void weft_member__add_candidates(weft_hosts *h, weft_member_view *next, int n_lost);
 /* The leader: have the hosts that stay prepared for the next view, or are they late? */
 bool weft_member__prepare_members(weft_hosts *h, double limit_s);
+/* All have done their work: it hears that the job has ended. */
+void weft_member__end_candidates(weft_hosts *h);
 /* A candidate: to ask for a place; what it is to prepare for. */
 void weft_member__ask_to_join(weft_hosts *h);
 void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message *m);

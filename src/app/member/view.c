@@ -44,6 +44,17 @@ size_t weft_member_view_encode(const weft_member_view *v, void *bytes, size_t ca
     return w.full ? 0 : w.n;
 }
 
+size_t weft_member_view_encode_end(const weft_member_view *v, uint64_t proposer,
+                                   void *bytes, size_t cap)
+{
+    weft_member_view end;
+    memset(&end, 0, offsetof(weft_member_view, host));
+    end.epoch      = v->epoch + 1;
+    end.proposer   = proposer;
+    end.first_step = v->first_step;
+    return weft_member_view_encode(&end, bytes, cap);
+}
+
 weft_status weft_member_view_decode(const void *bytes, size_t n, weft_member_view *v)
 {
     weft_bytes_reader r      = {.p = bytes, .n = n};

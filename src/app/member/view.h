@@ -48,6 +48,9 @@ typedef struct weft_member_view {
 
 /* How many bytes; 0: they do not fit. */
 size_t weft_member_view_encode(const weft_member_view *v, void *bytes, size_t cap);
+/* The same of the view without hosts that ends the run of v. */
+size_t weft_member_view_encode_end(const weft_member_view *v, uint64_t proposer,
+                                   void *bytes, size_t cap);
 /* WEFT_ERR_ARG: these bytes are no view; *v is then of no use. */
 weft_status weft_member_view_decode(const void *bytes, size_t n, weft_member_view *v);
 /* Copies the hosts that there are. */
