@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Pauses of a job whose ranks are lost, by phase, beside torchrun's restart in the same run.
 
-    bench/real/pauses.py WEFT [--cases tiny:4,tiny:16,large:2,..] [--faults N] [--minutes M] [--python PYTHON] [--csv FILE]
+    bench/real/pauses.py WEFT [--beside WEFT] [--cases tiny:4,tiny:16,large:2,..] [--faults N] [--minutes M] [--python PYTHON] [--csv FILE]
 
     tiny     tiny256, batch 16, seq 16, dp = ranks
     large    gpt2 124M, batch 4, seq 64, dp = ranks
@@ -18,6 +18,8 @@ hang has beside the limit.  With one size at two numbers of ranks the ratio of t
 torchrun runs two workers of a PyTorch program of as many parameters (supervise.py; one matrix, so that its steps compute little) that saves its state, 12 bytes
 a parameter, after every step into memory (/dev/shm); its figure is kill to next step.  torchrun's own --monitor-interval is 0.1 s in torch 2.15 (5 s in 1.13;
 --intervals 0.1,5 compares); steps that are run again (a kill while the state is saved) are counted.
+
+--beside: another build, with the same faults, in turns with the first: two jobs of each and case, in each round in the other order.
 
 A case takes no further fault when its part of --minutes is over; FILE is written after each.
 
@@ -64,6 +66,8 @@ class Stuck(Exception):
 
 
 class Job:
+    prefix = ()  # of its command
+
     def __init__(self, weft, size, n, threads, folder, *options):
         self.output, tokens = os.path.join(folder, "out"), os.path.join(folder, "tokens.bin")
         self.flags = {k: os.path.join(folder, k) for k in ("hang", "exit")}
@@ -76,8 +80,9 @@ class Job:
         env = dict(os.environ, HANG_FILE=self.flags["hang"], EXIT_FILE=self.flags["exit"], LD_PRELOAD=preload) if self.hangs else None
         self.n = n
         self.log = open(os.path.join(folder, "log"), "wb+")
-        self.p = subprocess.Popen([weft, "run", "--nproc-per-node", str(n), "-q", *options, "--failure-timeout", "1",
+        self.p = subprocess.Popen([*self.prefix, weft, "run", "--nproc-per-node", str(n), "-q", *options, "--failure-timeout", "1",
                                    *("%s=%s" % x for x in keys.items())], stdout=subprocess.DEVNULL, stderr=self.log, env=env)
+        self.agent = self.p.pid
 
     def await_more(self, holds, limit_s=120):
         end = time.monotonic() + limit_s
@@ -101,7 +106,7 @@ class Job:
             self.await_steps(1)
 
     def hit(self, rank, sig):
-        with open("/proc/%d/task/%d/children" % (self.p.pid, self.p.pid)) as f:
+        with open("/proc/%d/task/%d/children" % (self.agent, self.agent)) as f:
             for pid in f.read().split():
                 try:
                     if b"WEFT_RANK=%d\0" % rank in open("/proc/%s/environ" % pid, "rb").read():
@@ -189,14 +194,26 @@ def percentile(x, part):
     return x[min(len(x) - 1, int(len(x) * part))]
 
 
-def describe_weft(case, found, step_ms):
+def run_builds(o, builds, size, n, threads, seconds):
+    """{build: (found, undisturbed step in ms)}."""
+    rounds = len(builds)
+    got = {way: [] for way, _ in builds}
+    for k in range(rounds):
+        for way, weft in builds[::-1 if k % 2 else 1]:
+            seed = "%d %s %d %d" % (o.seed, size, n, k)
+            got[way].append(run_case(weft, size, n, threads, -(-o.faults // rounds), random.Random(seed), seconds / rounds / len(builds)))
+    steps = {way: [x[1] for x in got[way] if x[1]] for way in got}
+    return {way: (sum((x[0] for x in got[way]), []), statistics.median(steps[way]) if steps[way] else None) for way in got}
+
+
+def describe_weft(case, way, found, step_ms):
     """Lines of the table; a hang is apart: its limit is at least 1 s."""
     values = [("pause without hangs", [f[1] for f in found if f[0] != "hang"]), ("pause announced", [f[1] for f in found if f[0] in ANNOUNCED])]
     values += [("pause " + k, [f[1] for f in found if f[0] == k]) for k in sorted({f[0] for f in found})]
     values += [("hang after notice", [f[1] - f[2]["ms"]["notice"] for f in found if f[0] == "hang"])]
     values += [(ph, [f[2]["ms"][ph] for f in found if ph in f[2]["ms"]]) for ph in PHASES]
     values += [("undisturbed step", [step_ms])] if step_ms else []
-    return [(case, "weft", what, x) for what, x in values if x]
+    return [(case, way, what, x) for what, x in values if x]
 
 
 def run_torch(o, size, interval, seconds):
@@ -227,28 +244,29 @@ def parse_case(text):
     return size, int(n), int(threads or 1)
 
 
-def compare_cases(lines):
+def compare_cases(lines, build):
     """(case, case of more ranks, ratio) of the medians of announced faults."""
-    value = {case: percentile(x, 0.5) for case, way, what, x in lines if way == "weft" and what == "pause announced"}
+    value = {case: percentile(x, 0.5) for case, way, what, x in lines if way == build and what == "pause announced"}
     return [(a, b, value[b] / value[a]) for a in value for b in value
             if a != b and parse_case(a)[0] == parse_case(b)[0] and parse_case(a)[1] < parse_case(b)[1] and value[a] > 0]
 
 
-def print_case(case, found, step_ms, lines):
+def print_case(case, build, found, step_ms, lines):
     both = [[f[1] for f in found if f[0] != "hang"], [f[1] for f in found if f[0] in ANNOUNCED]]
-    print("%s: step %.1f ms, %d faults; pauses without hangs %s, announced %s" % (case, step_ms, len(found), *(
+    print("%s, %s: step %.1f ms, %d faults; pauses without hangs %s, announced %s" % (case, build, step_ms, len(found), *(
         "none" if not x else "median %.0f ms, 99 %% %.0f ms" % (percentile(x, 0.5), percentile(x, 0.99)) for x in both)), flush=True)
     hangs = [f for f in found if f[0] == "hang"]
     if hangs:
         print("    hangs: %s" % ", ".join("%.2f s to its notice, %.2f s after it" % (
             1e-3 * f[2]["ms"]["notice"], 1e-3 * (f[1] - f[2]["ms"]["notice"])) for f in hangs), flush=True)
-    phases = [(what, percentile(x, 0.5)) for c, way, what, x in lines if c == case and way == "weft" and what in PHASES]
+    phases = [(what, percentile(x, 0.5)) for c, way, what, x in lines if c == case and way == build and what in PHASES]
     print("    medians by phase: %s" % ", ".join("%s %.0f" % p for p in phases), flush=True)
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("weft")
+    a.add_argument("--beside")
     a.add_argument("--cases", default="tiny:4,tiny:16,large:2,large:4")
     a.add_argument("--faults", type=int, default=60, help="of a case, at most")
     a.add_argument("--python", help="that has torch; left out: no torchrun")
@@ -259,13 +277,15 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--csv")
     o = a.parse_args()
-    o.weft, cases = os.path.abspath(o.weft), [parse_case(x) for x in o.cases.split(",")]
+    builds, cases = [("weft", os.path.abspath(o.weft))], [parse_case(x) for x in o.cases.split(",")]
+    if o.beside:
+        builds.append(("beside", os.path.abspath(o.beside)))
     if o.python:
         o.version = supervise.find_version(o.python)
         o.torchrun = o.torchrun or os.path.join(os.path.dirname(os.path.abspath(o.python)), "torchrun")
     intervals = o.intervals.split(",") if o.python else []
     parts = [PART[c[0]] for c in cases] + [PART[s] for s in {c[0] for c in cases} for _ in intervals]
-    until, left, draw, lines, compared = time.monotonic() + 60 * o.minutes, sum(parts), random.Random(o.seed), [], set()
+    until, left, lines, compared = time.monotonic() + 60 * o.minutes, sum(parts), [], set()
     short = none = False
 
     def take_part(size):
@@ -275,11 +295,11 @@ def main():
         return max(1.0, until - time.monotonic()) * PART[size] / was
 
     for (size, n, threads), case in zip(cases, o.cases.split(",")):
-        found, step_ms = run_case(o.weft, size, n, threads, o.faults, draw, take_part(size))
-        lines += describe_weft(case, found, step_ms)
-        short, none = short or len(found) < o.faults, none or not found
-        if found:
-            print_case(case, found, step_ms, lines)
+        for way, (found, step_ms) in run_builds(o, builds, size, n, threads, take_part(size)).items():
+            lines += describe_weft(case, way, found, step_ms)
+            short, none = short or len(found) < o.faults, none or not found
+            if found:
+                print_case(case, way, found, step_ms, lines)
         for interval in intervals if size not in compared else ():  # torchrun's figure is of a size
             way = "torchrun --monitor-interval " + interval if interval else "torchrun"
             values = run_torch(o, size, interval, take_part(size))
@@ -289,8 +309,9 @@ def main():
         compared.add(size)
         if o.csv:
             write_table(o, lines)
-    for few, many, ratio in compare_cases(lines):
-        print("%s / %s: %.2f (medians of announced faults)" % (many, few, ratio))
+    for way, _ in builds:
+        for few, many, ratio in compare_cases(lines, way):
+            print("%s / %s, %s: %.2f (medians of announced faults)" % (many, few, way, ratio))
     if short:
         print("some cases have fewer than %d faults: --minutes %g" % (o.faults, o.minutes))
     sys.exit(1 if none else 0)
