@@ -43,7 +43,7 @@ enum {
 typedef struct weft_cuda_attention_back_args {
     weft_cuda_tensor_map q, k, v, dy, dq, dk, dv;
     float               *rows;   /* (b, h, tiles, 2, tile): lse in powers of 2, dy.o */
-    float               *dq_sum; /* (b, h, tiles, 2) pieces */
+    float               *dq_sum; /* (b, h, tiles but the first `alone`, 2) pieces */
     /* (b, g, blocks, 2, dk and dv) pieces; more than one query head has a key head */
     float    *dkv_sum;
     uint32_t *ticket;             /* the next */
@@ -51,6 +51,7 @@ typedef struct weft_cuda_attention_back_args {
     uint32_t *dkv_turn;           /* (b, g, blocks, 2) */
     int32_t   heads, h, g, ratio; /* of all samples; of one; its key heads; h / g */
     int32_t   s, t, n_tile, n_block;
+    int32_t   alone;          /* tiles that see one block of keys */
     int32_t   ahead, causal;  /* query i sees keys up to i + ahead */
     int32_t   rising;         /* the first keys first, else the last */
     int32_t   together;       /* heads whose blocks are taken in turns */

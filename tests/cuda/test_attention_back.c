@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "cuda_priv.h"
+#include "attention_room.h"
 #include "grouped_data.h"
-#include "op/workspace.h"
 
 extern int weft_cuda_emu_blocks; /* emu/launch.cpp */
 
@@ -91,8 +91,8 @@ static void check_values(const sizes *z)
 
     assert_true(weft_cuda_takes_attention_back(&t.call));
     size_t bytes = weft_cuda_scratch_attention_back(&t.call, 1);
-    assert_int_equal(
-        bytes, weft_workspace_attention_sums(z->b, z->h, z->g, z->s, z->t, z->e).bytes);
+    assert_int_equal(bytes,
+                     room_of_attention(z->b, z->h, z->g, z->s, z->t, z->e, z->attr));
     weft_kernel_ctx x = {.scratch = grouped_room((int64_t)bytes), .scalars = &scalars};
     memset(x.scratch, 0xff, bytes);
     assert_ok(weft_cuda_prepare_attention_back(&t.call, &x, arena, &t.call.prepared));

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention_room.h"
 #include "gpu_test.h"
 #include "grouped_data.h"
-#include "op/workspace.h"
+
 #include "plugin/plugin.h"
 #include "support/device_call.h"
 
@@ -176,11 +177,10 @@ static void check(const sizes *z)
     for (int i = 0; i < 3; i++) want[i] = copy_values(&out[i]);
 
     assert_ok(weft_kernel_find(device->kernels, &c, &fast));
-    weft_attention_sums sums =
-        weft_workspace_attention_sums(z->b, z->h, z->g, z->s, z->t, z->e);
     assert_ptr_not_equal(fast, find_plain(&c));
+    /* it is this kernel */
     assert_int_equal(weft_kernel_scratch(fast, &c, 1),
-                     sums.bytes); /* it is this kernel */
+                     room_of_attention(z->b, z->h, z->g, z->s, z->t, z->e, z->attr));
     run(fast, &c, 1);
     for (int i = 0; i < 3; i++) {
         check_near(&out[i], want[i], name[i]);

@@ -249,13 +249,15 @@ template <int E> struct attention_back {
                                  int &phase) const
     {
         int     n = count_blocks(tile), i = place(w.block, n);
-        int64_t at = ((int64_t)(w.sample * a.h + w.head) * a.n_tile + tile) * 2 + group;
-        piece   p  = {a.dq_sum + at * WEFT_CUDA_BACK_PIECE,
+        int64_t head = w.sample * a.h + w.head;
+        int64_t at   = (head * a.n_tile + tile) * 2 + group;
+        int64_t sum  = (head * (a.n_tile - a.alone) + tile - a.alone) * 2 + group;
+        piece   p    = {a.dq_sum + sum * WEFT_CUDA_BACK_PIECE, /* of n > 1 terms */
                    i ? a.dq_turn + at : NULL,
                    i < n - 1 ? a.dq_turn + at : NULL,
-                      (uint32_t)i,
-                      i,
-                      n};
+                        (uint32_t)i,
+                        i,
+                        n};
         send(group, phase, p, &a.dq, E == 64 ? 0 : group * 64,
              tile * TILE + (E == 64 ? group * 64 : 0), w.head, w.sample);
     }

@@ -102,7 +102,8 @@ static bool read_call(const weft_kernel_call *call, back_call *c)
     if (c->b < 1 || c->s < 1 || c->t < 1 || c->g < 1 || c->h < 1 || c->h % c->g)
         return false;
     if (!has_views(c) || !set_mask(call, c)) return false;
-    c->sums  = weft_workspace_attention_sums(c->b, c->h, c->g, c->s, c->t, c->e);
+    c->sums = weft_workspace_attention_sums(c->b, c->h, c->g, c->s, c->t, c->e, c->causal,
+                                            c->ahead);
     c->scale = (float)weft_cuda_attr(call, "scale")->f;
     if (c->scale == 0) c->scale = 1 / sqrtf((float)c->e);
     return c->scale > 0 && fits_numbers(c);
@@ -153,6 +154,7 @@ static void set_back(const back_call *c, char *scratch, prepared_back *p)
     a->s        = (int32_t)c->s;
     a->t        = (int32_t)c->t;
     a->n_tile   = (int32_t)c->sums.n_tile;
+    a->alone    = (int32_t)c->sums.alone;
     a->n_block  = (int32_t)c->sums.n_block;
     a->ahead    = (int32_t)c->ahead;
     a->causal   = c->causal;

@@ -9,7 +9,7 @@
 
 enum {
     WEFT_WORKSPACE_LEAST = 4 << 20,
-    WEFT_WORKSPACE_MOST  = 64 << 20,
+    WEFT_WORKSPACE_MOST  = 56 << 20,
     WEFT_WORKSPACE_SPLIT = 16 /* parts of a sum that the workspace has space for */
 };
 
@@ -83,6 +83,8 @@ enum {
 
 typedef struct weft_attention_sums {
     int64_t tile, n_tile, n_block, n_counter;
+    /* of the tiles, the first ones: they see one block of keys and need no sum */
+    int64_t alone;
     int64_t rows, dq, dkv, counters; /* where they begin */
     int64_t bytes;
 } weft_attention_sums;
@@ -103,20 +105,26 @@ static inline int64_t weft_attention_room(weft_attention_sums *x, int64_t bytes)
     return at;
 }
 
-/* Of b sequences with h query heads and g key heads, s queries and t keys. */
+/* Of b sequences with h query heads and g key heads, s queries and t keys; of ahead as above. */
 static inline weft_attention_sums weft_workspace_attention_sums(int64_t b, int64_t h,
                                                                 int64_t g, int64_t s,
-                                                                int64_t t, int64_t e)
+                                                                int64_t t, int64_t e,
+                                                                bool    causal,
+                                                                int64_t ahead)
 {
     weft_attention_sums x = {.tile = e == 64 ? WEFT_ATTENTION_TILE_64
                                              : WEFT_ATTENTION_TILE_128};
     x.n_tile              = (s + x.tile - 1) / x.tile;
     x.n_block             = (t + WEFT_ATTENTION_BLOCK - 1) / WEFT_ATTENTION_BLOCK;
+    x.alone               = causal ? (WEFT_ATTENTION_BLOCK - ahead) / x.tile : 0;
+    if (x.n_block == 1) x.alone = x.n_tile;
+    if (x.alone < 0) x.alone = 0;
+    if (x.alone > x.n_tile) x.alone = x.n_tile;
     int64_t tiles = b * h * x.n_tile, shared = h > g ? 2 * b * g * x.n_block : 0;
     x.n_counter = 1 + 2 * tiles + shared;
     x.rows      = weft_attention_room(&x, tiles * 2 * x.tile * 4);
-    x.dq =
-        weft_attention_room(&x, x.n_block > 1 ? 2 * tiles * WEFT_ATTENTION_PIECE * 4 : 0);
+    x.dq        = weft_attention_room(&x, 2 * b * h * (x.n_tile - x.alone) *
+                                              WEFT_ATTENTION_PIECE * 4);
     x.dkv = weft_attention_room(&x, shared * 2 * (e / 64) * WEFT_ATTENTION_PIECE * 4);
     x.counters = weft_attention_room(&x, x.n_counter * 4);
     return x;

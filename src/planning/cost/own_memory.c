@@ -13,6 +13,19 @@ static const weft_attr *attr_of(const weft_instr *i, const char *name)
     return &i->attr[weft_op_attr_index(i->op, name)];
 }
 
+/* Query i of attention sees keys up to i + ahead where it is causal. */
+static int64_t find_ahead(const weft_instr *i)
+{
+    int64_t s = i->in[1].type.shape.d[1], t = i->in[2].type.shape.d[1];
+    int64_t q_first = attr_of(i, "q_first")->i;
+    return q_first < 0 ? t - s : q_first - attr_of(i, "k_first")->i;
+}
+
+static bool is_causal(const weft_instr *i)
+{
+    return attr_of(i, "causal")->i && find_ahead(i) < i->in[2].type.shape.d[1] - 1;
+}
+
 /* Is it a call for our kernel by warpgroups (plugin/cuda/ops/attention_back.c)? */
 static bool is_by_warpgroups(const weft_instr *i, const weft_device_kind *d)
 {
@@ -20,10 +33,7 @@ static bool is_by_warpgroups(const weft_instr *i, const weft_device_kind *d)
         i->in[1].type.dtype != WEFT_DTYPE_BF16 || attr_of(i, "window")->i > 0)
         return false;
     const int64_t *q = i->in[1].type.shape.d, *k = i->in[2].type.shape.d;
-    int64_t        q_first = attr_of(i, "q_first")->i;
-    int64_t        ahead = q_first < 0 ? k[1] - q[1] : q_first - attr_of(i, "k_first")->i;
-    bool           causal = attr_of(i, "causal")->i && ahead < k[1] - 1;
-    return weft_attention_has_sums(q[1], k[1], q[3], causal, ahead);
+    return weft_attention_has_sums(q[1], k[1], q[3], is_causal(i), find_ahead(i));
 }
 
 /* cuDNN's deterministic backward pass: the gradients of the scores in tiles of 128; where query
@@ -35,7 +45,9 @@ static int64_t attention_bytes(const weft_instr *i, const weft_device_kind *d)
     int64_t        b = q[0], s = q[1], h = q[2], t = k[1], g = k[2];
     if (b < 1 || s < 1 || t < 1 || g < 1 || h < g) return 0;
     if (is_by_warpgroups(i, d))
-        return weft_workspace_attention_sums(b, h, g, s, t, q[3]).bytes;
+        return weft_workspace_attention_sums(b, h, g, s, t, q[3], is_causal(i),
+                                             find_ahead(i))
+            .bytes;
     weft_attention_slice x =
         weft_workspace_attention(b, g, h / g, s, t, WEFT_WORKSPACE_ATTENTION);
     int64_t heads = x.b * x.g * (h / g);
