@@ -27,10 +27,37 @@ static bool is_cheap(weft_op op)
     }
 }
 
-/* Results behind the first (statistics, offsets) are small: they stay.  A view is what it looks
- * at. */
-static void keep_selective(const weft_graph *g, bool *keep)
+static bool is_norm(weft_op op)
 {
+    return op == WEFT_OP_LAYER_NORM || op == WEFT_OP_RMS_NORM;
+}
+
+/* Rows of a table, or their sum with what is there in any case (positions). */
+static bool is_lookup(const weft_graph *g, const bool *keep, const weft_graph_node *n)
+{
+    if (n->op == WEFT_OP_EMBEDDING) return true;
+    if (n->op != WEFT_OP_ADD) return false;
+    for (int k = 0; k < n->n_in; k++)
+        if (g->value[n->in[k]].kind == WEFT_VALUE_NODE && keep[n->in[k]]) return false;
+    return true;
+}
+
+/* Values that backward nodes use. */
+static void find_used(const weft_graph *g, bool *used)
+{
+    for (int i = 0; i < g->n_node; i++)
+        for (int k = 0; g->node[i].phase == WEFT_PHASE_BACKWARD && k < g->node[i].n_in;
+             k++)
+            used[g->node[i].in[k]] = true;
+}
+
+/* Results behind the first (offsets) are small: they stay, but statistics of a norm that is made
+ * again come with it.  A view is what it looks at. */
+static weft_status keep_selective(const weft_graph *g, bool *keep, weft_arena *a)
+{
+    bool *used = WEFT_ARENA_ARRAY(a, bool, g->n_value + 1);
+    WEFT_TRY(weft_arena_status(a));
+    find_used(g, used);
     for (weft_vid v = 0; v < g->n_value; v++) {
         const weft_graph_value *x = &g->value[v];
         keep[v]                   = true;
@@ -38,9 +65,12 @@ static void keep_selective(const weft_graph *g, bool *keep)
         const weft_graph_node *n = &g->node[x->node];
         if (weft_op_get(n->op)->flags & WEFT_OP_VIEW)
             keep[v] = keep[n->in[0]];
+        else if (x->index > 0)
+            keep[v] = !is_norm(n->op) || !used[n->out[0]];
         else
-            keep[v] = x->index > 0 || !is_cheap(n->op);
+            keep[v] = !is_cheap(n->op) && !is_lookup(g, keep, n);
     }
+    return WEFT_OK;
 }
 
 /* The gradient of a loss follows at once, and what its matmul reads is there: a clone would be made
@@ -56,7 +86,11 @@ static void keep_heads(const weft_graph *g, bool *keep)
             v = g->node[g->value[v].node].in[0];
         if (g->value[v].kind != WEFT_VALUE_NODE) continue;
         const weft_graph_node *logits = &g->node[g->value[v].node];
-        if (logits->op == WEFT_OP_MATMUL) keep[logits->in[0]] = true;
+        if (logits->op != WEFT_OP_MATMUL) continue;
+        keep[logits->in[0]] = true;
+        if (g->value[logits->in[0]].kind != WEFT_VALUE_NODE) continue;
+        const weft_graph_node *norm = &g->node[g->value[logits->in[0]].node];
+        for (int j = 0; j < norm->n_out; j++) keep[norm->out[j]] = true;
     }
 }
 
@@ -89,8 +123,7 @@ static weft_status keep_full(const weft_graph *g, bool *keep, weft_arena *a)
         any = true;
         keep_seams(g, &run[r], keep);
     }
-    if (!any) keep_selective(g, keep);
-    return WEFT_OK;
+    return any ? WEFT_OK : keep_selective(g, keep, a);
 }
 
 /* ---- clones ---- */
@@ -191,7 +224,7 @@ weft_status weft_graph_recompute(const weft_graph *g, weft_strategy_recompute po
     bool *keep = WEFT_ARENA_ARRAY(tmp, bool, g->n_value + 1);
     WEFT_GO(weft_arena_status(tmp));
     memset(keep, 1, (size_t)g->n_value);
-    if (policy == WEFT_STRATEGY_SELECTIVE) keep_selective(g, keep);
+    if (policy == WEFT_STRATEGY_SELECTIVE) WEFT_GO(keep_selective(g, keep, tmp));
     if (policy == WEFT_STRATEGY_SELECTIVE) keep_heads(g, keep);
     if (policy == WEFT_STRATEGY_FULL) WEFT_GO(keep_full(g, keep, tmp));
     WEFT_GO(weft_graph_recompute_but(g, keep, out));
