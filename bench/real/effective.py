@@ -19,21 +19,16 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from pauses import SIZES, await_more, hit, read_incidents
-from scale import make_tokens, rows
+from pauses import SIZES, Job, read_incidents
+from scale import rows
 
 
-def run_job(o, output, tokens, every_s, seconds, kills_at_most, draw):
+def run_job(o, folder, every_s, seconds, kills_at_most, draw):
     """Moments of kills, seconds in all, committed steps in them."""
-    shutil.rmtree(output, ignore_errors=True)
-    make_tokens(tokens)
-    keys = dict(SIZES[o.size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant", recover="on", plan="off",
-                output=output, threads=1, **{o.plan: o.ranks, "checkpoint.every": 10000000})
-    p = subprocess.Popen([os.path.abspath(o.weft), "run", "--nproc-per-node", str(o.ranks), "-q", *("%s=%s" % x for x in keys.items())],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    kills = []
+    job = Job(os.path.abspath(o.weft), o.size, o.ranks, 1, folder, plan=o.plan)
+    kills, output = [], job.output
     try:
-        await_more(p, lambda: len(rows(output)) >= 4, 300)
+        job.await_steps(4, 300)
         begin, first = time.time(), len(rows(output))
         while time.time() < begin + seconds and len(kills) < kills_at_most:
             time.sleep(max(0, begin + (len(kills) + 1) * every_s - draw.random() * every_s / 4 - time.time()))
@@ -41,13 +36,12 @@ def run_job(o, output, tokens, every_s, seconds, kills_at_most, draw):
                 break
             before = len(read_incidents(output))
             kills.append(time.time() - begin)
-            hit(p, len(kills) % o.ranks, signal.SIGKILL)
-            await_more(p, lambda: len(read_incidents(output)) > before)
+            job.hit(len(kills) % o.ranks, signal.SIGKILL)
+            job.await_more(lambda: len(read_incidents(output)) > before)
         time.sleep(max(0, min(begin + seconds, begin + (len(kills) + 1) * every_s) - time.time()))
         done, wall = len(rows(output)) - first, time.time() - begin
     finally:
-        p.terminate()
-        p.wait()
+        job.end()
     return kills, wall, done
 
 
@@ -81,10 +75,10 @@ def main():
     o = a.parse_args()
     draw = random.Random(o.seed)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        output, tokens, before = (os.path.join(folder, x) for x in ("out", "tokens.bin", "before.jsonl"))
-        run_job(o, output, tokens, min(15, o.every), 60, 3, draw)
+        output, before = (os.path.join(folder, x) for x in ("out", "before.jsonl"))
+        run_job(o, folder, min(15, o.every), 60, 3, draw)
         shutil.copy(os.path.join(output, "incidents.jsonl"), before)
-        kills, wall, done = run_job(o, output, tokens, o.every, 60 * o.minutes, 10 ** 9, draw)
+        kills, wall, done = run_job(o, folder, o.every, 60 * o.minutes, 10 ** 9, draw)
         step_s = 1e-3 * undisturbed_ms(output)
         pauses = [1e-3 * i["ms"]["total"] - step_s for i in read_incidents(output)]
         effective = done * step_s / wall

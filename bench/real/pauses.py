@@ -68,13 +68,13 @@ class Stuck(Exception):
 class Job:
     prefix = ()  # of its command
 
-    def __init__(self, weft, size, n, threads, folder, *options):
+    def __init__(self, weft, size, n, threads, folder, *options, plan="dp"):
         self.output, tokens = os.path.join(folder, "out"), os.path.join(folder, "tokens.bin")
         self.flags = {k: os.path.join(folder, k) for k in ("hang", "exit")}
         shutil.rmtree(self.output, ignore_errors=True)
         make_tokens(tokens)
         keys = dict(SIZES[size], data=tokens, data_format="u16", steps=1000000, init="random", reduction="invariant", recover="on", plan="off", device="cpu",
-                    output=self.output, threads=threads, dp=n, **{"checkpoint.every": 10000000})
+                    output=self.output, threads=threads, **{plan: n, "checkpoint.every": 10000000})
         preload = os.path.join(os.path.dirname(weft), "libhang_kernel.so")
         self.hangs = os.path.exists(preload)
         env = dict(os.environ, HANG_FILE=self.flags["hang"], EXIT_FILE=self.flags["exit"], LD_PRELOAD=preload) if self.hangs else None
