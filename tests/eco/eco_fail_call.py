@@ -1,7 +1,7 @@
 """What is done ahead of another view fails: the n-th descriptor for plans made ahead or for a brief, the n-th write to one, the n-th
 request for pages of memory, once in all processes of a job that is resized.  Nothing is lost by it: the job gets its ranks, or says
-that it is as before, and every loss and the weights are those of the undisturbed run, bit by bit.  Pages that the view itself needs
-end the job with that reason.  A rank whose message to its agent is none is dropped, named and replaced.
+that it is as before, and every loss and the weights are those of the undisturbed run, bit by bit; so where the view itself needs the
+pages.  A rank whose message to its agent is none is dropped, named and replaced.
 
     WEFT_FAIL_CALLS  how many n of each call (2); more with WEFT_TEST_LONG"""
 import os
@@ -45,15 +45,31 @@ def fail_call(scratch, call, nth, reference):
     resize(job, 3, what)
     pids = children(job.p.pid)
     result, text = job.end()
-    if call == "pages" and job.p.returncode == 1 and "error: no memory for" in text:
-        pass  # it was of the view itself, after those ahead of it: a rank without memory ends the job
-    elif check(result is not None, "%s: ended with %r: %s" % (what, job.p.returncode, text[-2000:])):
+    if check(result is not None, "%s: ended with %r: %s" % (what, job.p.returncode, text[-2000:])):
         same((result["weights_xxh64"], bits(job.output)), reference, what + ": weights and losses")
     dropped = [i for i in incidents(job.output) if i["cause"] == "garbage"]
     check(len(dropped) == (call == "line" and os.path.exists(once)) and all("it sent what is no message" in i["what"] for i in dropped),
           "%s: incidents %r" % (what, dropped))
     check(gone(pids), what + ": processes are left")
     return os.path.exists(once)
+
+
+def no_memory(scratch):
+    """No rank gets any page more: the job ends, with that reason, after a few views."""
+    armed = scratch.path("none-armed")
+    job = Job("1:3", dict(KEYS, recover="on", steps=400), scratch.path("none"), "--failure-timeout", "5",
+              env=dict(LD_PRELOAD=LIBRARY, FAIL_CALL="pages", FAIL_NTH="0", FAIL_WHILE=armed, FAIL_ONCE=armed))
+    job.await_step(2)
+    with open(armed, "w"):
+        pass
+    p = subprocess.run([WEFT, "scale", "2", job.output], capture_output=True, text=True, timeout=LIMIT_S)
+    check(p.returncode != 0, "no memory: scale: %r" % p)
+    pids = children(job.p.pid)
+    _, text = job.end()
+    views = text.count("waiting for the next view")
+    check(job.p.returncode == 1 and "error: no memory for" in text and "back to 3 ranks" in text and views < 16,
+          "no memory: ended with %r: %s" % (job.p.returncode, text[-2000:]))
+    check(gone(pids), "no memory: processes are left")
 
 
 def main():
@@ -63,12 +79,14 @@ def main():
     with Scratch("fail-call", memory=True) as scratch:
         reference = reference_of(scratch)
         for call in ("memfd", "write", "pages", "line"):
-            for nth in range(1, MOST + 1):
+            of_view = [n for n in (8, 13, 19) if n > MOST and call == "pages"]  # those before are made ahead of it
+            for nth in [*range(1, MOST + 1), *of_view]:
                 hit = fail_call(scratch, call, nth, reference)
                 check(hit or nth > 1, call + ": no call of it")
                 n += hit
                 if not hit:
                     break
+        no_memory(scratch)
         print("%d calls failed" % n)
     end()
 

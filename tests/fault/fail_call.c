@@ -1,6 +1,7 @@
 /* Preloaded: in each process the FAIL_NTH-th call fails that prepares for another view - a
  * descriptor for plans or a brief, a write to it, pages of shared memory - once the file FAIL_WHILE
- * is there; of all processes one does so, the first that makes the file FAIL_ONCE.
+ * is there; of all processes one does so, the first that makes the file FAIL_ONCE.  FAIL_NTH=0: all
+ * ranks do, each time.
  * FAIL_CALL: memfd, write, pages; or line, a message of a rank to its agent, which is sent without
  * its first word. */
 #include <errno.h>
@@ -22,6 +23,7 @@ static int fails(const char *call)
                *once = getenv("FAIL_ONCE"), *nth = getenv("FAIL_NTH");
     if (!of || !when || !once || !nth || strcmp(of, call) != 0 || access(when, F_OK))
         return 0;
+    if (!strcmp(nth, "0")) return getenv("WEFT_RANK") != NULL;
     if (atomic_fetch_add(&n_call, 1) + 1 != atoi(nth)) return 0;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, once, O_CREAT | O_EXCL | O_WRONLY, 0666);
     if (fd < 0) return 0;

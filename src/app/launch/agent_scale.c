@@ -469,7 +469,8 @@ static bool may_come(const weft_launch__run *l)
 static const char *find_missed(const weft_launch__run *l, int n)
 {
     const weft_launch__agent *a = l->agent;
-    if (l->hosts) return *a->scale_why ? a->scale_why : "more are of no use";
+    if (*a->scale_why) return a->scale_why;
+    if (l->hosts) return "more are of no use";
     return a->scale_to < a->scale_from || n > a->scale_from
                ? "more are of no use"
                : "a new rank failed, so it is as before";

@@ -189,11 +189,12 @@ static void tell_step(weft_launch_member *m, int64_t step, const char *plan)
     m->committed = step;
 }
 
-static void send_wish(weft_launch_member *m, weft_line_kind kind, int n_rank)
+static void send_wish(weft_launch_member *m, weft_line_kind kind, int n_rank,
+                      const char *why)
 {
-    weft_line_send(
-        m->line,
-        &(weft_line_message){.kind = (int32_t)kind, .epoch = m->epoch, .world = n_rank});
+    weft_line_message x = {.kind = (int32_t)kind, .epoch = m->epoch, .world = n_rank};
+    if (why) snprintf(x.text, sizeof x.text, "%s", why);
+    weft_line_send(m->line, &x);
 }
 
 static void tell_agent(void *arg, weft_membership_news news, int64_t step,
@@ -213,14 +214,14 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
         send_news(m, WEFT_LINE_READY, step, text);
         break;
     case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step, text); break;
-    case WEFT_MEMBERSHIP_WANTS: send_wish(m, WEFT_LINE_WANTS, (int)step); break;
+    case WEFT_MEMBERSHIP_WANTS: send_wish(m, WEFT_LINE_WANTS, (int)step, text); break;
     case WEFT_MEMBERSHIP_BACK: m->move.back = true; break;
-    case WEFT_MEMBERSHIP_PREPARED: send_wish(m, WEFT_LINE_PREPARED, 0); break;
+    case WEFT_MEMBERSHIP_PREPARED: send_wish(m, WEFT_LINE_PREPARED, 0, NULL); break;
     case WEFT_MEMBERSHIP_REPLAN: send_news(m, WEFT_LINE_REPLAN, step, text); break;
     case WEFT_MEMBERSHIP_STEPS: send_news(m, WEFT_LINE_STEPS, step, text); break;
     case WEFT_MEMBERSHIP_SLOW: send_news(m, WEFT_LINE_SLOW, step, text); break;
     case WEFT_MEMBERSHIP_CORDON: send_news(m, WEFT_LINE_CORDON, step, text); break;
-    case WEFT_MEMBERSHIP_SCALE: send_wish(m, WEFT_LINE_SCALE, (int)step); break;
+    case WEFT_MEMBERSHIP_SCALE: send_wish(m, WEFT_LINE_SCALE, (int)step, NULL); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
     }
 }

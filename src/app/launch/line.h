@@ -32,13 +32,13 @@ typedef enum weft_line_kind {
     WEFT_LINE_COMMITTED, /* rank: the first step of an epoch; text: its plan's file */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
-    WEFT_LINE_WANTS,     /* rank: world: more ranks than that are of no use */
-    WEFT_LINE_PREPARED,  /* rank: it has done what it can before it is in that view */
-    WEFT_LINE_SCALE,     /* rank: world: so many ranks after this step */
-    WEFT_LINE_REPLAN,    /* rank: text: a better plan for the same ranks is there */
-    WEFT_LINE_STEPS,     /* rank: text: predicted steps of other numbers of ranks */
-    WEFT_LINE_SLOW,      /* rank: step, text: a rank stays slow */
-    WEFT_LINE_CORDON, /* rank: step, text: it has computed other bits the second time */
+    WEFT_LINE_WANTS, /* rank: world: so many ranks; text: why not those that there are */
+    WEFT_LINE_PREPARED, /* rank: it has done what it can before it is in that view */
+    WEFT_LINE_SCALE,    /* rank: world: so many ranks after this step */
+    WEFT_LINE_REPLAN,   /* rank: text: a better plan for the same ranks is there */
+    WEFT_LINE_STEPS,    /* rank: text: predicted steps of other numbers of ranks */
+    WEFT_LINE_SLOW,     /* rank: step, text: a rank stays slow */
+    WEFT_LINE_CORDON,   /* rank: step, text: it has computed other bits the second time */
     WEFT_LINE_BRIEF, /* rank: with a descriptor: what new ranks need to know, to prepare */
     WEFT_N_LINE_KIND
 } weft_line_kind;

@@ -457,6 +457,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     weft_session__record_plan(s);
     weft_session__offer_brief(s);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);
+    s->n_settled   = g->n_rank;
     s->left_why[0] = 0; /* that was of an earlier one */
     weft_failpoint("view.told");
     return WEFT_OK;

@@ -13,7 +13,12 @@
 #include <unistd.h>
 
 #include "base/failpoint.h"
+#include "comm/membership.h"
 #include "session/plans_priv.h"
+
+enum {
+    MAX_NO_MEMORY = 3 /* views that a rank has no memory for, after one step */
+};
 
 /* ---- reactions ---- */
 
@@ -33,15 +38,37 @@ static const reaction reactions[WEFT_N_ENDING] = {
     [WEFT_ENDING_LOST_REPLACED] =
         {.next = true}, /* state is kept by weft_session__keep_for_next */
 
+    [WEFT_ENDING_NO_MEMORY] = {.abort = true, .next = true}, /* as is that one's */
+
     [WEFT_ENDING_NOT_FINITE] = {.abort = true},
     [WEFT_ENDING_REFUSED]    = {0},
     [WEFT_ENDING_FAILED]     = {.abort = true},
 };
 
+/* A rank that has no memory for a view of another number of ranks: nothing of the state is lost
+ * before all have theirs, and the ranks that there were had the memory that they need.  Of several
+ * hosts some of these may be gone. */
+static bool may_go_back(const weft_session *s)
+{
+    const weft_generation *g = s->now;
+    return !g->opened_s && s->n_settled && s->n_settled != g->n_rank &&
+           g->n_rank == g->local;
+}
+
+/* What it has done of the view is as lost as with a process, and it has one: so a few times after
+ * each step, as others may have given memory back. */
+static bool may_try_again(const weft_session *s)
+{
+    int n = s->no_memory.step == s->r.steps ? s->no_memory.n : 0;
+    return weft_session__has_agent(s) && !s->over && !s->now->saves_only &&
+           (s->started || s->now->continues) && n < MAX_NO_MEMORY;
+}
+
 /* How a generation ended that did so with this status. */
 static weft_ending find_ending(const weft_session *s, weft_status st, weft_ending ran)
 {
     if (st == WEFT_OK) return ran;
+    if (st == WEFT_ERR_MEM && may_try_again(s)) return WEFT_ENDING_NO_MEMORY;
     if (st == WEFT_ERR_PEER && weft_session__has_agent(s) && !s->over)
         return WEFT_ENDING_LOST_REPLACED;
     if (st == WEFT_ERR_PEER) return WEFT_ENDING_PEER_LOST;
@@ -124,6 +151,22 @@ static weft_status finish(weft_session *s, const reaction *r)
 
 /* ---- the loop ---- */
 
+/* The agent hears how many ranks are to be in the next view, and why, before peers leave. */
+static void note_no_memory(weft_session *s)
+{
+    const weft_membership_source *m    = s->o->member;
+    weft_say                      say  = s->say;
+    bool                          back = may_go_back(s);
+    int                           n    = back ? s->n_settled : s->now->n_rank;
+    if (s->no_memory.step != s->r.steps) s->no_memory.n = 0;
+    s->no_memory.step = s->r.steps;
+    s->no_memory.n++;
+    say.mute = false; /* any rank's line */
+    weft_say_warn(&say, "%s: %s %d rank%s", weft_error_text(),
+                  back ? "back to" : "once more with", n, n == 1 ? "" : "s");
+    if (back) m->tell(m->arg, WEFT_MEMBERSHIP_WANTS, n, weft_error_text());
+}
+
 /* What the table says for this ending; *next: another generation follows. */
 static weft_status react(weft_session *s, weft_status st, weft_ending ran, bool *next)
 {
@@ -133,7 +176,8 @@ static weft_status react(weft_session *s, weft_status st, weft_ending ran, bool 
         st = weft_session__has_agent(s) ? weft_session__leave(s)
                                         : weft_generation_keep_state(s);
     weft_ending ending = find_ending(s, st, ran);
-    if (ending == WEFT_ENDING_LOST_REPLACED) {
+    if (ending == WEFT_ENDING_NO_MEMORY) note_no_memory(s);
+    if (ending == WEFT_ENDING_LOST_REPLACED || ending == WEFT_ENDING_NO_MEMORY) {
         snprintf(s->left_why, sizeof s->left_why, "%s", weft_error_text());
         weft_session__drop_save(s); /* it reads the state */
         if (s->now->comm && weft_error_text()[0])
@@ -143,7 +187,8 @@ static weft_status react(weft_session *s, weft_status st, weft_ending ran, bool 
     }
     if (st != WEFT_OK) ending = find_ending(s, st, ran);
     const reaction *r = &reactions[ending];
-    if (r->abort && s->now->comm) weft_comm_abort(s->now->comm, weft_error_text());
+    if (r->abort && s->now->comm)
+        weft_comm_abort(s->now->comm, r->next ? s->left_why : weft_error_text());
     *next = r->next;
     return st;
 }

@@ -260,6 +260,7 @@ typedef enum weft_ending {
     WEFT_ENDING_MEMBERSHIP, /* there is a newer membership: all ranks have agreed on it */
     WEFT_ENDING_PEER_LOST,
     WEFT_ENDING_LOST_REPLACED, /* a peer, and the agent replaces it */
+    WEFT_ENDING_NO_MEMORY,     /* of this rank: another view may have what it needs */
     WEFT_ENDING_NOT_FINITE,
     WEFT_ENDING_REFUSED, /* by all ranks, in the same words */
     WEFT_ENDING_FAILED,  /* of this rank */
@@ -320,7 +321,12 @@ typedef struct weft_session {
     double pages_ahead_s; /* when memory_ahead.c made the last ones; 0: nothing is left */
     int64_t page_bytes; /* of pages made for memberships before, and the time that took */
     double  page_s;
-    int64_t slow_due;       /* step after which a slow rank gets less work; 0: none */
+    int64_t slow_due;  /* step after which a slow rank gets less work; 0: none */
+    int     n_settled; /* ranks of the last generation that was ready; 0: none was */
+    struct {
+        int64_t step;
+        int     n; /* generations after that step that this rank had no memory for */
+    } no_memory;
     float  *load;           /* of each layer with experts, for the row; NULL: not yet */
     bool    row_written;    /* by this rank */
     bool    over;           /* there is no further membership */

@@ -44,7 +44,9 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_BUILT,     /* its program and its memory are there */
     WEFT_MEMBERSHIP_READY,     /* it has its state: steps follow */
     WEFT_MEMBERSHIP_COMMITTED, /* a step is done */
-    WEFT_MEMBERSHIP_WANTS,     /* `step` ranks are of use, fewer than there are */
+    /* `step` ranks are of use, fewer than there are; or, with a text, those before, as this one
+     * cannot be one of those that there are, and why */
+    WEFT_MEMBERSHIP_WANTS,
     WEFT_MEMBERSHIP_SCALE, /* `step` ranks from the next step on: all ranks leave now */
     WEFT_MEMBERSHIP_BACK,  /* no rank held all of the state: it went back, before READY */
     WEFT_MEMBERSHIP_PREPARED, /* it has done what it can before it is in the next membership */
