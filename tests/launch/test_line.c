@@ -70,6 +70,9 @@ static void the_newest_view_counts(void **state)
         assert_int_equal(fstat(v.shm_fd, &s), 0);
         assert_false(weft_line_has_newer(l, v.epoch));
         assert_true(weft_line_has_newer(l, epoch));
+        assert_true(weft_line_shrinks(l, epoch, v.local + 1));
+        assert_false(weft_line_shrinks(l, epoch, v.local));
+        assert_false(weft_line_shrinks(l, v.epoch, v.local + 1));
         if (epoch == 20) before = count_descriptors();
     }
     assert_int_equal(count_descriptors(), before);

@@ -353,13 +353,13 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
     *copies    = job->strategy.copies;
     bool on    = strcmp(job->recover, "off") != 0;
     bool cpu = has_only(job->device, "cpu"), gpu = has_only(job->device, "cuda");
-    bool fits = cpu || (gpu && o->ranks.is_one);
+    bool fits = cpu || gpu;
     weft_job_destroy(job);
     if (on && !fits)
         weft_cli_log(
             true,
-            "recover: on is for CPUs or GPUs (device=cuda) alone, and MIN:MAX ranks "
-            "of a host for CPUs: a lost rank ends the job");
+            "recover: on is for CPUs or GPUs (device=cuda) alone: a lost rank ends the "
+            "job");
     *spare = gpu; /* a process without a device starts in milliseconds */
     return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
@@ -451,7 +451,7 @@ static int refuse_span(const run_options *o)
     return weft_cli_usage(c, "%s",
                           o->nodes.is_one
                               ? "--nproc-per-node MIN:MAX needs a job with "
-                                "recover=on, on CPUs"
+                                "recover=on, on CPUs or GPUs"
                               : "--nnodes MIN:MAX needs a job with recover=on, on "
                                 "CPUs or GPUs");
 }

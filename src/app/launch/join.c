@@ -168,6 +168,12 @@ static bool has_drain(void *arg)
     return weft_line_drains(m->line, m->epoch);
 }
 
+static bool has_fewer(void *arg)
+{
+    weft_launch_member *m = arg;
+    return weft_line_shrinks(m->line, m->epoch, m->n_rank);
+}
+
 static void send_news(weft_launch_member *m, weft_line_kind kind, int64_t step,
                       const char *text)
 {
@@ -420,6 +426,7 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
                                                   .resizes  = is_resized,
                                                   .changed  = has_newer,
                                                   .drains   = has_drain,
+                                                  .shrinks  = has_fewer,
                                                   .tell     = tell_agent,
                                                   .report   = report_incident,
                                                   .moved    = note_move,

@@ -342,6 +342,14 @@ bool weft_line_drains(weft_line *l, uint32_t epoch)
     return drains;
 }
 
+bool weft_line_shrinks(weft_line *l, uint32_t epoch, int n)
+{
+    pthread_mutex_lock(&l->lock);
+    bool fewer = l->view.epoch > epoch && l->view.local < n;
+    pthread_mutex_unlock(&l->lock);
+    return fewer;
+}
+
 const _Atomic uint32_t *weft_line_over(const weft_line *l)
 {
     return &l->over;

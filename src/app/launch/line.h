@@ -120,6 +120,8 @@ bool weft_line_take_next(weft_line *l, weft_line_next *out);
 bool weft_line_has_newer(weft_line *l, uint32_t epoch);
 /* Is that epoch left because a host goes, with its memory? */
 bool weft_line_drains(weft_line *l, uint32_t epoch);
+/* There is a later view, with fewer than n ranks here. */
+bool weft_line_shrinks(weft_line *l, uint32_t epoch, int n);
 /* The newest epoch that is over, as long as the line is open. */
 const _Atomic uint32_t *weft_line_over(const weft_line *l);
 void                    weft_line_send(weft_line *l, const weft_line_message *m);

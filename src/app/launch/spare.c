@@ -98,7 +98,7 @@ bool weft_launch__spare_take(weft_launch__run *l, int r)
 {
     weft_launch__spare *s     = &l->spare;
     weft_launch__child *c     = &l->c[r];
-    int                 n     = weft_launch__agent_count(l);
+    int                 n     = weft_launch__agent_count_for(l, r);
     int                 world = l->hosts ? weft_launch__hosts_world_for(l, r)
                                          : n * (l->o->n_node > 1 ? l->o->n_node : 1);
     slot_message m = {weft_launch__rank(l, r), r, weft_launch__position(l, r), world, n};

@@ -4,6 +4,7 @@
  * here has to be right.  A model or data that cannot be opened are errors now, and the others do
  * not notice; in the membership they would end the job. */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
@@ -97,7 +98,8 @@ static weft_status make_program(weft_session *s, const weft_membership_expected 
                            .journals   = true};
     weft_text_fini(&text);
     weft_failpoint("prepare.compiled");
-    if (st == WEFT_OK)
+    /* on a GPU neither state nor work is there */
+    if (st == WEFT_OK && !strncmp(s->job.device, "cpu", 3))
         st = weft_comm_shm_prepare_slab(x->kept_fd, x->slot, weft_kept_room(&need));
     s->kept.made = made; /* of use without the pages, too */
     s->kept.rank = x->rank;

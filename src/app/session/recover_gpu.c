@@ -115,9 +115,10 @@ weft_status weft_session__find_lost(weft_session *s, weft_state *to)
         weft_failpoint("snapshot.read");
         WEFT_TRY(weft_session__read_snapshot(s, to));
         weft_failpoint("snapshot.filled");
-        g->restores = false;
-        g->back     = true;
-        g->step     = snapshot;
+        g->restores     = false;
+        g->was_snapshot = true;
+        g->back         = snapshot != g->step;
+        g->step         = snapshot;
     }
     weft_kept_states_close(&g->from);
     WEFT_TRY(weft_session__meet(s));

@@ -88,6 +88,7 @@ typedef struct weft_session__snapshots {
     int64_t        step;
     int            into;
     int64_t        first; /* step, where it is not known yet how often they are due */
+    int64_t begun; /* step of all ranks' newest one; 0: there was none in this view */
     /* of the last one: until it was whole, that steps waited; making memory of the one under way */
     double            total_s, waited_s, prepare_s;
     double            begin_s;   /* of the one under way */
@@ -124,6 +125,7 @@ typedef struct weft_generation {
     bool    has_new_plan;  /* not that of the last view */
     bool    restores;      /* nobody holds all of the state: from a checkpoint */
     bool    back;          /* to a snapshot of an earlier step */
+    bool    was_snapshot;  /* the state comes from one */
     bool    saves_only;    /* no step follows: what is held is saved (membership.h) */
     bool    takes_over;    /* a run that may still be about to end */
     bool    trims;         /* the heap, after the first step */
@@ -691,6 +693,8 @@ void        weft_session__close_snapshots(weft_session *s);
 bool weft_session__is_snapshot_due(const weft_session *s);
 /* After each step, whose state is settled where one is due. */
 weft_status weft_session__step_snapshots(weft_session *s);
+/* One of the step that all are after, now; *whole: together they have all of it.  By all ranks. */
+weft_status weft_session__make_snapshot(weft_session *s, bool *whole);
 /* Before the vote of a step; before anything writes the state. */
 weft_status weft_session__await_snapshot(weft_session *s, int64_t step);
 void        weft_session__wait_snapshot_copied(weft_session *s);

@@ -191,13 +191,6 @@ static void open_own(weft_session *s)
     x->on = true;
 }
 
-weft_status weft_session__open_snapshots(weft_session *s)
-{
-    if (!weft_session__has_snapshots(s)) return WEFT_OK;
-    open_own(s);
-    return weft_session__open_far(s);
-}
-
 /* ---- making ---- */
 
 /* Of a rank that makes none: the others' choice is taken, too. */
@@ -274,14 +267,14 @@ static weft_status wait_running(weft_session *s)
     return end_all(s);
 }
 
-static weft_status start(weft_session *s)
+static weft_status start(weft_session *s, int64_t step)
 {
     weft_session__snapshots *x      = &s->now->snapshots;
     weft_snapshot_source     source = {.state = s->state};
     weft_failpoint("snapshot.begin");
     x->into =
         atomic_load(&held_of(s, 0)->step) <= atomic_load(&held_of(s, 1)->step) ? 0 : 1;
-    x->step     = s->row.step;
+    x->step     = step;
     x->waited_s = 0;
     x->begin_s  = weft_clock_s();
     atomic_store(&held_of(s, x->into)->step, -1);
@@ -330,6 +323,41 @@ static weft_status choose(weft_session *s)
     return WEFT_OK;
 }
 
+/* On all ranks; the last one is whole. */
+static weft_status start_all(weft_session *s, int64_t step)
+{
+    weft_session__snapshots *x = &s->now->snapshots;
+    x->begun                   = step;
+    if (x->on) WEFT_TRY(start(s, step));
+    return weft_session__start_far(s, step);
+}
+
+static bool has_step(const weft_session *s, int64_t step)
+{
+    for (int k = 0; k < WEFT_COMM_SHM_OWN; k++)
+        if (atomic_load(&held_of(s, k)->step) == step) return true;
+    return is_replica(s) || !weft_state_memory(s->state)->bytes;
+}
+
+weft_status weft_session__make_snapshot(weft_session *s, bool *whole)
+{
+    weft_generation *g    = s->now;
+    int64_t          step = s->r.steps;
+    int32_t         *of   = WEFT_ARENA_ARRAY(g->arena, int32_t, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    WEFT_TRY(wait_running(s));
+    if (g->snapshots.begun != step) {
+        WEFT_TRY(weft_runner_settle(g->runner));
+        WEFT_TRY(start_all(s, step));
+        WEFT_TRY(wait_running(s));
+    }
+    int32_t has = has_step(s, step);
+    WEFT_TRY(weft_session__gather(s, &has, sizeof has, of));
+    *whole = true;
+    for (int r = 0; r < g->comm->world; r++) *whole = *whole && of[r];
+    return WEFT_OK;
+}
+
 weft_status weft_session__step_snapshots(weft_session *s)
 {
     weft_session__snapshots *x = &s->now->snapshots;
@@ -339,8 +367,39 @@ weft_status weft_session__step_snapshots(weft_session *s)
     if (!s->snapshot_every && s->row.step > x->first) WEFT_TRY(choose(s));
     if (!is_due(s, s->row.step)) return WEFT_OK;
     WEFT_TRY(wait_running(s)); /* it is whole already */
-    if (x->on) WEFT_TRY(start(s));
-    return weft_session__start_far(s, s->row.step);
+    return start_all(s, s->row.step);
+}
+
+/* Has a slot of this host that is in no view any more left something? */
+static bool has_left(const weft_session *s)
+{
+    weft_comm *end = weft_comm_shared_end(s->now->comm);
+    for (int at = end->world, slot; (slot = weft_comm_shm_slot_at(end, at)) >= 0; at++)
+        if (weft_kept_find_of(s->now->comm, slot)) return true;
+    return false;
+}
+
+/* Where the state came from a snapshot of which slots have a part that are given back when all are
+ * ready, there is another one before that. */
+static weft_status renew(weft_session *s)
+{
+    weft_generation *g    = s->now;
+    int32_t          left = has_left(s), *of;
+    bool             any  = false;
+    if (!g->was_snapshot) return WEFT_OK;
+    of = WEFT_ARENA_ARRAY(g->arena, int32_t, g->comm->world);
+    WEFT_TRY(weft_arena_status(g->arena));
+    WEFT_TRY(weft_session__gather(s, &left, sizeof left, of));
+    for (int r = 0; r < g->comm->world; r++) any = any || of[r];
+    return any ? weft_session__make_snapshot(s, &any) : WEFT_OK;
+}
+
+weft_status weft_session__open_snapshots(weft_session *s)
+{
+    if (!weft_session__has_snapshots(s)) return WEFT_OK;
+    open_own(s);
+    WEFT_TRY(weft_session__open_far(s));
+    return renew(s);
 }
 
 weft_status weft_session__await_snapshot(weft_session *s, int64_t step)

@@ -108,6 +108,9 @@ typedef struct weft_membership_source {
     bool (*changed)(void *arg);
     /* Then: does a host leave, and its memory with it?  NULL: never. */
     bool (*drains)(void *arg);
+    /* And: has it fewer ranks on this host?  A rank that has not heard of it yet says no.  NULL:
+     * never. */
+    bool (*shrinks)(void *arg);
     /* To the agent; step: the last one that was committed; text: with READY, the folder of the
      * job's output, with COMMITTED, the file of the plan in it, with LEFT, the error that it left
      * by, with CORDON, SLOW, REPLAN and STEPS as above, else NULL.  NULL: there is no agent, and a
