@@ -35,6 +35,7 @@
 #   survive     20 kills of ranks that share the GPU, over peer and staged, ZeRO and pipeline: bits, committed steps run again; GPT 1.3B:
 #               pauses, cost of snapshots and of an asynchronous checkpoint (tools/gpu_survive.py; SEED=2: other kills)
 #   survive-hosts  agents of several hosts that share the GPU: ranks are killed, hosts are lost (tests/eco/eco_cuda_hosts.py)
+#   survive-scale  ranks that share the GPU become fewer and more, some are killed meanwhile (tests/eco/eco_cuda_scale.py)
 #   pauses      needs no GPU: pauses after lost ranks, tiny256 on 4 and 16 ranks of one thread, gpt2 on 2 and 4 ranks of four (16 cores,
 #               4 minutes; bench/real/pauses.py)
 #   resizes     needs no GPU: pauses of weft scale 2, 4, 3, 1, 2, tiny256 and gpt2 (16 cores; bench/real/scale.py)
@@ -155,6 +156,7 @@ run_block() {
             python3 tools/gpu_survive.py "$WEFT" --seconds 240 --folder /dev/shm
         ;;
     survive-hosts) tests/eco/run.sh cuda_hosts ;;
+    survive-scale) tests/eco/run.sh cuda_scale ;;
     pauses)
         python3 bench/real/pauses.py "$WEFT" --cases tiny:4,tiny:16,large:2x4,large:4x4 --faults 20 --minutes 4 --csv "$out/pauses.csv" &&
             cat "$out/pauses.csv"
