@@ -454,7 +454,7 @@ static void test_products(void **state)
          0,
          1,
          1,
-         "units, own steps"},
+         "units, own steps from 1 on"},
         /* k no multiple of 16 or of 8, rows that are not aligned, f32 */
         {"md,nd->mn",
          "e4m3,e4m3",

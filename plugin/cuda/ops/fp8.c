@@ -44,6 +44,9 @@ typedef struct prepared_fp8 {
     weft_cuda_nd column[2], down[2]; /* columns, and along one: where they are wanted */
     bool         plain;              /* rounded: by the plain kernel */
     weft_kernel_call call;           /* that is run behind */
+    int              n_ridden; /* steps on the product; the others are own kernels */
+    const weft_view *stored;   /* what the last of those made, where others follow */
+    weft_kernel_call rest;     /* those others */
 } prepared_fp8;
 
 static const char *formats_of(const weft_kernel_call *c)
@@ -358,6 +361,42 @@ static weft_status prepare_units(const weft_kernel_call *c, const weft_kernel_ct
                                      &p->call.prepared);
 }
 
+/* All steps but the last ride, which is an own kernel: it begins with a rounded value, whether or
+ * not somebody keeps that, so that a forward pass and its recomputation have the same bits. */
+static weft_status prepare_first_steps(const weft_kernel_call *c,
+                                       const weft_kernel_ctx *x, weft_arena *arena,
+                                       prepared_fp8 *p)
+{
+    int               n = c->n_post - 1;
+    weft_view        *rest;
+    weft_kernel_post *first;
+    if (n < 1) return WEFT_ERR_NOFIT;
+    rest  = WEFT_ARENA_ARRAY(arena, weft_view, c->n_out);
+    first = WEFT_ARENA_ARRAY(arena, weft_kernel_post, n);
+    WEFT_TRY(weft_arena_status(arena));
+    memcpy(rest, c->out, sizeof *rest * (size_t)c->n_out);
+    memcpy(first, c->post, sizeof *first * (size_t)n);
+    int out = first[n - 1].out;
+    if (out < 0 || !c->out[out].p) out = first[n - 1].out = c->post[n].out;
+    p->rest        = *c;
+    p->rest.n_post = n;
+    p->rest.post   = first;
+    WEFT_TRY(prepare_units(&p->rest, x, true, arena, p));
+    rest[0].p      = NULL;
+    p->stored      = &c->out[out];
+    p->rest.out    = rest;
+    p->rest.post   = &c->post[n];
+    p->rest.n_post = 1;
+    p->n_ridden    = n;
+    return WEFT_OK;
+}
+
+/* cublasLt has gelu on an epilogue for some calls in fp8, and not where its operand is kept. */
+static bool may_ride(const weft_kernel_call *c)
+{
+    return c->n_post < 2 || c->post[c->n_post - 1].op != WEFT_OP_GELU;
+}
+
 /* ---- by rounding ---- */
 
 static weft_status prepare_rounded(const weft_kernel_call *c, const weft_kernel_ctx *x,
@@ -403,7 +442,7 @@ static void list_columns(const weft_kernel_call *c, prepared_fp8 *p)
     }
 }
 
-static void log_call(const weft_kernel_call *c, const prepared_fp8 *p, bool rides)
+static void log_call(const weft_kernel_call *c, const prepared_fp8 *p)
 {
     const char *path = getenv("WEFT_CUDA_FP8_LOG");
     FILE       *f    = path && *path ? fopen(path, "a") : NULL;
@@ -411,9 +450,11 @@ static void log_call(const weft_kernel_call *c, const prepared_fp8 *p, bool ride
     fprintf(f, "%s %s, %ld x %ld x %ld, %d steps: %s", weft_cuda_attr(c, "spec")->s,
             formats_of(c), (long)p->operand[0].rows, (long)p->operand[1].rows,
             (long)p->operand[0].k, c->n_post,
-            !p->units ? (p->plain ? "rounded, own kernel" : "rounded, cublasLt in bf16")
-            : !rides && c->n_post ? "units, own steps"
-                                  : "units");
+            p->units   ? "units"
+            : p->plain ? "rounded, own kernel"
+                       : "rounded, cublasLt in bf16");
+    if (p->units && p->n_ridden < c->n_post)
+        fprintf(f, ", own steps from %d on", p->n_ridden);
     for (int k = 0; k < 2; k++) {
         if (p->operand[k].known) fprintf(f, ", rows of %c known", "ab"[k]);
         if (p->operand[k].columns) fprintf(f, ", columns of %c found", "ab"[k]);
@@ -451,16 +492,18 @@ weft_status weft_cuda_prepare_fp8(const weft_kernel_call *c, const weft_kernel_c
     WEFT_TRY(check_machine());
     p->call          = *c;
     p->call.prepared = NULL;
-    bool        ride = true;
-    weft_status st   = prepare_units(c, x, true, arena, p);
+    p->n_ridden      = c->n_post;
+    weft_status st   = WEFT_ERR_NOFIT;
+    if (may_ride(c)) st = prepare_units(c, x, true, arena, p);
+    if (st == WEFT_ERR_NOFIT) st = prepare_first_steps(c, x, arena, p);
     if (st == WEFT_ERR_NOFIT) {
-        ride = false;
-        st   = prepare_units(c, x, false, arena, p);
+        p->n_ridden = 0;
+        st          = prepare_units(c, x, false, arena, p);
     }
     if (st == WEFT_ERR_NOFIT) st = prepare_rounded(c, x, arena, p);
     WEFT_TRY(st);
     list_columns(c, p);
-    log_call(c, p, ride);
+    log_call(c, p);
     *out = p;
     return WEFT_OK;
 }
@@ -475,6 +518,7 @@ CUDA_RUN(fp8)
 {
     const prepared_fp8 *p = c->prepared;
     WEFT_TRY(launch_operands(p, x));
-    return p->plain ? weft_cuda_run_matmul(&p->call, x)
-                    : weft_cuda_run_product(&p->call, x);
+    if (p->plain) return weft_cuda_run_matmul(&p->call, x);
+    WEFT_TRY(weft_cuda_run_product(&p->call, x));
+    return p->stored ? weft_cuda_steps(&p->rest, x, p->stored, NULL) : WEFT_OK;
 }
