@@ -444,7 +444,7 @@ static void test_products(void **state)
          0,
          1,
          0,
-         ": units\n"},
+         ": units; "},
         {"md,dn->mn",
          "e4m3,e4m3",
          {{9, 40}, {40, 48}},

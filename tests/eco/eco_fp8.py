@@ -61,7 +61,8 @@ def check_gpu(s, base):
     with open(s.path("how")) as f:
         how = {x.rsplit(": ", 1)[1].strip() for x in f}
     check(all(x.startswith("units") for x in how), "runs as %s" % how)
-    check("units, rows of a known, rows of b known" in how and "units, columns of a found" in how, "what is shared: %s" % how)
+    check("units, rows of a known, rows of b known; a turned, b turned" in how, "what is shared: %s" % how)
+    check("units, columns of a found; a in rows, b turned" in how and not any("one by one" in x for x in how), "how codes are made: %s" % how)
     run(dict(base, steps=2, output=s.path("moves")))
     r = run(dict(base, device="cuda", output=s.path("moves")), env=GPU)
     if r:

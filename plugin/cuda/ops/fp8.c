@@ -442,6 +442,13 @@ static void list_columns(const weft_kernel_call *c, prepared_fp8 *p)
     }
 }
 
+/* How codes are made: in one reading, turned, or by the kernel for all other strides, which is
+ * slow. */
+static const char *passes_of(const fp8_operand *o)
+{
+    return fits_registers(o) ? "in rows" : can_turn(o) ? "turned" : "one by one";
+}
+
 static void log_call(const weft_kernel_call *c, const prepared_fp8 *p)
 {
     const char *path = getenv("WEFT_CUDA_FP8_LOG");
@@ -459,6 +466,8 @@ static void log_call(const weft_kernel_call *c, const prepared_fp8 *p)
         if (p->operand[k].known) fprintf(f, ", rows of %c known", "ab"[k]);
         if (p->operand[k].columns) fprintf(f, ", columns of %c found", "ab"[k]);
     }
+    if (p->units)
+        fprintf(f, "; a %s, b %s", passes_of(&p->operand[0]), passes_of(&p->operand[1]));
     fprintf(f, "\n");
     fclose(f);
 }
