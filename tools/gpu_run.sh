@@ -15,7 +15,7 @@
 #   speed       five models beside PyTorch in the same run: ratios, memory (tools/gpu_speed.py)
 #   fp8         dtype=fp8: every matmul against the reference kernels, 100 steps of gpt2 beside bf16 (losses, bits), how matmuls
 #               run; steps of GPT 1.3B and a llama of 1.2B in fp8 beside bf16 (tools/gpu_fp8.py)
-#   fp8-codes   the passes that make codes, after a check: ms and GB/s, ms a layer; then block fp8
+#   fp8-codes   the passes that make codes, after a check: ms and GB/s, ms a layer; products by result and steps; then block fp8
 #   fp8-torch   the same two models beside PyTorch's scaled matmuls: compiled first, then steps in turn
 #   fp8-matmul  matmuls alone at those models' shapes, ours and PyTorch's: ms and TFLOP/s
 #   fp8-tune    algorithms of cublasLt measured for the fp8 matmuls of the two models: DIR/pinned-fp8.tsv
@@ -111,7 +111,7 @@ run_block() {
         WEFT_TEST_OPS=matmul "$build/test_cuda_ops" && python3 tools/gpu_fp8.py "$WEFT" check &&
             python3 tools/gpu_fp8.py "$WEFT" steps --no-torch
         ;;
-    fp8-codes) "$build/test_cuda_fused" && "$build/bench_cuda_ops" codes && run_block fp8 ;;
+    fp8-codes) "$build/test_cuda_fused" && "$build/bench_cuda_ops" codes && "$build/bench_cuda_ops" products && run_block fp8 ;;
     fp8-torch)
         python3 tools/gpu_fp8.py "$WEFT" compile --limit 240
         python3 tools/gpu_fp8.py "$WEFT" steps

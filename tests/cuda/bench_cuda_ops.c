@@ -2,7 +2,8 @@
  * of 1.2B (batch 8, seq 2048) on the first GPU, beside the bytes that they must move.  Not a test.
  *
  *     WEFT_PLUGINS=build build/bench_cuda_ops [word in the operator's name]
- *     WEFT_PLUGINS=build build/bench_cuda_ops codes      passes that make codes of fp8, alone */
+ *     WEFT_PLUGINS=build build/bench_cuda_ops codes      passes that make codes of fp8, alone
+ *     WEFT_PLUGINS=build build/bench_cuda_ops products   forms of a matmul in fp8 and in bf16 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,9 +242,23 @@ typedef enum timed_steps {
     NO_STEPS,
     WITH_GRADIENT,
     WITH_CHAIN,
-    KNOWN_ROWS,   /* of a: the largest magnitudes are given */
-    FOUND_COLUMNS /* of a: they are a result */
+    KNOWN_ROWS,    /* of a: the largest magnitudes are given */
+    FOUND_COLUMNS, /* of a: they are a result */
+    WITH_BIAS,     /* of a matmul's result, as lowering fuses them */
+    WITH_RESIDUAL, /* and a bias */
+    WITH_GELU_GRAD,
+    ADDED /* to what is there */
 } timed_steps;
+
+static const char *const steps_name[] = {"",
+                                         " with its gradient",
+                                         " with fused steps",
+                                         " largest of rows known",
+                                         " largest of columns found",
+                                         " with a bias",
+                                         " with a bias and a residual",
+                                         " with gelu's gradient",
+                                         " added"};
 
 /* Largest magnitudes of operand a, all 1; in and out have room for them. */
 static weft_memory add_largest(weft_device *d, timed *t, weft_view *in, weft_view *out,
@@ -263,6 +278,31 @@ static weft_memory add_largest(weft_device *d, timed *t, weft_view *in, weft_vie
     else
         out[1] = v, t->call.n_out = t->call.n_own_out = 2;
     return m;
+}
+
+/* Steps behind a matmul, whose last value alone is kept. */
+static void add_steps(weft_device *d, timed *t, weft_view *in, weft_view *out,
+                      timed_steps steps, weft_memory *block, int *n_block)
+{
+    weft_type full = {out[0].dtype, out[0].shape}, row = full;
+    row.shape     = weft_shape_make(1, &full.shape.d[full.shape.n - 1]);
+    weft_op op[2] = {steps == WITH_GELU_GRAD ? WEFT_OP_GELU_GRAD : WEFT_OP_ADD,
+                     WEFT_OP_ADD};
+    int n = steps == WITH_RESIDUAL ? 2 : 1;
+    for (int i = 0; i < n; i++) {
+        bool is_row = !i && steps != WITH_GELU_GRAD;
+        in[2 + i]   = allocate_view(d, is_row ? &row : &full, &block[*n_block]);
+        ++*n_block;
+        weft_op_attr_defaults(op[i], t->post_attr[i]);
+        t->post[i] =
+            (weft_kernel_post){op[i], t->post_attr[i], 2 + i, i == n - 1 ? 1 : -1};
+    }
+    out[1]         = out[0];
+    out[0].p       = NULL;
+    t->call.n_in   = 2 + n;
+    t->call.n_out  = 2;
+    t->call.n_post = n;
+    t->call.post   = t->post;
 }
 
 /* Seconds; bytes that it moves, -1: the operator's and its steps'. */
@@ -306,7 +346,11 @@ static double time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
         more             = 2 * (double)weft_shape_count(&u.in[0].shape);
     }
     if (steps == WITH_CHAIN) more = add_chain(d, a, &t, &u, in, out, block, &n_block);
-    if (steps >= KNOWN_ROWS) block[n_block++] = add_largest(d, &t, in, out, steps);
+    if (steps == KNOWN_ROWS || steps == FOUND_COLUMNS)
+        block[n_block++] = add_largest(d, &t, in, out, steps);
+    if (steps >= WITH_BIAS && steps < ADDED)
+        add_steps(d, &t, in, out, steps, block, &n_block);
+    t.call.add = steps == ADDED;
     MUST(weft_kernel_find(d->kernels, &t.call, &t.kernel));
     MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE,
                            (int64_t)weft_kernel_scratch(t.kernel, &t.call, 1), &scratch));
@@ -319,12 +363,7 @@ static double time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
     if (bytes < 0) bytes = weft_op_bytes(&u) + more;
     printf("%9.4f ms %7.0f GB/s %6.1f TFLOP/s  %s%s\n", seconds * 1e3,
            bytes / seconds / 1e9, weft_op_flops(&u) / seconds / 1e12,
-           weft_test_case_text(c, text, sizeof text),
-           steps == WITH_GRADIENT   ? " with its gradient"
-           : steps == WITH_CHAIN    ? " with fused steps"
-           : steps == KNOWN_ROWS    ? " largest of rows known"
-           : steps == FOUND_COLUMNS ? " largest of columns found"
-                                    : "");
+           weft_test_case_text(c, text, sizeof text), steps_name[steps]);
     fflush(stdout);
     weft_kernel_release(t.kernel, &t.call);
     weft_device_free(&scratch);
@@ -407,6 +446,37 @@ static void time_codes(weft_device *d, weft_stream *s)
                seconds[k] * 1e3, bytes[k] / seconds[k] / 1e9);
 }
 
+/* A matmul in all forms that a layer has, in fp8 (its passes included) and in bf16: which results
+ * and steps cost more in one than in the other. */
+static void time_products(weft_device *d, weft_stream *s)
+{
+    static const struct {
+        const char *spec, *in;
+        timed_steps steps;
+    } forms[] = {
+        {"spec=md,nd->mn", "bf16[8192,2048] bf16[8192,2048]", NO_STEPS},
+        {"spec=md,nd->mn dtype=f32", "bf16[8192,2048] bf16[8192,2048]", NO_STEPS},
+        {"spec=md,nd->mn dtype=f32", "bf16[8192,2048] bf16[8192,2048]", ADDED},
+        {"spec=md,nd->mn", "bf16[8192,2048] bf16[8192,2048]", WITH_BIAS},
+        {"spec=md,nd->mn", "bf16[8192,2048] bf16[8192,2048]", WITH_RESIDUAL},
+        {"spec=md,nd->mn", "bf16[8192,2048] bf16[8192,2048]", WITH_GELU_GRAD},
+        {"spec=md,nd->mn", "bf16[8192,8192] bf16[2048,8192]", NO_STEPS},
+        {"spec=md,nd->mn", "bf16[8192,8192] bf16[2048,8192]", WITH_RESIDUAL},
+        {"spec=md,nd->mn", "bf16[2048,8192] bf16[8192,8192]", NO_STEPS},
+        {"spec=md,nd->mn dtype=f32", "bf16[2048,8192] bf16[8192,8192]", NO_STEPS},
+        {"spec=md,nd->mn dtype=f32", "bf16[2048,8192] bf16[8192,8192]", ADDED},
+    };
+    for (size_t i = 0; i < WEFT_COUNT(forms); i++)
+        for (int fp8 = 0; fp8 < 2; fp8++) {
+            char attr[80];
+            snprintf(attr, sizeof attr, "%s%s", forms[i].spec,
+                     fp8 ? " fp8=e4m3,e4m3" : "");
+            weft_test_case c = {
+                .op = WEFT_OP_MATMUL, .attr = attr, .in = forms[i].in, .n_out = 1};
+            time_case(d, s, &c, forms[i].steps, -1);
+        }
+}
+
 int main(int argc, char **argv)
 {
     weft_device      *d;
@@ -426,7 +496,7 @@ int main(int argc, char **argv)
         if (argc < 2 || strstr(weft_op_get(with_gradient[i].op)->name, argv[1]))
             time_case(d, &s, &with_gradient[i], WITH_GRADIENT, -1);
     if (argc < 2 || !strcmp(argv[1], "codes")) time_codes(d, &s);
-    if (argc < 2 || !strcmp(argv[1], "codes")) time_codes(d, &s);
+    if (argc < 2 || !strcmp(argv[1], "products")) time_products(d, &s);
     d->stream_close(&s);
     weft_plugin_close_device(d);
     return 0;

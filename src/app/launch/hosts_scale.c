@@ -64,7 +64,10 @@ void weft_launch__take_scale(weft_launch__run *l, const host_use *want)
     h->n_scaled = n;
     h->ahead = (host_ahead){0}; /* its ranks are in the view, whatever becomes of them */
     if (n == was) return;
-    weft_failpoint(n > was ? "hosts.grown" : "hosts.shrink");
+    if (n > was)
+        weft_failpoint("hosts.grown");
+    else
+        weft_failpoint("hosts.shrink");
     weft_launch__hosts_want(l, n > was ? "a rank joins" : "a rank leaves");
 }
 
