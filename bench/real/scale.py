@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """How long a resize pauses a job: weft scale 2, 4, 3, 1, 2 on this machine's CPUs.
 
-    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,large] [--rounds N] [--threads N] [--minutes M] [--csv FILE] [KEY=VALUE ...]
+    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,wide,large] [--rounds N] [--threads N] [--minutes M] [--csv FILE] [KEY=VALUE ...]
 
     tiny     tiny256 (3.8 MB of weights), batch 8, seq 16
     medium   gpt2 with two layers (54M parameters), batch 2, seq 16, to 1 and 2 of two ranks
+    wide     the same, batch 4, four ranks
     large    gpt2 124M, batch 4, seq 64: 1.5 GB of state a rank under dp, so 4 ranks take 12 GB
 
 --beside: another build, in turns with the first.
---hosts: a second host joins a job of one rank instead, twice, and leaves in between; both are agents on 127.0.0.1.  The pause is
-the longest time between two rows of metrics.jsonl while it joins, less one undisturbed step after it; ready is from the start of
-the second agent to its first step.
+--hosts: two agents of this machine with half of the ranks each instead: the second one joins, weft scale asks for a rank less and for all
+again (where a host has two), and the first one gets SIGTERM and leaves; all of it twice.  ready is from the request to the fourth row after it.
 
 Sizes take turns, and no round begins that would end after --minutes; FILE is written after each.
 
@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -33,12 +32,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SIZES = {
     "tiny": dict(model="tiny256", seq=16, batch=8, micro_batch=1, lanes=4),
     "medium": dict(model="config", seq=16, batch=2, micro_batch=1, lanes=2),
+    "wide": dict(model="config", seq=16, batch=4, micro_batch=1, lanes=4),
     "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4),
 }
 PHASES = ("asked", "decide", "leave", "start", "connect", "build", "move", "step", "total", "moved_mb")
-HOST_PHASES = ("connect", "build", "move", "step", "ready")
-TARGETS = {"tiny": (2, 4, 3, 1, 2), "medium": (1, 2, 1, 2), "large": (2, 4, 3, 1, 2)}
-RANKS = {"tiny": 4, "medium": 2, "large": 4}
+HOST_PHASES = ("leave", "connect", "build", "move", "step", "total", "ready", "moved_mb", "made_mb")
+HOST_CHANGES = 2 * (("join", "join"), ("less", "scale"), ("more", "scale"), ("leave", "drain"))
+TARGETS = {"tiny": (2, 4, 3, 1, 2), "medium": (1, 2, 1, 2), "wide": (2, 4, 3, 1, 2), "large": (2, 4, 3, 1, 2)}
+RANKS = {"tiny": 4, "medium": 2, "wide": 4, "large": 4}
 CONFIG = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_layer=2, n_embd=768, n_head=12, vocab_size=50257,
               n_positions=1024, n_ctx=1024)
 
@@ -138,33 +139,55 @@ def read_incidents(output, cause):
         return []
 
 
+def measure_view(output, seen, p, cause, n_before):
+    """(pause in ms, step, phases) of the view whose incident of that cause follows n_before others."""
+    limit = time.monotonic() + 120
+    while p.poll() is None and len(read_incidents(output, cause)) <= n_before:
+        time.sleep(0.003)
+        seen.poll()
+        if time.monotonic() > limit:
+            sys.exit("%s: no incident within 120 s" % cause)
+    seen.await_rows(p, 4)
+    if p.poll() is not None:
+        sys.exit("%s: the job ended with %d" % (cause, p.returncode))
+    step_ms = statistics.median(r["step_ms"] for r in rows(output)[-4:])
+    last = read_incidents(output, cause)[-1]
+    k = last["next_step"] - 1
+    gap_ms = 1e3 * (seen.times[k] - seen.times[k - 1])
+    return max(0.0, gap_ms - step_ms), step_ms, dict(last["ms"], moved_mb=last.get("move", {}).get("bytes", 0) / 1e6,
+                                                     made_mb=last.get("made_bytes", 0) / 1e6)
+
+
 def run_hosts(o, weft, size, folder):
-    """(2, pause in ms, step, phases) of each join; phases also have ready."""
+    """(what, pause in ms, step, phases) of each change; phases also have ready."""
     output = os.path.join(folder, "out")
     shutil.rmtree(output, ignore_errors=True)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        at = "127.0.0.1:%d" % s.getsockname()[1]
-    command = [weft, "run", "--nproc-per-node", "1", "--nnodes", "1:2", "--rdzv", at, "--insecure-network", "-q",
-               *write_keys(o, size, folder, output, 2)]
-    agents, found, seen = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)], [], Rows(output)
+    n = RANKS[size] // 2
+    command = [weft, "run", "--nproc-per-node", str(n), "--nnodes", "1:2", "--rdzv", "file:" + folder, "--insecure-network", "-q",
+               *write_keys(o, size, folder, output, 2 * n)]
+    start = lambda: subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    agents, found, seen = [start()], [], Rows(output)
     try:
-        for k in range(2):
-            seen.await_rows(agents[0], 4)
-            first, begin = len(seen.times), time.monotonic()
-            agents.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-            while agents[0].poll() is None and len(read_incidents(output, "join")) <= k:
-                time.sleep(0.003)
-                seen.poll()
-            seen.poll()
-            last = len(seen.times)
-            seen.await_rows(agents[0], 4)
-            step_s = statistics.median(b - a for a, b in zip(seen.times[last:], seen.times[last + 1:]))
-            gap_s = max(b - a for a, b in zip(seen.times[first - 1:last + 1], seen.times[first:last + 2]))
-            ms = dict(read_incidents(output, "join")[-1]["ms"], ready=1e3 * (seen.times[last - 1] - begin))
-            found.append((2, max(0.0, 1e3 * (gap_s - step_s)), 1e3 * step_s, ms))
-            agents[1].terminate()
-            agents.pop().wait()
+        seen.await_rows(agents[0], 4)
+        for what, cause in HOST_CHANGES:
+            asked, begin, before = None, time.monotonic(), len(read_incidents(output, cause))
+            stays = agents[0]
+            if what == "join":
+                agents.append(start())
+            elif what == "leave":
+                stays = agents[1]
+                agents[0].terminate()
+            elif n > 1:
+                asked = subprocess.Popen([weft, "scale", str(2 * n - (what == "less")), output], stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.PIPE, text=True)
+            else:
+                continue
+            x = measure_view(output, seen, stays, cause, before)
+            found.append((what, x[0], x[1], dict(x[2], ready=1e3 * (time.monotonic() - begin))))
+            if asked and asked.wait():
+                sys.exit("scale: %s" % asked.stderr.read())
+            if what == "leave":
+                agents.pop(0).wait()
     finally:
         for p in agents:
             p.kill()
@@ -173,10 +196,10 @@ def run_hosts(o, weft, size, folder):
 
 
 def summarize(size, build, n, of, names):
-    """One line: a resize to n ranks, in all rounds."""
+    """One line: a resize to n ranks, or a change of hosts, in all rounds."""
     pause = [x[1] for x in of]
     phases = ["%.1f" % statistics.median(x[3].get(p, 0) for x in of) for p in names]
-    return "%s,%d,%d,%d,%.1f,%.1f,%.1f,%s" % (size, build, n, len(of), statistics.median(pause), max(pause),
+    return "%s,%d,%s,%d,%.1f,%.1f,%.1f,%s" % (size, build, n, len(of), statistics.median(pause), max(pause),
                                              statistics.median(x[2] for x in of), ",".join(phases))
 
 
@@ -185,9 +208,8 @@ def write_table(o, found, names):
     columns = [p if p.endswith("_mb") else p + "_ms" for p in names]
     lines = ["size,build,to,n,pause_ms_median,pause_ms_max,undisturbed_step_ms," + ",".join(columns)]
     for (size, build), rounds in found.items():
-        for k, n in enumerate((2, 2) if o.hosts else TARGETS[size]):
-            if rounds:
-                lines.append(summarize(size, build, n, [f[k] for f in rounds], names))
+        for k, x in enumerate(rounds[0] if rounds else ()):
+            lines.append(summarize(size, build, x[0], [f[k] for f in rounds], names))
     if o.csv:
         with open(o.csv, "w") as f:
             f.write("# bench/real/scale.py --sizes %s --rounds %d --threads %d --minutes %g%s, %d processors, load %.1f\n" % (

@@ -51,7 +51,7 @@ static const reaction reactions[WEFT_N_ENDING] = {
 static bool may_go_back(const weft_session *s)
 {
     const weft_generation *g = s->now;
-    return !g->opened_s && s->n_settled && s->n_settled != g->n_rank &&
+    return g->opened_s <= 0 && s->n_settled && s->n_settled != g->n_rank &&
            g->n_rank == g->local;
 }
 

@@ -329,15 +329,15 @@ typedef struct weft_session {
         int64_t step;
         int     n; /* generations after that step that this rank had no memory for */
     } no_memory;
-    float  *load;           /* of each layer with experts, for the row; NULL: not yet */
-    bool    row_written;    /* by this rank */
-    bool    over;           /* there is no further membership */
-    bool    released;       /* the others go on without this rank */
-    bool    exported;       /* the final weights are written, by this rank */
-    int64_t snapshot_every; /* interval in steps; 0: not chosen */
-    weft_session__trial trial; /* the newest one */
-    weft_ending ending;        /* after it: done (where none is left), stop, membership */
-    weft_session_result r;     /* with the step it has got to */
+    float              *load; /* of each layer with experts, for the row; NULL: not yet */
+    bool                row_written;    /* by this rank */
+    bool                over;           /* there is no further membership */
+    bool                released;       /* the others go on without this rank */
+    bool                exported;       /* the final weights are written, by this rank */
+    int64_t             snapshot_every; /* interval in steps; 0: not chosen */
+    weft_session__trial trial;          /* the newest one */
+    weft_ending ending;    /* after it: done (where none is left), stop, membership */
+    weft_session_result r; /* with the step it has got to */
 } weft_session;
 
 /* session.c: a session without generations, and its end. */
