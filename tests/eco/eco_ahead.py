@@ -84,6 +84,22 @@ def made_ahead(scratch, reference):
     check("the plan for 3 ranks was made ahead" in job.text, "ahead: " + job.text[-2000:])
 
 
+def on_all_cores(scratch):
+    """The helper is not held to the cores that its rank is pinned to."""
+    job = Job("1:2", dict(OPEN, recover="on", steps=STEPS, threads=1, cluster=MACHINES), scratch.path("cores"),
+              env=dict(WEFT_FAILPOINT=START))
+    fine, limit = False, time.monotonic() + 60
+    while job.p.poll() is None and not fine and time.monotonic() < limit:
+        for pid in helpers(job):
+            try:
+                fine = fine or os.sched_getaffinity(pid) == os.sched_getaffinity(job.p.pid)
+            except OSError:
+                pass
+        time.sleep(0.002)
+    job.end()
+    check(fine, "the helper was not seen on all cores of its agent")
+
+
 def without_helper(scratch, reference):
     """The helper is killed as soon as it is there: a plan is found without it, and the job does not care."""
     job = start(scratch, "killed")
@@ -339,6 +355,7 @@ def main():
     with Scratch("ahead") as scratch:
         reference = reference_of(scratch, STEPS)
         made_ahead(scratch, reference)
+        on_all_cores(scratch)
         without_helper(scratch, reference)
         better_later(scratch, reference)
         if not SANITIZED:  # whose library has to come before all others

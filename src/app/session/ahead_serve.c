@@ -1,5 +1,6 @@
 /* The helper process that makes plans ahead: low priority, without anything of the rank that has
  * started it but the request on its standard input, and with its end. */
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,21 @@ bool weft_session_is_planner(void)
     return getenv(WEFT_SESSION__PLANNER) != NULL;
 }
 
+/* Off the cores that its rank is pinned to: on those of its agent, where time is left. */
+static void use_all_cores(void)
+{
+    const char *agent = strchr(getenv(WEFT_SESSION__PLANNER), ' ');
+    cpu_set_t   cores;
+    if (agent && !sched_getaffinity(atoi(agent), sizeof cores, &cores))
+        (void)sched_setaffinity(0, sizeof cores, &cores);
+}
+
 /* false: that rank is gone. */
 static bool step_back(void)
 {
     for (int fd = 3; fd < MAX_FD; fd++) (void)close(fd);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
+    use_all_cores();
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     return getppid() == atoi(getenv(WEFT_SESSION__PLANNER));

@@ -3,7 +3,7 @@
  * leaves it to us how they share the work.  Its answers are in a memory file: at a fault the plan
  * is there, and nothing is searched.
  *
- * (1) The helper runs with the lowest priority and shares nothing with this process: what it does
+ * (1) The helper runs with the lowest priority, on any core of its agent, and shares nothing with this process: what it does
  *     can neither stop a step nor end a rank.  It ends with its rank.
  * (2) Answers are used for the plan that they follow alone.
  * (3) Those for more ranks go to the agent as well, for ranks that prepare (prepare.c).
@@ -77,7 +77,8 @@ static int spawn_planner(const weft_session *s, int in, int out, pid_t *pid)
     posix_spawnattr_t          how;
     sigset_t                   none;
     char                       more[64];
-    snprintf(more, sizeof more, WEFT_SESSION__PLANNER "=%d", (int)getpid());
+    snprintf(more, sizeof more, WEFT_SESSION__PLANNER "=%d %d", (int)getpid(),
+             (int)getppid());
     char **e = make_environment(more);
     if (!e || posix_spawn_file_actions_init(&files)) {
         free(e);
