@@ -108,6 +108,12 @@ static int64_t offload_bytes(const weft_compile__request *q, int offload)
     return own > 0 ? own : WEFT_OFFLOAD_CHUNK_BYTES;
 }
 
+enum {
+    /* both directions are full at once: the answer to a message waits for what goes the other way,
+     * small messages take one each, too */
+    STANDBY_CREDITS = 8
+};
+
 /* Plans between hosts have buckets. */
 static weft_status set_standby(const weft_plan *p, weft_arena *a,
                                weft_partition_options *o)
@@ -117,7 +123,7 @@ static weft_status set_standby(const weft_plan *p, weft_arena *a,
     int32_t *sharer    = WEFT_ARENA_ARRAY(a, int32_t, places);
     o->n_standby       = weft_plan_n_standby(p);
     o->standby_bytes   = hosts ? p->strategy.bucket_bytes : WEFT_PLAN_BUCKET;
-    o->standby_credits = hosts ? 2 : 0;
+    o->standby_credits = hosts ? STANDBY_CREDITS : 0;
     WEFT_TRY(weft_arena_status(a));
     for (int k = 0; k < places; k++)
         o->n_sharer = weft_strategy_sharers(&p->strategy, k, &sharer[k]);

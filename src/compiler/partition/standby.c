@@ -32,7 +32,8 @@ typedef weft_partition__tail_input tail_input;
 /* ---- late and small inputs ---- */
 
 enum {
-    SMALL = 4096 /* bytes */
+    SMALL = 4096,    /* bytes */
+    LARGE = 4 << 20, /* of a message: between hosts a channel has a ring of them */
 };
 
 static bool is_packed(const tail_input *x)
@@ -91,10 +92,11 @@ static weft_operand floats_of(int32_t buffer, int64_t bytes)
 
 /* ---- sending ---- */
 
-static weft_operand operand_of(const tail_input *x, int32_t buffer, int64_t offset)
+static weft_operand operand_of(const tail_input *x, int32_t buffer, int64_t offset,
+                               int64_t bytes)
 {
     int64_t      size = weft_dtype_bytes(x->dtype);
-    weft_shape   s    = {.n = 1, .d = {(x->hi - x->lo) / size}};
+    weft_shape   s    = {.n = 1, .d = {bytes / size}};
     weft_operand o    = weft_operand_make(buffer, x->dtype, &s);
     o.offset          = offset / size;
     return o;
@@ -102,10 +104,18 @@ static weft_operand operand_of(const tail_input *x, int32_t buffer, int64_t offs
 
 /* To a guard, of which rank and credits are known. */
 typedef struct send_to {
-    int  number; /* of n guards */
-    int  peer, credits;
-    tail t; /* what it needs */
+    int     number; /* of n guards */
+    int     peer, credits;
+    int64_t most; /* bytes of a message */
+    tail    t;    /* what it needs */
 } send_to;
+
+/* A bucket at most, and no more than LARGE. */
+static int64_t find_most(const weft_standby_options *o)
+{
+    int64_t n = o->bucket_bytes / 64 * 64;
+    return n < 64 ? 64 : n < LARGE ? n : LARGE;
+}
 
 static weft_status put_send(weft_program *p, const weft_operand *o, bool late,
                             const send_to *to, weft_instr *i)
@@ -148,12 +158,24 @@ static weft_status put_sends(weft_program *p, const send_to *to, weft_tail_from 
 {
     for (int k = 0; k < to->t.n_input; k++) {
         const tail_input *x = &to->t.input[k];
-        weft_operand      o = operand_of(x, x->buffer, x->lo);
-        if (is_sent(x, from) && (buffer < 0 || x->buffer == buffer))
+        if (!is_sent(x, from) || (buffer >= 0 && x->buffer != buffer)) continue;
+        for (int64_t at = x->lo; at < x->hi; at += to->most) {
+            int64_t      n = x->hi - at < to->most ? x->hi - at : to->most;
+            weft_operand o = operand_of(x, x->buffer, at, n);
             WEFT_TRY(
                 put_send(p, &o, from == WEFT_TAIL_LATE, to, &a->instr[a->n_instr++]));
+        }
     }
     return WEFT_OK;
+}
+
+static int count_messages(const tail *t, int64_t most, weft_tail_from from)
+{
+    int n = 0;
+    for (int k = 0; k < t->n_input; k++)
+        if (is_sent(&t->input[k], from))
+            n += (int)((t->input[k].hi - t->input[k].lo + most - 1) / most);
+    return n;
 }
 
 /* Each gradient to all guards that need it, one after the other. */
@@ -163,8 +185,7 @@ static weft_status add_gradient_actor(weft_partition__more *m, const send_to *to
     int n = 0;
     *out  = -1;
     for (int g = 0; g < n_to; g++)
-        for (int k = 0; k < to[g].t.n_input; k++)
-            n += is_sent(&to[g].t.input[k], WEFT_TAIL_GRADIENT);
+        n += count_messages(&to[g].t, to[g].most, WEFT_TAIL_GRADIENT);
     if (!n) return WEFT_OK;
     WEFT_TRY(
         weft_partition__more_actor(m, WEFT_PARTITION__STANDBY, stream, NULL, n, out));
@@ -179,12 +200,14 @@ static weft_status add_gradient_actor(weft_partition__more *m, const send_to *to
 static weft_status add_late_actor(weft_partition__more *m, const send_to *to,
                                   int32_t stream, int *out)
 {
-    int n = 0;
-    *out  = -1;
-    for (int k = 0; k < to->t.n_input; k++) n += to->t.input[k].from == WEFT_TAIL_LATE;
-    if (!n) return WEFT_OK;
-    WEFT_TRY(weft_partition__more_actor(m, name_part(m->p, to->number, "late"), stream,
-                                        NULL, n + 1, out));
+    bool any = false;
+    *out     = -1;
+    for (int k = 0; k < to->t.n_input; k++)
+        any = any || to->t.input[k].from == WEFT_TAIL_LATE;
+    if (!any) return WEFT_OK;
+    WEFT_TRY(weft_partition__more_actor(
+        m, name_part(m->p, to->number, "late"), stream, NULL,
+        count_messages(&to->t, to->most, WEFT_TAIL_LATE) + 1, out));
     return put_sends(m->p, to, WEFT_TAIL_LATE, -1, &m->p->actor[*out]);
 }
 
@@ -245,8 +268,8 @@ static weft_status send_pack(weft_program *p, const send_to *to, weft_arena *tmp
     for (int k = 0; k < t->n_input; k++) {
         const tail_input *x = &t->input[k];
         if (at[k] < 0) continue;
-        weft_operand from = operand_of(x, x->buffer, x->lo);
-        weft_operand into = operand_of(x, buffer, at[k]);
+        weft_operand from = operand_of(x, x->buffer, x->lo, x->hi - x->lo);
+        weft_operand into = operand_of(x, buffer, at[k], x->hi - x->lo);
         WEFT_TRY(weft_partition__move(p, WEFT_INSTR_COPY, p->buffer[x->buffer].name,
                                       &from, &into, &copies->instr[copies->n_instr++]));
     }
@@ -284,7 +307,8 @@ static weft_status find_guards(weft_program *p, const sends_options *o, weft_are
                                send_to *to)
 {
     for (int g = 0; g < o->n; g++) {
-        to[g] = (send_to){o->number[g], o->guard[g]->rank, o->how->credits, {0}};
+        to[g] = (send_to){
+            o->number[g], o->guard[g]->rank, o->how->credits, find_most(o->how), {0}};
         WEFT_TRY(weft_partition__find_tail(p, o->guard[g], o->share, tmp, &to[g].t));
     }
     return WEFT_OK;
@@ -321,6 +345,7 @@ out:
 
 typedef struct standby_pass {
     int                  number; /* of the wards */
+    int64_t              most;   /* bytes of a message */
     weft_program        *p;
     const weft_program  *ward;
     tail                 t;
@@ -479,8 +504,10 @@ static weft_status add_receives(standby_pass *k, const weft_program *sender, int
                     continue;
                 if (*actor < 0) {
                     WEFT_TRY(weft_program_add_stream(k->p, spec, &stream));
-                    WEFT_TRY(weft_partition__more_actor(&k->more, in, stream, NULL,
-                                                        k->t.n_input, actor));
+                    int n = count_messages(&k->t, k->most, WEFT_TAIL_GRADIENT) +
+                            count_messages(&k->t, k->most, WEFT_TAIL_LATE) + 1;
+                    WEFT_TRY(
+                        weft_partition__more_actor(&k->more, in, stream, NULL, n, actor));
                     WEFT_TRY(insert_firing(k->p, stream, 0, *actor));
                 }
                 weft_actor *a = &k->p->actor[*actor];
@@ -534,9 +561,13 @@ static weft_status add_replica(weft_program *p, const weft_standby_options *o, i
                                const weft_program *self, const weft_program *sender)
 {
     const weft_program *ward = o->ward[number];
-    standby_pass k  = {.number = number, .p = p, .ward = ward, .cap_buffer = p->n_buffer};
-    weft_status  st = WEFT_OK;
-    int          in, n_copy = 0;
+    standby_pass        k    = {.number     = number,
+                                .most       = find_most(o),
+                                .p          = p,
+                                .ward       = ward,
+                                .cap_buffer = p->n_buffer};
+    weft_status         st   = WEFT_OK;
+    int                 in, n_copy = 0;
     WEFT_TRY(weft_arena_create(&k.tmp));
     WEFT_GO(weft_partition__find_tail(ward, self, o->ward_share[number], k.tmp, &k.t));
     k.buffer         = WEFT_ARENA_ARRAY(k.tmp, int32_t, ward->n_buffer + 1);
