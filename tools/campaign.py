@@ -22,7 +22,7 @@ each recovery (WEFT_CHECK_COPIES); no process is left, nothing in /dev/shm, and 
 and its number.  Faults come at drawn moments of a running job, so that two runs of it are alike, not the same.
 --registers: where agents of several hosts keep views: majority (of themselves), file (a folder), etcd (three servers, which lose
 their leader).
-What other programs put into /dev/shm meanwhile counts as left behind: where they do, give the campaign its own
+Files that other programs put into /dev/shm meanwhile count as left behind: where they do, give the campaign its own
 (unshare -m sh -c 'mount -t tmpfs tmpfs /dev/shm && exec tools/campaign.py ..')."""
 import argparse
 import datetime
@@ -133,9 +133,7 @@ class Campaign:
         while processes_of(job.output) and time.monotonic() < limit:
             time.sleep(0.02)
         good = eco.same(processes_of(job.output), [], what + ": processes are left")
-        left = [f for f in set(os.listdir("/dev/shm")) - self.shm  # folders are those of other tests
-                if not f.startswith(("weft-stub", "tmp")) and not os.path.isdir("/dev/shm/" + f)]
-        return good & eco.same(left, [], what + ": left in /dev/shm")
+        return good & eco.same(eco.left_in_shm(self.shm), [], what + ": left in /dev/shm")
 
     def add_row(self, block, faults, found, good):
         self.n_fault += len(faults)

@@ -108,6 +108,12 @@ class Scratch:
             print("what it made is left in " + self.dir)
 
 
+def left_in_shm(before):
+    """Files in /dev/shm that were not there before; folders, and what stub libraries make, are other tests'."""
+    new = set(os.listdir("/dev/shm")) - before
+    return sorted(f for f in new if not f.startswith(("weft-stub", "tmp")) and not os.path.isdir("/dev/shm/" + f))
+
+
 def read(path):
     with open(path, "rb") as f:
         return f.read()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same
+from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, left_in_shm, same
 from eco_views import BASE, EVAL, LIMIT_S, Job, bits, children, gone, incidents
 import eco_hosts
 import failpoints_gpu
@@ -233,8 +233,7 @@ def main():
         for k, (name, action) in enumerate(runs):
             kind = next(x for x in KINDS if name in x.points)
             rows.append((name, action.split("=")[0]) + kind.run(scratch, k, name, action, draw))
-        left = [f for f in set(os.listdir("/dev/shm")) - before if not f.startswith(("weft-eco", "weft-stub"))]
-        same(left, [], "left in /dev/shm")
+        same(left_in_shm(before), [], "left in /dev/shm")
         print("%d failpoints, %d runs" % (len({r[0] for r in rows}), len(rows)))
         if os.environ.get("WEFT_FAILPOINTS_TABLE"):
             with open(os.environ["WEFT_FAILPOINTS_TABLE"], "w") as f:
