@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WEFT = os.path.abspath(os.environ.get("WEFT", os.path.join(ROOT, "build", "weft")))
@@ -108,10 +109,30 @@ class Scratch:
             print("what it made is left in " + self.dir)
 
 
-def left_in_shm(before):
-    """Files in /dev/shm that were not there before; folders, and what stub libraries make, are other tests'."""
-    new = set(os.listdir("/dev/shm")) - before
-    return sorted(f for f in new if not f.startswith(("weft-stub", "tmp")) and not os.path.isdir("/dev/shm/" + f))
+def is_open(path):
+    """By a process that lives."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if any(os.readlink(f.path) == path for f in os.scandir("/proc/%s/fd" % pid)):
+                return True
+            with open("/proc/%s/maps" % pid) as f:
+                if any(line.endswith(path + "\n") for line in f):
+                    return True
+        except OSError:
+            pass
+    return False
+
+
+def left_in_shm(before, limit_s=10):
+    """Files in /dev/shm that were not there before, and that nobody has open: those of tests that run meanwhile have an owner, or go.
+    Folders are such tests', too."""
+    limit = time.monotonic() + limit_s
+    while True:
+        new = ("/dev/shm/" + f for f in set(os.listdir("/dev/shm")) - before)
+        left = sorted(f for f in new if not f.startswith("/dev/shm/weft-stub") and os.path.isfile(f) and not is_open(f))
+        if not left or time.monotonic() > limit:
+            return left
+        time.sleep(0.1)
 
 
 def read(path):
