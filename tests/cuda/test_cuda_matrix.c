@@ -3,8 +3,8 @@
  *
  * Ranks are four processes that keep their driver, context and kernels from plan to plan: a plan is
  * a request that the first n of them get.  Without arguments few plans run, two steps each, on the
- * stub.  `test_cuda_matrix all[:FIRST[:END]] [peer|staged ...]` runs all that fit (from row FIRST to
- * before END) over each way, 10 steps on a GPU, and prints a table. */
+ * stub.  `test_cuda_matrix all[:FIRST[:END]] [peer|staged ...]` runs all that fit (those from FIRST
+ * to END) over each way, 10 steps on a GPU, and prints a table. */
 #include "support/test.h"
 
 #include <fcntl.h>

@@ -18,7 +18,7 @@ KEYS = {"seq": 8, "batch": 8, "micro_batch": 2, "lanes": 4, "steps": STEPS, "see
         "init": "random", "share_gpu": True, "reduction": "invariant", "optimizer.name": "adamw", "optimizer.lr": 3e-3,
         "optimizer.clip": 1.0}
 LOSS = "step.begin:kill:rank=1:nth=6"
-SLOW = "snapshot.piece_down:delay=40:nth=every"  # a snapshot is under way when the state changes
+SLOW = "snapshot.piece_down:delay=40:nth=every"  # a snapshot is under way when the state changes, most times
 # keys, a fault before it, delays, hosts
 SCENES = {
     "shards": (dict(dp=2, zero=1), "", "", 1),
@@ -34,7 +34,7 @@ POINTS = {
     "snapshot.started": ("shards", ANY, 4),
     "snapshot.buffer": ("shards", ANY, 4),
     "snapshot.piece_down": ("shards", ANY, 4),
-    "snapshot.copied": ("shards-slow", ANY, 3),
+    "snapshot.copied": ("shards-slow", ANY, 12),
     "snapshot.await": ("shards", ANY, 4),
     "snapshot.awaited": ("shards", ANY, 4),
     "snapshot.whole": ("shards", ANY, 4),

@@ -415,11 +415,10 @@ void weft_session__wait_snapshot_copied(weft_session *s)
 {
     weft_session__snapshots *x     = &s->now->snapshots;
     double                   begin = weft_clock_s();
-    if (!x->running) return;
-    while (!weft_snapshot_wait(x->running, WEFT_SNAPSHOT_COPIED, TICK_S))
+    while (x->running && !weft_snapshot_wait(x->running, WEFT_SNAPSHOT_COPIED, TICK_S))
         weft_progress_alive();
     weft_failpoint("snapshot.copied");
-    x->waited_s += weft_clock_s() - begin;
+    if (x->running) x->waited_s += weft_clock_s() - begin;
 }
 
 /* Second copies under way end by themselves: where all ranks leave in order, as both ends are
