@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpu_fp8.py WEFT check|compile|steps [--rows NAME,...] [--limit SECONDS] [--no-torch] [--small]: dtype=fp8 on a GPU, beside bf16 and
+"""gpu_fp8.py WEFT check|compile|steps [--rows NAME,...] [--limit SECONDS] [--sums exact,fast] [--no-torch] [--small]: dtype=fp8 on a GPU, beside bf16 and
 PyTorch's scaled matmuls with a scale for each row (bench/gpu/torch_step.py --fp8).
 
     check     100 steps of gpt2 on the bytes of this tree in bf16, fp8 and fp8_format=hybrid: losses; how matmuls run
@@ -130,7 +130,7 @@ class Fp8:
 
     def compile(self):
         begun, good = time.time(), True
-        ps = {n: subprocess.Popen(self.torch_command(n, "exact,fast,none", 1), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        ps = {n: subprocess.Popen(self.torch_command(n, self.a.sums + ",none", 1), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
               for n in self.rows}
         for name, p in ps.items():
             try:
@@ -149,7 +149,7 @@ class Fp8:
         good = True
         for name in self.rows:
             wide, first = self.weft(name, "bf16"), self.weft(name, "fp8")
-            peer = self.torch(name, "exact,fast")
+            peer = self.torch(name, self.a.sums)
             fast = self.weft(name, "fp8", dict(WEFT_CUDA_FP8_FAST_ACCUM="1"))
             second = self.weft(name, "fp8")
             peer.update(self.torch(name, "none"))
@@ -176,6 +176,7 @@ def main():
     p.add_argument("what", choices=("check", "compile", "steps"))
     p.add_argument("--rows")
     p.add_argument("--limit", type=int, default=60, help="seconds of one program")
+    p.add_argument("--sums", default="exact,fast", help="of PyTorch's scaled matmuls")
     p.add_argument("--no-torch", action="store_true", help="steps: weft alone")
     p.add_argument("--small", action="store_true")
     a = p.parse_args()

@@ -226,7 +226,8 @@ def make_step(model, weights, run, ids, labels):
             m.grad = p.grad.float()
             p.grad = None
         opt.step()
-        torch._foreach_copy_(own, masters)
+        with torch.no_grad():
+            torch._foreach_copy_(own, masters)
         return loss
     return step
 
