@@ -1,5 +1,6 @@
 /* plugin/cuda/ops/norm.c, fp8.c: what lowering fuses for GPUs (weft_fusion) has the bits of
- * instructions of their own; and jobs for GPUs ask for no other fusions than kernels take. */
+ * instructions of their own; and jobs for GPUs ask for no other fusions than kernels take.  Norms
+ * of bf16: a warp goes through many rows, unless a block has too little shared memory for it. */
 #include "support/test.h"
 
 #include <math.h>
@@ -291,6 +292,80 @@ static void test_largest(void **state)
     check_largest(1040, 32768, 64);
 }
 
+/* A norm's rows of bf16 against the formula. */
+static void check_norm(bool rms, int64_t rows, int64_t d)
+{
+    weft_op          op = rms ? WEFT_OP_RMS_NORM : WEFT_OP_LAYER_NORM;
+    int              n  = rms ? 2 : 3; /* inputs, and results */
+    weft_view        in[3], out[3];
+    weft_kernel_call c = {.op    = op,
+                          .attr  = attributes(op, "eps=1e-5"),
+                          .n_in  = n,
+                          .n_out = n,
+                          .in    = in,
+                          .out   = out};
+    in[0]              = TENSOR(WEFT_DTYPE_BF16, rows, d);
+    out[0]             = TENSOR(WEFT_DTYPE_BF16, rows, d);
+    for (int k = 1; k < n; k++) {
+        in[k]  = TENSOR(WEFT_DTYPE_F32, d);
+        out[k] = TENSOR(WEFT_DTYPE_F32, rows);
+    }
+    run(&c);
+    for (int64_t r = 0; r < rows; r++) {
+        double mean = 0, square = 0;
+        for (int64_t i = 0; i < d && !rms; i++)
+            mean += number(&in[0], r * d + i) / (double)d;
+        for (int64_t i = 0; i < d; i++)
+            square += pow(number(&in[0], r * d + i) - mean, 2) / (double)d;
+        double rstd = 1 / sqrt(square + 1e-5);
+        if (fabs(number(&out[n - 1], r) / rstd - 1) > 1e-5 ||
+            (!rms && fabs(number(&out[1], r) - mean) > 1e-6))
+            fail_msg("row %ld of %ld: statistics", (long)r, (long)d);
+        for (int64_t i = 0; i < d; i++) {
+            double x = number(&out[0], r * d + i);
+            double y = (number(&in[0], r * d + i) - mean) * rstd * number(&in[1], i) +
+                       (rms ? 0 : number(&in[2], i));
+            if (!(fabs(x - y) <= 4e-3 * fabs(y) + 1e-5))
+                fail_msg("row %ld of %ld, column %ld: %g instead of %g", (long)r, (long)d,
+                         (long)i, x, y);
+        }
+    }
+}
+
+/* Vectors of a lane: 1 to 8, the last not of all lanes; then a block has a row. */
+static void test_norms(void **state)
+{
+    (void)state;
+    static const int64_t width[] = {8,    256,  264,  768,  1016, 1032,
+                                    1600, 1672, 2048, 2056, 2304, 4096};
+    for (size_t k = 0; k < WEFT_COUNT(width); k++)
+        for (int rms = 0; rms < 2; rms++) check_norm(rms, 19, width[k]);
+}
+
+/* Rooms of a warp in turn: of 528 blocks, 8 warps each, 3 rooms; 2 for 520 columns. */
+static void test_many_rows(void **state)
+{
+    (void)state;
+    check_norm(false, 4 * 528 * 8 + 5, 8);
+    check_norm(true, 3 * 528 * 8 - 3, 520);
+}
+
+/* A GPU whose blocks have 99 KiB of shared memory. */
+static void test_small_shared(void **state)
+{
+    (void)state;
+    if (test_gpu_is_real()) skip();
+    weft_plugin_close_device(device);
+    setenv("WEFT_STUB_SHARED", "101376", 1);
+    assert_ok(weft_plugin_open_device("cuda", 0, &device));
+    check_norm(false, 19, 1024);
+    check_norm(false, 19, 2048);
+    check_norm(true, 19, 2048);
+    weft_plugin_close_device(device);
+    unsetenv("WEFT_STUB_SHARED");
+    assert_ok(weft_plugin_open_device("cuda", 0, &device));
+}
+
 /* Jobs for GPUs ask for what kernels take; a row gets no step that it does not name. */
 static void test_what_is_asked_for(void **state)
 {
@@ -307,6 +382,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_arena(test_norm_grads),
         with_arena(test_long_parts),
+        with_arena(test_norms),
+        with_arena(test_many_rows),
+        with_arena(test_small_shared),
         with_arena(test_largest),
         with_arena(test_what_is_asked_for),
     };

@@ -324,17 +324,27 @@ CU_FN void write_gradient(const unit_row &u, const row_gradient &g, int i, const
     write_unit(u, i, x);
 }
 
-/* From unit `first` on; units before first + n_kept are in kept. */
+/* From unit `first` on; units before first + n_kept are in kept, of the others several are under
+ * way. */
 CU_FN void write_row(const unit_row &u, const row_gradient &g, int first,
                      const uint4 *kept, int n_kept)
 {
-    for (int i = first + (int)threadIdx.x; i < u.n; i += (int)blockDim.x) {
-        uint4 v;
-        if (i - first < n_kept)
-            v = kept[i - first];
-        else
-            v = read_unit<false>(u.x + i);
-        write_gradient(u, g, i, v);
+    enum {
+        AHEAD = 4
+    };
+    int step = (int)blockDim.x, i = first + (int)threadIdx.x;
+    CU_ROLLED
+    for (; i < first + n_kept && i < u.n; i += step)
+        write_gradient(u, g, i, kept[i - first]);
+    CU_ROLLED
+    for (; i < u.n; i += AHEAD * step) {
+        uint4 v[AHEAD];
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            v[k] = read_unit<false>(u.x + (i + k * step < u.n ? i + k * step : i));
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (i + k * step < u.n) write_gradient(u, g, i + k * step, v[k]);
     }
 }
 
@@ -364,6 +374,7 @@ CU_KERNEL_BLOCKS(loss_rows, weft_cuda_loss_args, 512, 2)
         write_zeros(u);
         return;
     }
+    label          = cu_id(a.labels, row_at(a.labels, row)); /* again: fewer registers */
     row_gradient g = gradient_of(a, u, label, lse,
                                  cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
     CU_UNROLL
@@ -387,7 +398,8 @@ CU_KERNEL(loss_grad_rows, weft_cuda_loss_args, 512)
     row_gradient g = gradient_of(
         a, u, label, cu_get(a.lse_in.p, WEFT_DTYPE_F32, row_at(a.lse_in, row)),
         cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
-    write_row(u, g, 0, NULL, 0);
+    for (int i = (int)threadIdx.x; i < u.n; i += (int)blockDim.x)
+        write_gradient(u, g, i, read_unit<false>(u.x + i));
 }
 
 /* ---- parts of a vocabulary ---- */

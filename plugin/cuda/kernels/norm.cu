@@ -1,7 +1,7 @@
 /* Layer norm and RMS norm, forward and backward.
  *
  * Forward: a row in registers, N vectors of 8 a thread; it belongs to a warp, or to a block
- * where it is longer.
+ * where it is longer.  Of bf16 up to 2048 columns, a warp has the next rows under way meanwhile.
  * Backward: a block goes through a part of the rows, a thread has 8 columns and their sums over
  * these rows, in order; fold adds the parts in order. */
 #include "cuda_async.h"
@@ -68,10 +68,142 @@ NORM(norm_f32_1, 1, WEFT_DTYPE_F32)
 NORM(norm_f32_2, 2, WEFT_DTYPE_F32)
 NORM(norm_f32_3, 3, WEFT_DTYPE_F32)
 NORM(norm_f32_4, 4, WEFT_DTYPE_F32)
-NORM(norm_bf16_1, 1, WEFT_DTYPE_BF16)
-NORM(norm_bf16_2, 2, WEFT_DTYPE_BF16)
-NORM(norm_bf16_3, 3, WEFT_DTYPE_BF16)
 NORM(norm_bf16_4, 4, WEFT_DTYPE_BF16)
+
+/* ---- forward, rows of bf16: a warp goes through rows ---- */
+
+/* A lane has N vectors of a row; STAGES rows have room in shared memory, where later ones are under
+ * way while one is computed.  A lane reads only what it copied. */
+template <int N, int STAGES> struct warp_rows {
+    uint4 *room; /* of the lane: (STAGES, N, lanes) */
+
+    CU_FN_MEMBER void fetch(const weft_cuda_norm_args &a, int stage, int64_t row) const
+    {
+        int lane = (int)threadIdx.x % CU_WARP;
+        CU_UNROLL
+        for (int v = 0; v < N; v++) {
+            int at = (v * CU_WARP + lane) * 8;
+            if (row < a.rows && at < a.d)
+                cu_copy16(room + (stage * N + v) * CU_WARP,
+                          (const cu_bf16 *)a.x + row * a.d + at);
+        }
+        cu_copy_commit();
+    }
+    /* Vector v of a stage; 0 where the row has ended. */
+    CU_FN_MEMBER cu_vector get(int stage, int v, bool in) const
+    {
+        cu_vector x = {};
+        if (in) x.lo = room[(stage * N + v) * CU_WARP];
+        return x;
+    }
+};
+
+/* Weights as f32, in two halves of a vector: neighbours read without conflicts. */
+struct shared_weights {
+    float4 *lo, *hi;
+
+    CU_FN_MEMBER void read(const void *p, int dtype, int n) const
+    {
+        for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+            float w[8];
+            cu_get8(p, dtype, i * 8, w);
+            lo[i] = make_float4(w[0], w[1], w[2], w[3]);
+            hi[i] = make_float4(w[4], w[5], w[6], w[7]);
+        }
+    }
+    CU_FN_MEMBER void get(int i, float w[8]) const
+    {
+        float4 p = lo[i], q = hi[i];
+        w[0] = p.x, w[1] = p.y, w[2] = p.z, w[3] = p.w;
+        w[4] = q.x, w[5] = q.y, w[6] = q.z, w[7] = q.w;
+    }
+};
+
+template <int N, bool RMS>
+CU_FN void norm_row(const weft_cuda_norm_args &a, const cu_vector raw[N], int64_t row,
+                    const shared_weights &w, const shared_weights &b, float scale)
+{
+    int   lane = (int)threadIdx.x % CU_WARP;
+    float x[N][8], sum = 0, square = 0, mean = 0;
+    CU_UNROLL
+    for (int v = 0; v < N; v++) {
+        cu_widen8(raw[v], WEFT_DTYPE_BF16, x[v]);
+        for (int j = 0; j < 8 && !RMS; j++) sum += x[v][j];
+    }
+    if (!RMS) mean = cu_warp_sum(sum) * scale;
+    CU_UNROLL
+    for (int v = 0; v < N; v++) {
+        bool in = (v * CU_WARP + lane) * 8 < a.d;
+        for (int j = 0; j < 8; j++) {
+            x[v][j] -= mean;
+            if (in) square += x[v][j] * x[v][j];
+        }
+    }
+    float rstd = 1.0f / sqrtf(cu_warp_sum(square) * scale + a.eps);
+    CU_UNROLL
+    for (int v = 0; v < N; v++) {
+        int   i = v * CU_WARP + lane;
+        float u[8];
+        if (i * 8 >= a.d) continue;
+        w.get(i, u);
+        for (int j = 0; j < 8; j++) x[v][j] *= rstd * u[j];
+        if (!RMS) {
+            b.get(i, u);
+            for (int j = 0; j < 8; j++) x[v][j] += u[j];
+        }
+        cu_put8(a.y, WEFT_DTYPE_BF16, row * a.d + i * 8, x[v]);
+    }
+    if (lane == 0 && a.mean) a.mean[row] = mean;
+    if (lane == 0 && a.rstd) a.rstd[row] = rstd;
+}
+
+template <int N, int STAGES, bool RMS> CU_FN void norm_warp(const weft_cuda_norm_args &a)
+{
+    CU_SHARED(float4, shared);
+    int            n = (int)a.d / 8, lane = (int)threadIdx.x % CU_WARP;
+    int            warp = (int)threadIdx.x / CU_WARP, warps = (int)blockDim.x / CU_WARP;
+    shared_weights w           = {shared, shared + n};
+    shared_weights b           = {shared + 2 * n, shared + 3 * n};
+    uint4         *rooms       = (uint4 *)(shared + (RMS ? 2 : 4) * n);
+    warp_rows<N, STAGES> rows  = {rooms + warp * STAGES * N * CU_WARP + lane};
+    int64_t              step  = (int64_t)gridDim.x * warps;
+    int64_t              row   = (int64_t)blockIdx.x * warps + warp;
+    int                  stage = 0;
+    float                scale = 1.0f / (float)a.d;
+    CU_UNROLL
+    for (int k = 0; k < STAGES - 1; k++) rows.fetch(a, k, row + k * step);
+    w.read(a.w, a.w_dtype, n);
+    if (!RMS) b.read(a.b, a.b_dtype, n);
+    __syncthreads();
+    CU_ROLLED
+    for (; row < a.rows; row += step) {
+        cu_vector raw[N];
+        rows.fetch(a, stage ? stage - 1 : STAGES - 1, row + (STAGES - 1) * step);
+        cu_copy_wait<STAGES - 1>();
+        CU_UNROLL
+        for (int v = 0; v < N; v++)
+            raw[v] = rows.get(stage, v, (v * CU_WARP + lane) * 8 < a.d);
+        norm_row<N, RMS>(a, raw, row, w, b, scale);
+        if (++stage == STAGES) stage = 0;
+    }
+}
+
+#define NORM_WARP(n, stages, blocks)                                                     \
+    CU_KERNEL_BLOCKS(norm_warp_##n, weft_cuda_norm_args, 256, blocks)                    \
+    {                                                                                    \
+        if (a.rms)                                                                       \
+            norm_warp<n, stages, true>(a);                                               \
+        else                                                                             \
+            norm_warp<n, stages, false>(a);                                              \
+    }
+NORM_WARP(1, 3, 4)
+NORM_WARP(2, 3, 4)
+NORM_WARP(3, 2, 4)
+NORM_WARP(4, 3, 3)
+NORM_WARP(5, 3, 2)
+NORM_WARP(6, 3, 2)
+NORM_WARP(7, 3, 2)
+NORM_WARP(8, 3, 2)
 
 /* Any d and any address: a warp a row. */
 CU_KERNEL(norm_any, weft_cuda_norm_args, 128)
@@ -379,8 +511,8 @@ CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
 NORM_GRAD(f32, F32, 128, 1, 3, 5, false)
 NORM_GRAD(f32, F32, 256, 1, 3, 2, false)
 NORM_GRAD(f32, F32, 512, 1, 2, 1, false)
-NORM_GRAD(bf16, BF16, 128, 2, 3, 4, false)
-NORM_GRAD(bf16, BF16, 256, 1, 3, 2, false)
+NORM_GRAD(bf16, BF16, 128, 1, 4, 4, false)
+NORM_GRAD(bf16, BF16, 256, 2, 2, 2, false)
 NORM_GRAD(bf16, BF16, 1024, 1, 2, 1, true)
 
 /* Any d and any address: dx by a warp a row, then sums by a thread a column. */

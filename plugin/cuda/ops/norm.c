@@ -1,13 +1,15 @@
 /* layer_norm, rms_norm, their gradients, softmax: fast kernels where a row's vectors fit the
  * registers of its threads. */
 #include "cuda_priv.h"
+#include "gpu.h"
 
 enum {
-    WARP         = 32,
-    MAX_VECTORS  = 4, /* of a thread */
-    ROW_THREADS  = WARP * WEFT_CUDA_ROW_WARPS,
-    FAST_BLOCK   = 256, /* threads of a row, at most */
-    COLUMN_BLOCK = 128
+    WARP             = 32,
+    MAX_VECTORS      = 4, /* of a thread */
+    MAX_WARP_VECTORS = 8, /* of a lane, where a warp has a row of bf16 */
+    ROW_THREADS      = WARP * WEFT_CUDA_ROW_WARPS,
+    FAST_BLOCK       = 256, /* threads of a row, at most */
+    COLUMN_BLOCK     = 128
 };
 
 static int64_t last_size(const weft_view *v)
@@ -49,13 +51,43 @@ static weft_cuda_grid grid_of_rows(int64_t rows, int row_threads, int block)
 
 /* ---- forward ---- */
 
+/* Rows of bf16 that a warp goes through, up to MAX_WARP_VECTORS vectors of 8 a lane.  As many
+ * blocks as an H200 has room for: each reads the weights once.  False: rows are too long, or a
+ * block of this GPU has less shared memory than it takes. */
+static bool plan_warps(const weft_kernel_ctx *x, const weft_cuda_norm_args *a,
+                       weft_cuda_kernel *k, weft_cuda_grid *grid)
+{
+    enum {
+        THREADS = 256,
+        WARPS   = THREADS / WARP,
+        SMS     = 132
+    };
+    static const struct {
+        weft_cuda_kernel kernel;
+        int              stages; /* rows that a warp has room for */
+        int              blocks; /* that an SM has room for */
+    } kernels[MAX_WARP_VECTORS] = {
+        {WEFT_CUDA_norm_warp_1, 3, 4}, {WEFT_CUDA_norm_warp_2, 3, 4},
+        {WEFT_CUDA_norm_warp_3, 2, 4}, {WEFT_CUDA_norm_warp_4, 3, 3},
+        {WEFT_CUDA_norm_warp_5, 3, 2}, {WEFT_CUDA_norm_warp_6, 3, 2},
+        {WEFT_CUDA_norm_warp_7, 3, 2}, {WEFT_CUDA_norm_warp_8, 3, 2}};
+    const weft_cuda_queue *q = x->queue;
+    int64_t n = weft_cuda_ceil(a->d, 8 * WARP), blocks = weft_cuda_ceil(a->rows, WARPS);
+    if (n > MAX_WARP_VECTORS) return false;
+    int64_t bytes = (a->rms ? 4 : 8) * a->d /* weights */
+                    + WARPS * kernels[n - 1].stages * n * WARP * 16;
+    int64_t most = (int64_t)SMS * kernels[n - 1].blocks;
+    *k           = kernels[n - 1].kernel;
+    *grid = (weft_cuda_grid){(unsigned)(blocks < most ? blocks : most), 1, 1, THREADS,
+                             (unsigned)bytes};
+    return bytes <= q->gpu->max_shared_bytes;
+}
+
 static weft_status norm(const weft_kernel_call *c, const weft_kernel_ctx *x, bool rms)
 {
-    static const weft_cuda_kernel fast[2][MAX_VECTORS] = {
-        {WEFT_CUDA_norm_f32_1, WEFT_CUDA_norm_f32_2, WEFT_CUDA_norm_f32_3,
-         WEFT_CUDA_norm_f32_4},
-        {WEFT_CUDA_norm_bf16_1, WEFT_CUDA_norm_bf16_2, WEFT_CUDA_norm_bf16_3,
-         WEFT_CUDA_norm_bf16_4}};
+    static const weft_cuda_kernel f32[MAX_VECTORS] = {
+        WEFT_CUDA_norm_f32_1, WEFT_CUDA_norm_f32_2, WEFT_CUDA_norm_f32_3,
+        WEFT_CUDA_norm_f32_4};
     const weft_view    *b       = &c->in[rms ? 1 : 2];
     weft_cuda_norm_args a       = {.x       = c->in[0].p,
                                    .w       = c->in[1].p,
@@ -74,9 +106,13 @@ static weft_status norm(const weft_kernel_call *c, const weft_kernel_ctx *x, boo
     int                 threads = threads_of_row(a.d, FAST_BLOCK);
     if (a.d % 8 == 0 && threads && a.x_dtype == a.y_dtype && is_aligned(a.x) &&
         is_aligned(a.w) && is_aligned(a.b) && is_aligned(a.y)) {
+        bool             bf16 = a.x_dtype == WEFT_DTYPE_BF16;
+        weft_cuda_kernel k;
+        weft_cuda_grid   grid;
+        if (bf16 && plan_warps(x, &a, &k, &grid)) return weft_cuda_launch(x, k, grid, &a);
         a.row_threads = threads;
         return weft_cuda_launch(
-            x, fast[a.x_dtype == WEFT_DTYPE_BF16][vectors_of_thread(a.d, threads) - 1],
+            x, bf16 ? WEFT_CUDA_norm_bf16_4 : f32[vectors_of_thread(a.d, threads) - 1],
             grid_of_rows(a.rows, threads, ROW_THREADS), &a);
     }
     return weft_cuda_launch(x, WEFT_CUDA_norm_any,
@@ -141,8 +177,8 @@ static const grad_kernel *find_grad_kernel(bool bf16, unsigned threads)
         {{WEFT_CUDA_norm_grad_f32_128, 128, 1, 3},
          {WEFT_CUDA_norm_grad_f32_256, 256, 1, 3},
          {WEFT_CUDA_norm_grad_f32_512, 512, 1, 2}},
-        {{WEFT_CUDA_norm_grad_bf16_128, 128, 2, 3},
-         {WEFT_CUDA_norm_grad_bf16_256, 256, 1, 3},
+        {{WEFT_CUDA_norm_grad_bf16_128, 128, 1, 4},
+         {WEFT_CUDA_norm_grad_bf16_256, 256, 2, 2},
          {WEFT_CUDA_norm_grad_bf16_1024, 1024, 1, 2}}};
     for (int k = 0; k < 3; k++)
         if (threads <= kernels[bf16][k].threads) return &kernels[bf16][k];

@@ -12,9 +12,10 @@
  *     WEFT_STUB_RANK=r        only in the process of rank r
  *     WEFT_STUB_LOG=file      every call as a line, with its number
  *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY,
- *     WEFT_STUB_MULTIPROCESSORS, WEFT_STUB_TENSOR_MAPS
- *                             what the machine is (1, 90, 13000, 8e9 bytes, 132, 0: none, so that
- *                             kernels of warpgroups, which are slow on the CPU, get no work)
+ *     WEFT_STUB_SHARED, WEFT_STUB_MULTIPROCESSORS, WEFT_STUB_TENSOR_MAPS
+ *                             what the machine is (1, 90, 13000, 8e9 bytes, 227 KiB, 132, 0: none,
+ *                             so that kernels of warpgroups, which are slow on the CPU, get no
+ *                             work)
  *     WEFT_STUB_OTHERS=bytes  what other processes hold of its memory */
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,12 @@ API int cuDeviceTotalMem_v2(size_t *n, int)
     return OK;
 }
 
+/* Bytes of shared memory that a block may ask for. */
+static int most_shared(void)
+{
+    return (int)number("WEFT_STUB_SHARED", 227 << 10);
+}
+
 API int cuDeviceGetAttribute(int *x, int what, int)
 {
     ENTER();
@@ -160,7 +167,7 @@ API int cuDeviceGetAttribute(int *x, int what, int)
     switch (what) {
     case 75: *x = capability / 10; return OK;
     case 76: *x = capability % 10; return OK;
-    case 97: *x = 227 << 10; return OK;
+    case 97: *x = most_shared(); return OK;
     case 16: *x = (int)number("WEFT_STUB_MULTIPROCESSORS", 132); return OK;
     case 127: *x = (int)number("WEFT_STUB_TENSOR_MAPS", 0); return OK;
     default: *x = 0; return OK;
@@ -253,7 +260,7 @@ API int cuFuncSetAttribute(void *f, int what, int x)
 {
     ENTER();
     if (what == 8) ((kernel *)f)->max_shared = x;
-    return x < 0 || x > 227 << 10 ? INVALID_VALUE : OK;
+    return x < 0 || x > most_shared() ? INVALID_VALUE : OK;
 }
 
 API int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned tx,
