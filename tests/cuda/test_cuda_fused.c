@@ -351,16 +351,51 @@ static void test_many_rows(void **state)
 }
 
 /* A GPU whose blocks have 99 KiB of shared memory. */
+/* Losses of rows with all of their gradient. */
+static weft_view find_loss(weft_view *in, weft_view *gradient)
+{
+    int64_t          n      = in[0].shape.d[0];
+    weft_view        x      = copy_of(&in[0]);
+    weft_view        all[3] = {x, in[1], in[2]};
+    weft_view        out[3] = {TENSOR(WEFT_DTYPE_F32, n), TENSOR(WEFT_DTYPE_F32, n), x};
+    weft_kernel_post post   = {WEFT_OP_CROSS_ENTROPY_GRAD,
+                               attributes(WEFT_OP_CROSS_ENTROPY_GRAD, ""), 2, 2};
+    weft_kernel_call c      = {.op        = WEFT_OP_CROSS_ENTROPY,
+                               .attr      = attributes(WEFT_OP_CROSS_ENTROPY, ""),
+                               .n_in      = 3,
+                               .n_own_in  = 2,
+                               .n_out     = 3,
+                               .n_own_out = 2,
+                               .in        = all,
+                               .out       = out,
+                               .n_post    = 1,
+                               .post      = &post};
+    run(&c);
+    *gradient = out[2];
+    return out[0];
+}
+
 static void test_small_shared(void **state)
 {
+    int64_t rows = 3, columns = 81000; /* more than a block keeps on a GPU with 99 KiB */
+    int32_t label[3] = {5, 80999, 40000};
+    weft_view in[3]  = {TENSOR(WEFT_DTYPE_BF16, rows, columns),
+                        TENSOR(WEFT_DTYPE_F32, rows), TENSOR(WEFT_DTYPE_F32, rows)};
+    weft_view gradient[2], loss[2];
     (void)state;
     if (test_gpu_is_real()) skip();
+    in[1] = weft_view_make(in[1].p, WEFT_DTYPE_I32, &in[1].shape);
+    memcpy(in[1].p, label, sizeof label);
+    loss[0] = find_loss(in, &gradient[0]);
     weft_plugin_close_device(device);
     setenv("WEFT_STUB_SHARED", "101376", 1);
     assert_ok(weft_plugin_open_device("cuda", 0, &device));
     check_norm(false, 19, 1024);
     check_norm(false, 19, 2048);
     check_norm(true, 19, 2048);
+    loss[1] = find_loss(in, &gradient[1]);
+    assert_same(&loss[0], &loss[1]);
+    assert_same(&gradient[0], &gradient[1]);
     weft_plugin_close_device(device);
     unsetenv("WEFT_STUB_SHARED");
     assert_ok(weft_plugin_open_device("cuda", 0, &device));

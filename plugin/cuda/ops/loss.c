@@ -1,5 +1,6 @@
 /* Softmax cross-entropy and its gradient, alone or in one visit. */
 #include "cuda_priv.h"
+#include "gpu.h"
 
 /* A view of rows, its dimensions joined where they can be: one is read without a division. */
 static weft_cuda_view join_rows(weft_cuda_view v)
@@ -123,8 +124,17 @@ CUDA_RUN(cross_entropy_grad)
 enum {
     ROW_THREADS = 512,
     /* of shared memory: two blocks on each SM; what a row has more is read twice */
-    KEPT_BYTES = 110 << 10
+    KEPT_BYTES = 110 << 10,
+    ROOM_BYTES = 1 << 10 /* of shared memory, for the rest of a block */
 };
+
+/* Units of 16 bytes of a row that a block of this GPU has shared memory for. */
+static int64_t count_kept(const weft_kernel_ctx *x)
+{
+    const weft_cuda_queue *q    = x->queue;
+    int64_t                most = q->gpu->max_shared_bytes - ROOM_BYTES;
+    return (most < KEPT_BYTES ? most : KEPT_BYTES) / 16;
+}
 
 /* Rows at equal distances, and those of the gradient at the same place in 16 bytes. */
 static bool is_rows(const weft_view *v, const weft_view *like)
@@ -149,7 +159,7 @@ CUDA_RUN(cross_entropy_rows)
         /* a row that does not begin at a multiple of 16 bytes has one more */
         a.kept = (a.v * 2 + 15) / 16 + 1 - WEFT_CUDA_LOSS_HELD * ROW_THREADS;
         if (a.kept < 0) a.kept = 0;
-        if (a.kept * 16 > KEPT_BYTES) a.kept = KEPT_BYTES / 16;
+        if (a.kept > count_kept(x)) a.kept = count_kept(x);
         grid.shared_bytes = (unsigned)(a.kept * 16);
     }
     return weft_cuda_launch(x, WEFT_CUDA_loss_rows, grid, &a);
