@@ -367,6 +367,16 @@ def lost_before_it_joined(scratch, ref):
         check("error: no host of the job has answered for 5" in job.agents[1].text, "why it ends: " + job.agents[1].text)
 
 
+def stopped_at_its_end(scratch, ref):
+    """Rank 0 is stopped when all is written and the other rank has ended: the job ends, with the reason."""
+    once = scratch.path("at-its-end-once")
+    job = Job(scratch, "at-its-end", "dp4", "1:2", n_agent=1, steps=24, options=["--failure-timeout", "1"], env=dict(
+        WEFT_FAILPOINT="view.left:stop:rank=0", WEFT_FAILPOINT_ONCE=once))
+    same(job.end(), [1], "stopped at its end: " + job.text)
+    check(os.path.exists(once + ".0") and "error: a rank was lost when all was written" in job.text, "stopped at its end: " + job.text)
+    same(bits(job.output), ref(24)[1], "stopped at its end: losses")
+
+
 def never_prepared(scratch, ref):
     """A host whose ranks do not prepare in time is named by both sides, ends, and delays nobody."""
     job = Job(scratch, "never", "dp2", "1:2", n_agent=1, steps=100000, options=["--timeout", "3"])
@@ -724,8 +734,8 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, two_of_four_lost, replicas_on_one_host, lost_before_the_first_step, lost_on_the_way_back,
-         come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, drained, host_leaves, all_told, grace_is_over, scaled,
-         scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
+         come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, stopped_at_its_end, drained, host_leaves, all_told,
+         grace_is_over, scaled, scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
     CASES = OF_SANITIZED

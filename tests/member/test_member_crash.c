@@ -70,7 +70,7 @@ static void a_step_that_ends_two_slots_is_the_end(void **state)
     }
 }
 
-static weft_member *make_outside(int n, int64_t step)
+static weft_member *start_outside(int n)
 {
     weft_member_limits limits = weft_member_default_limits();
     weft_member       *m;
@@ -78,6 +78,12 @@ static weft_member *make_outside(int n, int64_t step)
     assert_int_equal(weft_member_create(n, &limits, &m), WEFT_OK);
     weft_member_enter(m, 1, n);
     get_ready(m, n);
+    return m;
+}
+
+static weft_member *make_outside(int n, int64_t step)
+{
+    weft_member *m = start_outside(n);
     end_slot(m, 0, WEFT_MEMBER_CRASHED, step);
     assert_false(has_ended(m));
     return m;
@@ -116,11 +122,34 @@ static void a_step_that_ends_slots_of_two_hosts_is_the_end(void **state)
     weft_member_destroy(m);
 }
 
+/* Of several hosts: nobody waits for a rank that is not replaced. */
+static void lost_when_all_was_written(void **state)
+{
+    (void)state;
+    weft_member *m = start_outside(2);
+    end_slot(m, 1, WEFT_MEMBER_DONE, 8);
+    end_slot(m, 0, WEFT_MEMBER_LOST, 8);
+    expect_end(m, "a rank was lost when all was written");
+    weft_member_destroy(m);
+    m = start_outside(2);
+    end_slot(m, 1, WEFT_MEMBER_DONE, 8);
+    end_slot(m, 0, WEFT_MEMBER_DONE, 8); /* in order */
+    assert_false(has_ended(m));
+    weft_member_destroy(m);
+    m = start_outside(2);
+    end_slot(m, 0, WEFT_MEMBER_LOST,
+             8); /* the next view is asked for before it is seen */
+    end_slot(m, 1, WEFT_MEMBER_DONE, 8);
+    assert_false(has_ended(m));
+    weft_member_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest list[] = {
         cmocka_unit_test(a_step_that_ends_two_slots_is_the_end),
         cmocka_unit_test(a_step_that_ends_slots_of_two_hosts_is_the_end),
+        cmocka_unit_test(lost_when_all_was_written),
     };
     return cmocka_run_group_tests(list, NULL, NULL);
 }

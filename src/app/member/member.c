@@ -455,6 +455,20 @@ static void try_recount(weft_member *m)
     decide_view(m, "ranks lost a peer");
 }
 
+/* On several hosts no rank is replaced once one has done its work, as others may be gone: all is
+ * written then.  Where the first one here is lost after that, and nobody is left, it is the end. */
+static void check_left(weft_member *m)
+{
+    bool left = false;
+    if (!m->limits.outside || m->over || m->stopping || m->wanted) return;
+    if (!m->n_slot || slot_at(m, 0)->done) return;
+    for (int k = 0; k < m->n_slot; k++) {
+        if (slot_at(m, k)->state != ABSENT) return;
+        left = left || slot_at(m, k)->done;
+    }
+    if (left) end_job(m, "a rank was lost when all was written");
+}
+
 static void end_slot(weft_member *m, const weft_member_event *e)
 {
     member_slot *s = &m->slot[e->slot];
@@ -475,6 +489,7 @@ static void end_slot(weft_member *m, const weft_member_event *e)
         lose_slot(m, e->slot, e->cause, e->spared);
     else if (position == 0)
         check_done(m);
+    check_left(m);
 }
 
 /* ---- leaving ---- */
