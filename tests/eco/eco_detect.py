@@ -134,7 +134,9 @@ def slow(scratch, _):
 
 def causes(scratch, reference):
     """Of ranks that end: by what."""
-    job = start(scratch, "causes", env=dict(WEFT_FAILPOINT="agent.dump:delay=300:rank=none:nth=every"))  # the next view is there before the dump
+    job = start(scratch, "causes", env=dict(WEFT_FAILPOINT=",".join((
+        "agent.dump:delay=300:rank=none:nth=every",  # the next view is there before the dump
+        "step.begin:delay=100:nth=every"))))  # and has not yet filled the records of 2,048 entries
     job.await_step(2)
     job.kill(1)
     job.await_step(6)

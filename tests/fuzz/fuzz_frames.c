@@ -15,7 +15,7 @@ static void check_frame(const host_frame *f, const uint8_t *data, size_t n)
 {
     hosts_message m;
     weft_brief    b;
-    if (!f->from || f->kind < FRAME_WHO || f->kind > FRAME_CRASH) abort();
+    if (!f->from || f->kind < FRAME_WHO || f->kind > FRAME_LAST) abort();
     if (f->bytes < data || f->n > n || (size_t)(f->bytes - data) > n - f->n) abort();
     switch (f->kind) {
     case FRAME_MESSAGE:
@@ -25,6 +25,7 @@ static void check_frame(const host_frame *f, const uint8_t *data, size_t n)
     case FRAME_SCALE:
     case FRAME_STAYS:
     case FRAME_LEAVE_OUT:
+    case FRAME_AHEAD_DONE:
         if (f->use.n_rank < 0 || n != sizeof f->from + sizeof f->use) abort();
         break;
     case FRAME_BRIEF: (void)weft_brief_parse((const char *)f->bytes, f->n, &b); break;
@@ -38,7 +39,7 @@ static void check_frame(const host_frame *f, const uint8_t *data, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     while (n >= 2) {
-        uint32_t   kind  = FRAME_WHO - 1 + data[0] % (FRAME_CRASH - FRAME_WHO + 3);
+        uint32_t   kind  = FRAME_WHO - 1 + data[0] % (FRAME_LAST - FRAME_WHO + 3);
         size_t     bytes = data[1] < n - 2 ? data[1] : n - 2;
         host_frame f;
         uint8_t   *copy = malloc(bytes + !bytes); /* what is read past its end is seen */

@@ -24,6 +24,7 @@ enum {
     FRAME_CRASH      = 26, /* the same, and which process was ended by what it ran */
     FRAME_AHEAD      = 27, /* the same, and the view that its ranks are to prepare for */
     FRAME_AHEAD_DONE = 28, /* the same: they have, for a view of so many ranks */
+    FRAME_LAST       = FRAME_AHEAD_DONE
 };
 
 /* A number of ranks of all hosts, in a view; or a rank of it. */
