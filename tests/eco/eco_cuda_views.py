@@ -1,5 +1,5 @@
-"""Ranks on a GPU are killed while a job runs with recover: on.  Device memory goes with its process: with replicas the new
-rank gets the state of a survivor, and no committed step is run again; without, all ranks go back to the newest snapshot
+"""Ranks on a GPU are killed while a job runs with recover: on.  Device memory goes with its process: with replicas, or with copies: 2,
+the new rank gets the state of a survivor, and no committed step is run again; without, all ranks go back to the newest snapshot
 in the agent's memory.  Every loss and the hash of the weights are those of the undisturbed run, bit by bit.
 
 Over the driver without a GPU of tests/cuda/stub; with WEFT_TEST_GPU=1 over the machine's own.
@@ -32,11 +32,17 @@ PLANS = {
     "one": (1, dict(), "peer", False),
 }
 NAMES = sys.argv[1:] or list(PLANS)
+# another rank holds the same state, as copies: 2 says
+COPIES = {
+    "pp2-copies": (2, dict(pp=2, copies=2), "staged", True),
+    "tp2-copies": (2, dict(tp=2, copies=2), "peer", True),
+    "zero3-copies": (4, dict(dp=4, zero=3, copies=2), "peer", True),
+}
 STEPS = max(40 if REAL else 12, APART * -(-KILLS // len(NAMES)) + 4)
 
 
 def start(scratch, base, name, folder, env=None, **more):
-    n, keys, comm, _ = PLANS[name]
+    n, keys, comm, _ = {**PLANS, **COPIES}[name]
     job = dict(base, share_gpu=True, output=scratch.path(folder), **keys, **more)
     flat = dict(x.split("=", 1) for x in words(job))
     return Job(n, flat, flat["output"], env=dict(STUB, WEFT_GPU_COMM=comm, **(env or {})))
@@ -119,6 +125,23 @@ def back_twice(scratch, base, reference):
         same(len(incidents(job.output)), 2, "back twice: incidents %s" % text[-2000:])
 
 
+def copies_survive(scratch, base, reference, draw):
+    """Without any snapshot: a killed rank's shards or stage come from the rank that holds them too, and no committed step is run again."""
+    for name in COPIES:
+        point = draw.choice(("step.begin", "vote.arrived", "vote.passed")) + ":kill:rank=%d:nth=8" % draw.randrange(COPIES[name][0])
+        job = start(scratch, base, name, name, recover="on", snapshot_every=1000,
+                    env=dict(WEFT_FAILPOINT=point, WEFT_FAILPOINT_ONCE=scratch.path(name + "-once")))
+        result, text = job.end()
+        name += ", " + point
+        if not check(result is not None, "%s: ended with %r: %s" % (name, job.p.returncode, text[-3000:])):
+            continue
+        found = incidents(job.output)  # the others end a step whose vote it has passed
+        check(len(found) == 1 and found[0]["next_step"] > found[0]["step"] and not found[0].get("back"), "%s: %r: %s" % (name, found, text[-2000:]))
+        if "tp" not in name:  # whose bits are its own
+            same(result["weights_xxh64"], reference[0]["weights_xxh64"], name + ": weights")
+            same(bits(job.output), reference[1], name + ": losses")
+
+
 def main():
     draw = random.Random(SEED)
     print("seed %d" % SEED, flush=True)
@@ -128,6 +151,7 @@ def main():
         if not sys.argv[1:]:
             hang(scratch, base, draw.choice(["dp2-peer", "dp2-staged"]), reference)
             back_twice(scratch, base, reference)
+            copies_survive(scratch, base, reference, draw)
         draw.shuffle(NAMES)
         todo = [(name, draw.randrange(1 << 20), KILLS // len(NAMES) + (k < KILLS % len(NAMES))) for k, name in enumerate(NAMES)]
         with ThreadPoolExecutor(JOBS) as pool:
