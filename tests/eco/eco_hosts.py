@@ -623,7 +623,7 @@ def idle_connections(scratch, ref):
     job.end()
     print("%d ports, %d connections: pauses %r ms, %r ms before" % (len(ports), len(idle), loaded, plain))
     check(len(ports) >= 2 and len(plain) == len(loaded) == 3, "idle connections: ports %r, pauses %r and %r: %s" % (ports, plain, loaded, job.text))
-    check(min(loaded or [1e9]) <= max(plain or [0]) + 100, "idle connections: pauses %r ms, %r ms before" % (loaded, plain))
+    check(sorted(loaded or 3 * [1e9])[1] <= max(plain or [0]) + 100, "idle connections: pauses %r ms, %r ms before" % (loaded, plain))
 
 
 def scaled(scratch, ref):
