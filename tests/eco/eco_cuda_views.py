@@ -137,6 +137,7 @@ def copies_survive(scratch, base, reference, draw):
             continue
         found = incidents(job.output)  # the others end a step whose vote it has passed
         check(len(found) == 1 and found[0]["next_step"] > found[0]["step"] and not found[0].get("back"), "%s: %r: %s" % (name, found, text[-2000:]))
+        same([i.get("move", {}).get("sent", 0) for i in found], [0], name + ": bytes between hosts")
         if "tp" not in name:  # whose bits are its own
             same(result["weights_xxh64"], reference[0]["weights_xxh64"], name + ": weights")
             same(bits(job.output), reference[1], name + ": losses")
