@@ -79,6 +79,17 @@ def rank_0_replaced(s):
     p.kill()
     p.wait()
     await_status(out, "killed", lambda x: x.get("state") == "killed")
+    unreachable(out)
+
+
+def unreachable(out):
+    """Rank 0's process is gone, and an agent of another host may go on, which does not answer: weft status names it."""
+    with open(os.path.join(out, "views.jsonl"), "a") as f:
+        f.write(json.dumps(dict(time=time.time(), epoch=1 << 20, agents=[dict(host="elsewhere", address="127.0.0.1:1")])) + "\n")
+    r = weft("status", out, "--insecure-network")
+    check(r.out.startswith("state       unknown, ") and "\nunreachable the agent of elsewhere at 127.0.0.1:1: " in r.out, str(r))
+    a = status(out)
+    same((a.get("state"), a.get("unreachable", "").split(" at ")[0]), ("unknown", "the agent of elsewhere"), "not reached: %r" % a)
 
 
 def ended(s):

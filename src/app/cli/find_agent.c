@@ -52,7 +52,7 @@ static bool take_answer(const char *text, size_t n, int64_t least, weft_cli_agen
 }
 
 /* By its local socket, which knows the folder; NULL: it is that job's. */
-static bool ask_here(const char *dir, weft_cli_agents *a)
+static bool ask_local(const char *dir, weft_cli_agents *a)
 {
     weft_text t = {0};
     a->here     = weft_launch_ask_state(&a->agent, dir, ANSWER_S, &t) == WEFT_OK &&
@@ -65,7 +65,7 @@ static bool ask_process(const char *dir, int64_t pid, weft_cli_agents *a)
 {
     if (pid <= 0) return false;
     weft_launch_agent_by_pid(pid, &a->agent);
-    return ask_here(dir, a);
+    return ask_local(dir, a);
 }
 
 /* ---- other hosts ---- */
@@ -75,8 +75,8 @@ static void collect_answer(void *arg, bool error, const void *text, size_t n)
     if (!error) weft_text_put(arg, text, n);
 }
 
-static bool ask_there(const char *address, const weft_cli_remote *remote, int64_t view,
-                      weft_cli_agents *a, char *why, size_t size)
+static bool ask_remote(const char *address, const weft_cli_remote *remote, int64_t view,
+                       weft_cli_agents *a, char *why, size_t size)
 {
     weft_comm_token      token = {0};
     weft_control_options o     = {.tls = remote->tls};
@@ -120,13 +120,13 @@ static bool ask_view(const char *dir, const weft_doc *d, const weft_cli_remote *
     for (int i = 0; list && list->kind == WEFT_NODE_LIST && i < list->u.list.n; i++) {
         if (!read_agent(d, list->u.list.node[i], &host, &address)) continue;
         weft_launch_agent_by_address(address, &a->agent);
-        if (here && ask_here(dir, a)) return true;
+        if (here && ask_local(dir, a)) return true;
         if (here || !strcmp(host, own)) continue;
         snprintf(why, sizeof why, "it was not asked");
-        if (remote && ask_there(address, remote, epoch, a, why, sizeof why)) return true;
-        if (!*a->unheard)
-            snprintf(a->unheard, sizeof a->unheard, "the agent of %.60s at %.60s: %.250s",
-                     host, address, why);
+        if (remote && ask_remote(address, remote, epoch, a, why, sizeof why)) return true;
+        if (!*a->unreachable)
+            snprintf(a->unreachable, sizeof a->unreachable,
+                     "the agent of %.60s at %.60s: %.250s", host, address, why);
     }
     return false;
 }
@@ -143,6 +143,6 @@ void weft_cli_ask_agents(const char *dir, int64_t pid, const weft_cli_remote *re
         goto done; /* that answers --at by this process */
     if (known) (void)ask_view(dir, view, remote, false, out);
 done:
-    if (out->found) *out->unheard = 0;
+    if (out->found) *out->unreachable = 0;
     weft_doc_destroy(view);
 }

@@ -19,8 +19,8 @@ typedef struct weft_cli_agents {
     double            since_s; /* in seconds since 1970; 0: nothing has changed */
     bool              here;    /* it is this host's, and takes requests there: */
     weft_launch_agent agent;
-    /* not found: one of another host may be there, and why it was not heard; "": none may */
-    char unheard[400];
+    /* not found: one of another host may be there, and why it was not reached; "": none may */
+    char unreachable[400];
 } weft_cli_agents;
 
 /* Asks that process, unless it is 0, and the agents of the newest view that is known in dir, until

@@ -21,14 +21,10 @@ const weft_cli_command weft_cli_status = {
     .about   = "how a job is doing: step, plan, members, predicted and measured step, "
                "checkpoint",
     .more    = "DIR is the output folder of the job (out), or the JOB file names it.\n"
-               "A job that has ended says how.  Where rank 0's process is gone, or was not "
-               "heard "
-               "of,\n"
-               "the agents of the job are asked: it recovers or waits for hosts, or all are "
-               "gone "
-               "and\n"
-               "it was killed.  Those of other hosts are asked with the job's token "
-               "(--token-file).",
+               "A job that has ended says how.  Where rank 0's process is gone or silent,\n"
+               "the other agents are asked: the job recovers or waits for hosts, or all\n"
+               "are gone and it was killed.  Agents of other hosts are asked with the\n"
+               "job's token (--token-file).",
     .example = "weft status out --json",
     .run     = run,
 };
@@ -114,7 +110,7 @@ static void find_state(const char *dir, const weft_cli_remote *remote, job_statu
     if (j->agents.found)
         j->state = combine_states(j);
     else if (j->gone)
-        j->state = *j->agents.unheard ? "unknown" : "killed";
+        j->state = *j->agents.unreachable ? "unknown" : "killed";
     else
         find_waiting(dir, j);
     if (!strcmp(j->state, "waiting"))
@@ -214,7 +210,7 @@ static void print_state(const job_status *j, weft_text *t)
                   j->host, j->gone ? " is gone" : "",
                   age_text(j->age_s, age, sizeof age));
     if (!strcmp(j->state, "unknown"))
-        weft_text_add(t, "unheard     %s\n", j->agents.unheard);
+        weft_text_add(t, "unreachable %s\n", j->agents.unreachable);
     print_change(&j->agents, t);
 }
 
@@ -331,7 +327,7 @@ static void put_text_member(weft_text *t, const char *key, const char *value)
 
 static void print_agents_json(const weft_cli_agents *a, weft_text *t)
 {
-    if (*a->unheard) put_text_member(t, "unheard", a->unheard);
+    if (*a->unreachable) put_text_member(t, "unreachable", a->unreachable);
     if (!a->found || !strcmp(a->state, "running")) return;
     if (a->since_s > 0) weft_text_put_member(t, "since", a->since_s);
     put_text_member(t, "why", a->why);
@@ -417,7 +413,7 @@ weft_status weft_cli_find_agent(const char *dir, weft_launch_agent *out)
         st = WEFT_FAIL(WEFT_ERR_ARG,
                        "%s: no agent of the job answers on this host%s%s; --at HOST:PORT "
                        "asks one of another host",
-                       dir, *j.agents.unheard ? ": " : "", j.agents.unheard);
+                       dir, *j.agents.unreachable ? ": " : "", j.agents.unreachable);
     if (st == WEFT_OK) *out = j.agents.agent;
     free_status(d, &j);
     return st;
