@@ -116,6 +116,7 @@ def hosts(scratch):
     check(code == 0 and json.loads(out)["state"] == "running", "status of hosts: %d %s %s" % (code, out, err))
     expect(weft("events", "--at", at, "--insecure-network"), 0, "view", "events of hosts")
     expect(weft("scale", "1", "--at", at, "--insecure-network"), 2, "weft scale: error", "scale of hosts")
+    expect(weft("drain", "nowhere", "--at", at, "--insecure-network"), 2, "weft drain: error: the job has no host nowhere", "drain of hosts")
     job.agents[0].p.send_signal(signal.SIGINT)
     for a in job.agents:
         check(a.end() in (130, 143), "hosts: %r %s" % (a.p.returncode, a.text[-1000:]))

@@ -54,6 +54,7 @@ struct weft_launch__control {
     int           served; /* whose request changes the job; -1: none's */
     weft_control *plane;  /* or a tool of another host's; NULL: none's */
     int64_t       plane_peer;
+    const char   *plane_command; /* which it runs */
 };
 
 static socklen_t name_socket(const weft_launch_agent *agent, struct sockaddr_un *out)
@@ -157,7 +158,8 @@ void weft_launch__control_answer(weft_launch__run *l, weft_launch__answer answer
     weft_launch__control *c = l->control;
     if (!c) return;
     if (c->plane) {
-        weft_launch__remote_answer(c->plane, c->plane_peer, answer, text);
+        weft_launch__remote_answer(c->plane, c->plane_peer, c->plane_command, answer,
+                                   text);
         c->plane = NULL;
     }
     if (c->served >= 0) answer_client(c, c->served, answer, text);
@@ -168,11 +170,13 @@ static bool is_busy(const weft_launch__control *c)
     return c->served >= 0 || c->plane;
 }
 
-bool weft_launch__control_begin(weft_launch__run *l, weft_control *c, int64_t peer)
+bool weft_launch__control_begin(weft_launch__run *l, weft_control *c, int64_t peer,
+                                const char *command)
 {
     if (!l->control || is_busy(l->control)) return false;
-    l->control->plane      = c;
-    l->control->plane_peer = peer;
+    l->control->plane         = c;
+    l->control->plane_peer    = peer;
+    l->control->plane_command = command;
     return true;
 }
 

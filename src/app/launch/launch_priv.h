@@ -381,8 +381,10 @@ void weft_launch__control_close(weft_launch__run *l);
 int  weft_launch__control_fd(const weft_launch__run *l); /* -1: none */
 /* ready: the descriptor is. */
 void weft_launch__control_hear(weft_launch__run *l, bool ready);
-/* A request came over the control plane: its client is answered.  false: another one is. */
-bool weft_launch__control_begin(weft_launch__run *l, weft_control *c, int64_t peer);
+/* A request of that command came over the control plane: its client is answered.  false: another
+ * one is. */
+bool weft_launch__control_begin(weft_launch__run *l, weft_control *c, int64_t peer,
+                                const char *command);
 void weft_launch__control_forget(weft_launch__run *l, const weft_control *c,
                                  int64_t peer);
 /* To the client that sent the request. */
@@ -411,8 +413,8 @@ weft_status weft_launch__find_proofs(const weft_launch_options *o, weft_comm_tok
 /* An event of a tool, or a refusal, of any control plane of this agent. */
 void weft_launch__remote_hear(weft_launch__run *l, weft_control *c,
                               const weft_control_event *e);
-void weft_launch__remote_answer(weft_control *c, int64_t peer, weft_launch__answer answer,
-                                const char *text);
+void weft_launch__remote_answer(weft_control *c, int64_t peer, const char *command,
+                                weft_launch__answer answer, const char *text);
 
 /* ---- watch.c: as those ---- */
 

@@ -75,13 +75,13 @@ static void send_line(weft_control *c, int64_t peer, const char *text)
     weft_text_fini(&line);
 }
 
-void weft_launch__remote_answer(weft_control *c, int64_t peer, weft_launch__answer answer,
-                                const char *text)
+void weft_launch__remote_answer(weft_control *c, int64_t peer, const char *command,
+                                weft_launch__answer answer, const char *text)
 {
     if (answer == WEFT_LAUNCH__DONE)
         send_line(c, peer, text);
     else
-        send_error(c, peer, "scale", text, answer == WEFT_LAUNCH__MISSED ? 1 : 2);
+        send_error(c, peer, command, text, answer == WEFT_LAUNCH__MISSED ? 1 : 2);
 }
 
 static void answer_state(const weft_launch__run *l, weft_control *c, int64_t peer)
@@ -243,7 +243,7 @@ static void take_request(weft_launch__run *l, weft_control *c,
     } else if (!l->agent) {
         refuse_request(c, e->peer, name,
                        "the job's ranks are not replaced: start it with recover=on");
-    } else if (!weft_launch__control_begin(l, c, e->peer)) {
+    } else if (!weft_launch__control_begin(l, c, e->peer, name)) {
         refuse_request(c, e->peer, name,
                        "the job is busy with another request: try again");
     } else {
