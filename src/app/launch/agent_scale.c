@@ -12,6 +12,8 @@
 #include "base/failpoint.h"
 #include "launch/agent_priv.h"
 
+#define GROWTH_FAILED "a new rank failed, so it is as before"
+
 enum {
     PREPARE_S = 60, /* for new ranks to be prepared, without --timeout */
     MAX_VIEW  = 3   /* of several hosts, on the way to another number of ranks */
@@ -227,12 +229,18 @@ static bool is_overtaken(const weft_launch__run *l, int r, int how)
            a->asked[r].epoch != weft_member_epoch(a->member);
 }
 
+static void answer_failed_growth(weft_launch__run *l, int n)
+{
+    char text[200];
+    snprintf(text, sizeof text, "%d rank%s: %s", n, n == 1 ? "" : "s", GROWTH_FAILED);
+    weft_launch__control_answer(l, WEFT_LAUNCH__MISSED, text);
+}
+
 void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
                              const char *what)
 {
     weft_launch__agent   *a = l->agent;
     weft_incident_outcome o = {.decided = "continue", .why = "it has not started"};
-    char                  text[200];
     if (l->c[r].killed_s > 0 && !l->c[r].noticed)
         return; /* our own doing, of a growth before */
     if (l->hosts) {
@@ -253,9 +261,7 @@ void weft_launch__end_growth(weft_launch__run *l, int r, int pid, int how,
     weft_launch__drop_preparing(l);
     weft_launch__say(l, -1, "warn", "rank %d: %s before it has started; %d ranks go on",
                      weft_launch__rank(l, r), what, weft_launch__agent_count(l));
-    snprintf(text, sizeof text, "%d ranks: a new rank failed, so it is as before",
-             weft_launch__agent_count(l));
-    weft_launch__control_answer(l, WEFT_LAUNCH__MISSED, text);
+    answer_failed_growth(l, weft_launch__agent_count(l));
     a->scale_to = 0;
 }
 
@@ -289,12 +295,10 @@ void weft_launch__agent_stay(weft_launch__run *l, int n)
 {
     weft_launch__agent   *a = l->agent;
     weft_incident_outcome o = {.decided = "continue", .why = "a new rank failed"};
-    char                  text[200];
     if (!a->scale_from) return;
     weft_incident i = make_scale(l);
     weft_launch__publish(l, &i, &o);
-    snprintf(text, sizeof text, "%d ranks: a new rank failed, so it is as before", n);
-    weft_launch__control_answer(l, WEFT_LAUNCH__MISSED, text);
+    answer_failed_growth(l, n);
     a->scale_to = a->scale_from = 0;
 }
 
@@ -468,12 +472,11 @@ static bool may_come(const weft_launch__run *l)
 /* Why the job has n ranks and not those that were asked for. */
 static const char *find_missed(const weft_launch__run *l, int n)
 {
-    const weft_launch__agent *a = l->agent;
+    const weft_launch__agent *a     = l->agent;
+    bool                      grows = a->scale_to > a->scale_from;
     if (*a->scale_why) return a->scale_why;
-    if (l->hosts) return "more are of no use";
-    return a->scale_to < a->scale_from || n > a->scale_from
-               ? "more are of no use"
-               : "a new rank failed, so it is as before";
+    return !l->hosts && grows && n <= a->scale_from ? GROWTH_FAILED
+                                                    : "more are of no use";
 }
 
 static void answer_scale(weft_launch__run *l, int n, const char *since)
