@@ -8,46 +8,18 @@ time, say whether that is so), to that of steps 2 N to 3 N of the same run: wind
 priority ends when the machine has time, and a window that ended with it would be of slower steps.  cost is the ratio of a build to that
 of the last one in the same round, less 1, in percent: give the build without a helper last.  Builds take turns."""
 import argparse
-import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from processes import children, cpu_s
+from scale import count_rows, make_tokens, rows
+
 SIZES = {"tiny256": dict(model="tiny256", seq=64, batch=8, micro_batch=1, lanes=4), "gpt2": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4)}
-TICK = os.sysconf("SC_CLK_TCK")
-
-
-def make_tokens(path):
-    with open(path, "wb") as f:
-        for i in range(1 << 16):
-            f.write(((i * 2654435761) % 256).to_bytes(2, "little"))
-
-
-def children(pid):
-    try:
-        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-            return [int(x) for x in f.read().split()]
-    except OSError:
-        return []
-
-
-def cpu_s(pid):
-    try:
-        with open("/proc/%d/stat" % pid) as f:
-            fields = f.read().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / TICK
-    except OSError:
-        return 0.0
-
-
-def count_rows(path):
-    try:
-        with open(path) as f:
-            return f.read().count("\n")
-    except OSError:
-        return 0
 
 
 def run(o, weft, folder):
@@ -58,16 +30,15 @@ def run(o, weft, folder):
                 device="cpu", output=output, threads=1, **{"checkpoint.every": 10000000})
     p = subprocess.Popen([weft, "run", "--nproc-per-node", "1:2", "-q", *["%s=%s" % x for x in keys.items()]], stdout=subprocess.DEVNULL,
                          stderr=subprocess.DEVNULL)
-    path, cpu, begin, seen = os.path.join(output, "metrics.jsonl"), 0.0, 0.0, 0.0
+    cpu, begin, seen = 0.0, 0.0, 0.0
     try:
-        while p.poll() is None and count_rows(path) < 3 * o.first:
+        while p.poll() is None and count_rows(output) < 3 * o.first:
             helpers = [c for r in children(p.pid) for c in children(r)]
             if helpers:
                 cpu, seen = max(cpu, cpu_s(helpers[0])), time.monotonic()
                 begin = begin or seen
             time.sleep(0.02)
-        with open(path) as f:
-            step = [json.loads(x)["step_ms"] for x in f.read().splitlines(True) if x.endswith("\n")]
+        step = [x["step_ms"] for x in rows(output)]
     finally:
         p.kill()
         p.wait()

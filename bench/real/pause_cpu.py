@@ -6,7 +6,7 @@
 tiny256 with one thread a rank (pauses.py), ranks killed one after another; perf samples the job's processes 5,000 times a second of processor time from each
 kill to the next committed step, and a sample counts for the phase of incidents.jsonl that it is in.  So cores that are missing show in the time of a phase, and not
 here: on a machine with few cores this says what a phase costs, pauses.py on one with enough says what it takes.  A spin of a rank that waits is counted, too.
-With --beside both builds run in turns, in each round in the other order.  What is told of ranks that stay is their mean."""
+With --beside both builds run in turns, in each round in the other order.  Figures of ranks that stay are their mean."""
 import argparse
 import collections
 import json
@@ -22,16 +22,12 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pauses
+from processes import children
 
 HZ = 5000
 PHASES = pauses.PHASES[1:-2]  # "decide" to "move": the last one is the step itself
 ROLES = ("agent", "children", "new", "stay")
 PERF = ["perf", "record", "-q", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", str(HZ), "-D", "-1"]
-
-
-def children(pid):
-    with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-        return [int(x) for x in f.read().split()]
 
 
 class Profiled(pauses.Job):

@@ -39,6 +39,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import supervise
+from processes import children
 from scale import make_tokens, rows
 
 SIZES = {"tiny": dict(model="tiny256", seq=16, batch=16, micro_batch=1, lanes=16), "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4)}
@@ -106,14 +107,13 @@ class Job:
             self.await_steps(1)
 
     def hit(self, rank, sig):
-        with open("/proc/%d/task/%d/children" % (self.agent, self.agent)) as f:
-            for pid in f.read().split():
-                try:
-                    if b"WEFT_RANK=%d\0" % rank in open("/proc/%s/environ" % pid, "rb").read():
-                        os.kill(int(pid), sig)
-                        return
-                except OSError:
-                    pass
+        for pid in children(self.agent):
+            try:
+                if b"WEFT_RANK=%d\0" % rank in open("/proc/%d/environ" % pid, "rb").read():
+                    os.kill(pid, sig)
+                    return
+            except OSError:
+                pass
 
     def disturb(self, kind, rank, draw):
         """When it began, in seconds since 1970."""

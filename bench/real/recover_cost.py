@@ -17,27 +17,11 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from processes import children, cpu_s
+from scale import count_rows
+
 FIRST = 3  # steps that do not count
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-
-
-def children(pid):
-    with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-        return [int(x) for x in f.read().split()]
-
-
-def cpu_s(pid):
-    with open("/proc/%d/stat" % pid) as f:
-        x = f.read().rsplit(")", 1)[1].split()
-    return (int(x[11]) + int(x[12])) * TICK_S
-
-
-def count_rows(output):
-    try:
-        with open(os.path.join(output, "metrics.jsonl")) as f:
-            return f.read().count("\n")
-    except OSError:
-        return 0
 
 
 def run(o, mode):

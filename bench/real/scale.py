@@ -58,6 +58,14 @@ def rows(output):
         return []
 
 
+def count_rows(output):
+    try:
+        with open(os.path.join(output, "metrics.jsonl")) as f:
+            return f.read().count("\n")
+    except OSError:
+        return 0
+
+
 def make_config(folder):
     os.makedirs(folder)
     with open(os.path.join(folder, "config.json"), "w") as f:

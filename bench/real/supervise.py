@@ -20,6 +20,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from processes import children
+
 PROGRAM = """
 import os, sys, time
 rank, folder = int(os.environ["RANK"]), sys.argv[1]
@@ -114,11 +117,7 @@ def find_phases(times, since):
 
 
 def descendants(pid):
-    try:
-        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-            below = [int(x) for x in f.read().split()]
-    except OSError:
-        below = []
+    below = children(pid)
     return below + [x for p in below for x in descendants(p)]
 
 
