@@ -70,7 +70,7 @@ static void test_linear_layer(void **state)
     assert_true(gives(s, "z", 0, "dw", 1, 32));
     assert_true(gives(s, "z", 1, "dx", 1, 32));
     assert_true(gives(s, "dx", 0, "dw", 0, 48));
-    /* the step behind it stands where it stood among operands and results */
+    /* the step after it is where it was among operands and results */
     assert_int_equal(y->n_own_out, 3);
     assert_int_equal(y->n_own_in, 2);
     assert_int_equal(y->n_post, 1);

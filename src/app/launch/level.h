@@ -16,7 +16,7 @@ typedef struct weft_launch_levels {
     double   begun_s;
     double  *step_s; /* [n]: of a step of n ranks, as measured; 0: not yet */
     double  *ratio; /* [n]: of a step of n ranks, as predicted, to one of n_now; 0: not */
-    double  *move_s; /* [n]: the same: to get there, beside what any view takes */
+    double  *move_s; /* [n]: the same: to get there, added to what any view takes */
     int      n_now;
     weft_level_history history;
 } weft_launch_levels;

@@ -87,7 +87,7 @@ static weft_status find_plan(const ahead_job *x, int k, const weft_cluster *c,
     return st;
 }
 
-/* Bytes that each rank gets, which lie beside those that it has. */
+/* Bytes that each rank gets: it has memory for them and for its old state at once. */
 static double count_pages(const weft_replan_answer *a)
 {
     return a->n_rank > 0 ? (double)a->move_bytes / a->n_rank : 0;

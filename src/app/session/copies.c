@@ -181,7 +181,7 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
     weft_text_add(t, "; the loss of one costs no step");
 }
 
-/* GPUs have snapshots besides, but for states that are offloaded. */
+/* GPUs have snapshots, too, but for states that are offloaded. */
 static bool has_snapshots(const weft_session *s)
 {
     const weft_plan *p = s->now->plan;

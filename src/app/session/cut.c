@@ -117,8 +117,8 @@ static void drop_changes(weft_ckpt_state *c, int64_t step, const char *key, int6
     c->n_history = n;
 }
 
-static weft_status go_back_of(weft_ckpt_state *c, int64_t step, const char *key,
-                              int64_t was, int64_t now)
+static weft_status go_back_with_key(weft_ckpt_state *c, int64_t step, const char *key,
+                                    int64_t was, int64_t now)
 {
     weft_ckpt_change change = {.step = step, .to = now};
     drop_changes(c, step, key, &was);
@@ -131,7 +131,9 @@ static weft_status go_back_of(weft_ckpt_state *c, int64_t step, const char *key,
 weft_status weft_session__go_back_in_history(weft_ckpt_state *c, int64_t step,
                                              bool is_read, const weft_job *now)
 {
-    WEFT_TRY(go_back_of(c, step, "micro_batch",
-                        is_read ? c->micro_batch : now->micro_batch, now->micro_batch));
-    return go_back_of(c, step, "lanes", is_read ? c->lanes : now->lanes, now->lanes);
+    WEFT_TRY(go_back_with_key(c, step, "micro_batch",
+                              is_read ? c->micro_batch : now->micro_batch,
+                              now->micro_batch));
+    return go_back_with_key(c, step, "lanes", is_read ? c->lanes : now->lanes,
+                            now->lanes);
 }

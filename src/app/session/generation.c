@@ -353,7 +353,7 @@ static weft_status open_runner(weft_session *s)
     return weft_runner_create(&o, &g->runner);
 }
 
-/* What it took beside the moving of the state. */
+/* What it took apart from moving the state. */
 static void report_pages(weft_session *s)
 {
     const weft_membership_source *source = s->o->member;

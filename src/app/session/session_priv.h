@@ -178,13 +178,13 @@ enum {
     WEFT_SESSION__MAX_RANK  = 4096,
     WEFT_SESSION__MAX_TIMED = 1 << 16, /* the median is over the last that many steps */
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
-    WEFT_SESSION__TAG_GATHER   = WEFT_SESSION__TAG + 1, /* and the one behind it */
-    WEFT_SESSION__TAG_TRACE    = WEFT_SESSION__TAG + 3, /* and the one behind it */
+    WEFT_SESSION__TAG_GATHER   = WEFT_SESSION__TAG + 1, /* and the next one */
+    WEFT_SESSION__TAG_TRACE    = WEFT_SESSION__TAG + 3, /* and the next one */
     WEFT_SESSION__TAG_EVAL     = WEFT_SESSION__TAG + 5,
     WEFT_SESSION__TAG_STATE    = WEFT_SESSION__TAG + 6,
     WEFT_SESSION__TAG_LEADER   = WEFT_SESSION__TAG + 7,
     WEFT_SESSION__TAG_SNAPSHOT = WEFT_SESSION__TAG + 8,
-    WEFT_SESSION__TAG_STANDBY  = WEFT_SESSION__TAG + 9, /* and those behind it */
+    WEFT_SESSION__TAG_STANDBY  = WEFT_SESSION__TAG + 9, /* and those after it */
 };
 
 /* What a job writes. */

@@ -51,7 +51,7 @@ static void find_used(const weft_graph *g, bool *used)
             used[g->node[i].in[k]] = true;
 }
 
-/* Results behind the first (offsets) are small: they stay, but statistics of a norm that is made
+/* Results after the first (offsets) are small: they stay, but statistics of a norm that is made
  * again come with it.  A view is what it looks at. */
 static weft_status keep_selective(const weft_graph *g, bool *keep, weft_arena *a)
 {

@@ -23,8 +23,8 @@ weft_status weft_kernel__fp8_call(const weft_kernel_call *c, void *room,
 /* Makes the copies.  The bits do not depend on the pool. */
 void weft_kernel__fp8_round(const weft_kernel_call *c, const weft_kernel__fp8 *p,
                             weft_pool *pool);
-/* The largest magnitudes of columns, where the call gives them (ops.def).  Those of rows that it is
- * given are found here all the same. */
+/* The largest magnitudes of columns, where the call gives them (ops.def).  Those of rows are
+ * found here, also where the call has them. */
 void weft_kernel__fp8_columns(const weft_kernel_call *c);
 
 #endif

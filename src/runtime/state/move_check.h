@@ -4,8 +4,8 @@
  *     seconds = weft_move_simulate(load, &routes, &speed);     load: what each rank carries
  *
  * The model of time: a rank makes its pages and copies what it needs of its own host, then all
- * messages go at once; a
- * host's go through its port in each direction, and the slowest rank and the slowest host count. */
+ * messages go at once; a host's go through its port in each direction, and the slowest rank and the
+ * slowest host count. */
 #ifndef WEFT_STATE_MOVE_CHECK_H
 #define WEFT_STATE_MOVE_CHECK_H
 
