@@ -76,6 +76,7 @@ def rank_0_replaced(s):
     check(a["time"] - 5 < b.get("since", a["time"]) < time.time(), "since: %r" % b)
     await_status(out, "goes on", lambda x: seen.append(x["state"]) or (x["state"] == "running" and x["pid"] != a["pid"]))
     check("killed" not in seen, "states: %r" % set(seen))
+    check("none predicted\n" in weft("status", out).out, "a view that follows another has no prediction")
     p.kill()
     p.wait()
     await_status(out, "killed", lambda x: x.get("state") == "killed")

@@ -226,7 +226,7 @@ static void print_step(const job_status *j, weft_text *t)
     if (isfinite(j->predicted_s))
         weft_text_add(t, ", %.4g s predicted\n", j->predicted_s);
     else
-        weft_text_add(t, ", none predicted: the job names its plan\n");
+        weft_text_add(t, ", none predicted\n");
 }
 
 static void print_member(const weft_doc *d, const weft_node *m, weft_text *t)
