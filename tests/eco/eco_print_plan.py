@@ -112,6 +112,15 @@ def keys_and_refusals(s):
     check(not os.path.exists(s.path("never")), "--print-plan writes nothing")
 
 
+def fewer_copies(s):
+    """More copies than ranks: the planner's plan has as many as there can be, and the log says how many."""
+    job = small_job(s, batch=8, steps=2, output=s.path("fewer"), recover="on", copies=3)
+    for n in (2, 4):
+        r = weft("run", "--nproc-per-node", str(n), *words(dict(job, output=s.path("fewer-%d" % n))))
+        text = ("WARN copies is 3, and of some of the state there are 2" if n == 2 else "is in the memory of at least ")
+        check(r.code == 0 and text in r.err, "copies: 3 on %d ranks: %s" % (n, r))
+
+
 def guard_without_parameters(s):
     """A file whose last stage is the loss alone: it has no clipping scale, by which a replica of the first would be updated."""
     job = small_job(s, batch=8, steps=2, output=s.path("guard"), recover="on", copies=2)
@@ -176,6 +185,7 @@ def examples(s):
 with Scratch("print-plan") as s:
     fresh_and_resumed(s)
     keys_and_refusals(s)
+    fewer_copies(s)
     guard_without_parameters(s)
     data_refusals(s)
     examples(s)

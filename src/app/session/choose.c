@@ -110,23 +110,33 @@ static bool is_no_way(weft_status st)
     return st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG;
 }
 
-/* local: ranks of a host; 0: all.  Copies are on as many hosts where that can be, else on one, else
- * there are none: the start says what a lost host or rank would cost. */
+/* With so many copies: on as many hosts where that can be, else on one. */
+static weft_status find_plan_with(weft_planner_request *q, int copies, int n_host,
+                                  weft_planner_answer **out)
+{
+    weft_search_fix(&q->constraints, WEFT_KEY_copies, copies);
+    q->constraints.n_host = n_host;
+    weft_status st        = weft_planner_plan(q, out);
+    if (n_host < 2 || !is_no_way(st)) return st;
+    q->constraints.n_host = 0;
+    return weft_planner_plan(q, out);
+}
+
+/* local: ranks of a host; 0: all.  Where there cannot be as many copies as the job asks for there
+ * are as many as can be: the start says what a lost host or rank would cost. */
 static weft_status find_plan(weft_planner_request *q, int local,
                              weft_planner_answer **out)
 {
-    int host_ranks[WEFT_SESSION__MAX_RANK];
+    int host_ranks[WEFT_SESSION__MAX_RANK], n_host = 0;
     if (local > 0 && q->world <= WEFT_SESSION__MAX_RANK) {
-        q->constraints.n_host     = q->world / local;
+        n_host                    = q->world / local;
         q->constraints.host_ranks = host_ranks;
-        for (int k = 0; k < q->world / local; k++) host_ranks[k] = local;
+        for (int k = 0; k < n_host; k++) host_ranks[k] = local;
     }
-    weft_status st = weft_planner_plan(q, out);
-    if (weft_search_given(&q->constraints, WEFT_KEY_copies) < 2 || !is_no_way(st))
-        return st;
-    if (q->constraints.n_host > 1) {
-        q->constraints.n_host = 0;
-        st                    = weft_planner_plan(q, out);
+    int copies = weft_search_given(&q->constraints, WEFT_KEY_copies);
+    if (q->world > 0 && copies > q->world) copies = q->world;
+    for (; copies > 1; copies--) {
+        weft_status st = find_plan_with(q, copies, n_host, out);
         if (!is_no_way(st)) return st;
     }
     weft_search_fix(&q->constraints, WEFT_KEY_copies, -1);
