@@ -59,8 +59,8 @@ static void print_text(const char *model, const weft_bench_result *r, weft_text 
     weft_text_add(t, "%s, %.1f M weights, batch %lld", model, 1e-6 * (double)r->weights,
                   (long long)r->batch);
     if (r->seq) weft_text_add(t, " x %lld", (long long)r->seq);
-    weft_text_add(t, ", micro_batch %lld, %d threads\n", (long long)r->micro_batch,
-                  r->threads);
+    weft_text_add(t, ", micro_batch %lld, %d thread%s\n", (long long)r->micro_batch,
+                  r->threads, r->threads == 1 ? "" : "s");
     weft_text_add(t, "  step    %.1f ms median, %.1f ms best of %lld\n",
                   r->step_ms_median, r->step_ms_min, (long long)r->steps);
     weft_text_add(t, "  rate    %.1f GFLOP/s", r->gflops);

@@ -192,13 +192,14 @@ static void say_elastic(weft_session *s)
 void weft_session__log_start(weft_session *s)
 {
     const weft_program *p = s->now->made.program;
-    weft_say_info(
-        &s->say,
-        "model %s, %lld weights; batch %lld x %lld tokens, micro_batch %lld, "
-        "lanes %lld, %d threads",
-        s->now->made.model->name, (long long)weft_model_weights(s->now->made.model),
-        (long long)s->job.batch, (long long)s->job.seq, (long long)s->job.micro_batch,
-        (long long)s->job.lanes, weft_pool_threads(s->pool));
+    weft_say_info(&s->say,
+                  "model %s, %lld weights; batch %lld x %lld tokens, micro_batch %lld, "
+                  "lanes %lld, %d thread%s",
+                  s->now->made.model->name,
+                  (long long)weft_model_weights(s->now->made.model),
+                  (long long)s->job.batch, (long long)s->job.seq,
+                  (long long)s->job.micro_batch, (long long)s->job.lanes,
+                  weft_pool_threads(s->pool), weft_pool_threads(s->pool) == 1 ? "" : "s");
     say_device(s);
     say_elastic(s);
     weft_session__say_gpu_comm(s);
