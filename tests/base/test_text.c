@@ -44,7 +44,9 @@ static void members_of_json(void **state)
     weft_text_put_member(&t, "loss", 0.1);
     weft_text_put_member(&t, "norm", NAN);
     weft_text_put_member(&t, "rate", -INFINITY);
-    assert_string_equal(t.s, ", \"loss\": 0.1, \"norm\": null, \"rate\": null");
+    weft_text_put_string_member(&t, "why", "\"");
+    assert_string_equal(
+        t.s, ", \"loss\": 0.1, \"norm\": null, \"rate\": null, \"why\": \"\\\"\"");
     weft_text_fini(&t);
 }
 

@@ -69,8 +69,7 @@ static void print_row(const char *dir, const weft_ckpt_info *i, bool deep, bool 
     weft_text_put_quoted(t, i->dir);
     weft_text_add(t, ", \"ok\": %s", ok ? "true" : "false");
     if (!ok) {
-        weft_text_add(t, ", \"why\": ");
-        weft_text_put_quoted(t, i->why);
+        weft_text_put_string_member(t, "why", i->why);
     }
     if (ok) print_history(dir, i, json, t);
     weft_text_add(t, "}");

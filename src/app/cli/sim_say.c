@@ -68,8 +68,7 @@ static weft_status put_asked_json(const weft_cluster *c, const weft_cli_sim_aske
                   weft_planner_has_run_on(c) ? "true" : "false");
     weft_text_put_quoted(out, on.name);
     if (!asked->model) return WEFT_OK;
-    weft_text_add(out, ", \"model\": ");
-    weft_text_put_quoted(out, asked->model);
+    weft_text_put_string_member(out, "model", asked->model);
     weft_text_add(out,
                   ", \"dtype\": \"%s\", \"batch\": %lld, \"seq\": %lld, "
                   "\"micro_batch\": %lld",

@@ -319,22 +319,16 @@ static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
     print_slow(weft_node_get(weft_doc_root(d), "slow_ranks"), t);
 }
 
-static void put_text_member(weft_text *t, const char *key, const char *value)
-{
-    weft_text_add(t, ", \"%s\": ", key);
-    weft_text_put_quoted(t, value);
-}
-
 static void print_agents_json(const weft_cli_agents *a, weft_text *t)
 {
-    if (*a->unreachable) put_text_member(t, "unreachable", a->unreachable);
+    if (*a->unreachable) weft_text_put_string_member(t, "unreachable", a->unreachable);
     if (!a->found || !strcmp(a->state, "running")) return;
     if (a->since_s > 0) weft_text_put_member(t, "since", a->since_s);
-    put_text_member(t, "why", a->why);
-    if (*a->lost) put_text_member(t, "lost", a->lost);
+    weft_text_put_string_member(t, "why", a->why);
+    if (*a->lost) weft_text_put_string_member(t, "lost", a->lost);
     if (!*a->leader) return;
-    put_text_member(t, "leader", a->leader);
-    put_text_member(t, "leader_at", a->leader_at);
+    weft_text_put_string_member(t, "leader", a->leader);
+    weft_text_put_string_member(t, "leader_at", a->leader_at);
 }
 
 /* What the job wrote, with what can be seen from here at the end; state is what it is now. */
@@ -343,8 +337,7 @@ static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
     const weft_node *root = weft_doc_root(d);
     weft_text_add(t, "{\"state\": \"%s\"", j->state);
     if (*j->waiting) {
-        weft_text_add(t, ", \"waiting\": ");
-        weft_text_put_quoted(t, j->waiting);
+        weft_text_put_string_member(t, "waiting", j->waiting);
     }
     print_agents_json(&j->agents, t);
     for (int i = 0; i < root->u.list.n; i++) {

@@ -45,8 +45,7 @@ static void write_view(const weft_launch__run *l, int64_t first_step)
                   (long long)first_step);
     weft_launch__hosts_print(l, &t);
     if (*a->outcome.plan) {
-        weft_text_add(&t, ", \"plan\": ");
-        weft_text_put_quoted(&t, a->outcome.plan);
+        weft_text_put_string_member(&t, "plan", a->outcome.plan);
     }
     print_slots(a->member, &t);
     weft_text_add(&t, "}\n");

@@ -105,15 +105,13 @@ static void print_hosts(const weft_launch__run *l, weft_text *t)
     weft_launch__describe_wait(v->n_host, least, waits, sizeof waits);
     if (!strcmp(state, "waiting")) why = waits;
     if (!strcmp(state, "saving")) why = h->why;
-    weft_text_add(t, "\"state\": \"%s\", \"why\": ", state);
-    weft_text_put_quoted(t, why);
+    weft_text_add(t, "\"state\": \"%s\"", state);
+    weft_text_put_string_member(t, "why", why);
     if (h->change.since_s > 0) weft_text_put_member(t, "since", h->change.since_s);
-    weft_text_add(t, ", \"view\": %u, \"hosts\": %d, \"lost\": ", v->epoch, v->n_host);
-    weft_text_put_quoted(t, h->change.lost);
-    weft_text_add(t, ", \"leader\": ");
-    weft_text_put_quoted(t, leader->name);
-    weft_text_add(t, ", \"leader_at\": ");
-    weft_text_put_quoted(t, leader->control);
+    weft_text_add(t, ", \"view\": %u, \"hosts\": %d", v->epoch, v->n_host);
+    weft_text_put_string_member(t, "lost", h->change.lost);
+    weft_text_put_string_member(t, "leader", leader->name);
+    weft_text_put_string_member(t, "leader_at", leader->control);
     print_silent(h, t);
 }
 
@@ -128,8 +126,8 @@ static void print_agent(const weft_launch__run *l, weft_text *t)
                                         : trained && !i               ? "running"
                                         : i || a->trained.epoch       ? "recovering"
                                                                       : "starting";
-    weft_text_add(t, "\"state\": \"%s\", \"why\": ", state);
-    weft_text_put_quoted(t, i ? i->what : "");
+    weft_text_add(t, "\"state\": \"%s\"", state);
+    weft_text_put_string_member(t, "why", i ? i->what : "");
     if (i) weft_text_put_member(t, "since", i->wall_s);
     weft_text_add(t, ", \"view\": %u", weft_member_epoch(a->member));
 }

@@ -37,8 +37,7 @@ void weft_launch__hosts_print(const weft_launch__run *l, weft_text *t)
     for (int i = 0; i < v->n_host; i++) {
         weft_text_add(t, "%s{\"host\": ", i ? ", " : "");
         weft_text_put_quoted(t, v->host[i].name);
-        weft_text_add(t, ", \"address\": ");
-        weft_text_put_quoted(t, v->host[i].control);
+        weft_text_put_string_member(t, "address", v->host[i].control);
         weft_text_add(t, ", \"ranks\": %d}", v->host[i].n_rank);
     }
     weft_text_add(t, "]");

@@ -160,8 +160,7 @@ static void put_view(const weft_incident_view *v, weft_text *t)
     weft_text_add(t, ", \"view\": {\"epoch\": %u, \"first_step\": %lld, \"ranks\": %d",
                   v->epoch, (long long)v->step, v->n_rank);
     if (*v->plan) {
-        weft_text_add(t, ", \"plan\": ");
-        weft_text_put_quoted(t, v->plan);
+        weft_text_put_string_member(t, "plan", v->plan);
     }
     weft_text_add(t, "}");
 }
@@ -172,8 +171,7 @@ static void put_next(const weft_incident_outcome *o, weft_text *t)
     if (o->step >= 0) weft_text_add(t, ", \"next_step\": %lld", (long long)o->step);
     if (o->n_rank) weft_text_add(t, ", \"ranks\": %d", o->n_rank);
     if (*o->plan) {
-        weft_text_add(t, ", \"plan\": ");
-        weft_text_put_quoted(t, o->plan);
+        weft_text_put_string_member(t, "plan", o->plan);
     }
     put_view(&o->was, t);
 }
@@ -187,17 +185,12 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
     if (i->step >= 0) weft_text_add(t, "\"step\": %lld, ", (long long)i->step);
     weft_text_add(t, "\"host\": ");
     weft_text_put_quoted(t, i->host);
-    weft_text_add(t, ", \"cause\": ");
-    weft_text_put_quoted(t, i->cause);
-    weft_text_add(t, ", \"what\": ");
-    weft_text_put_quoted(t, i->what);
-    weft_text_add(t, ", \"noticed\": ");
-    weft_text_put_quoted(t, i->noticed);
-    weft_text_add(t, ", \"decided\": ");
-    weft_text_put_quoted(t, o->decided);
+    weft_text_put_string_member(t, "cause", i->cause);
+    weft_text_put_string_member(t, "what", i->what);
+    weft_text_put_string_member(t, "noticed", i->noticed);
+    weft_text_put_string_member(t, "decided", o->decided);
     if (*o->why) {
-        weft_text_add(t, ", \"why\": ");
-        weft_text_put_quoted(t, o->why);
+        weft_text_put_string_member(t, "why", o->why);
     } else if (o->epoch) {
         put_next(o, t);
     }

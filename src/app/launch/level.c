@@ -197,8 +197,7 @@ void weft_launch_levels_print(const weft_level_choice *c, weft_text *t)
         weft_text_add(t, "%s{\"level\": ", k ? ", " : "");
         weft_text_put_quoted(t, weft_level_name(r->level));
         if (r->cost_s >= 0) weft_text_add(t, ", \"cost_s\": %.3g", r->cost_s);
-        weft_text_add(t, ", \"why\": ");
-        weft_text_put_quoted(t, r->why_not ? r->why_not : "it costs more");
+        weft_text_put_string_member(t, "why", r->why_not ? r->why_not : "it costs more");
         weft_text_add(t, "}");
     }
     weft_text_add(t, "]");

@@ -181,8 +181,7 @@ static weft_status sign_in(etcd_store *e, int endpoint)
     e->token = NULL;
     weft_text_add(&body, "{\"name\": ");
     weft_text_put_quoted(&body, e->user);
-    weft_text_add(&body, ", \"password\": ");
-    weft_text_put_quoted(&body, e->password ? e->password : "");
+    weft_text_put_string_member(&body, "password", e->password ? e->password : "");
     weft_text_add(&body, "}");
     WEFT_GO(weft_text_status(&body));
     WEFT_GO(post_to(e, endpoint, "auth/authenticate", &body, &answer, &code));

@@ -195,8 +195,7 @@ static void print_status(const weft_session *s, const char *state, const char *r
     gethostname(host, sizeof host - 1);
     weft_text_add(t, "{\"format\": 1, \"state\": \"%s\"", state);
     weft_text_put_member(t, "time", wall_clock_s());
-    weft_text_add(t, ", \"host\": ");
-    weft_text_put_quoted(t, host);
+    weft_text_put_string_member(t, "host", host);
     weft_text_add(t, ", \"pid\": %lld, \"pid_start\": %lld", (long long)getpid(),
                   find_start());
     if (weft_session__has_agent(s))
@@ -213,8 +212,7 @@ static void print_status(const weft_session *s, const char *state, const char *r
     weft_text_add(t, ", \"ranks\": %d", s->status.n_rank);
     if (weft_session__has_agent(s))
         weft_text_add(t, ", \"copies\": %d", s->status.n_copy);
-    weft_text_add(t, ", \"plan\": ");
-    weft_text_put_quoted(t, s->status.plan);
+    weft_text_put_string_member(t, "plan", s->status.plan);
     weft_text_add(t, ", \"members\": %s, \"reason\": ",
                   s->status.members.s ? s->status.members.s : "[]");
     weft_text_put_quoted(t, reason);

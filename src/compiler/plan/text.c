@@ -138,8 +138,7 @@ static weft_status put_marks(const weft_plan *p, weft_text *t)
         one.n  = 0;
         weft_mark_print(&k, &m, &one);
         WEFT_GO(weft_text_status(&one));
-        weft_text_add(t, ", \"layout\": ");
-        weft_text_put_quoted(t, one.s + skip);
+        weft_text_put_string_member(t, "layout", one.s + skip);
         weft_text_add(t, "}");
     }
     weft_text_add(t, "]");

@@ -149,6 +149,12 @@ void weft_text_put_quoted(weft_text *t, const char *s)
     weft_text_put(t, "\"", 1);
 }
 
+void weft_text_put_string_member(weft_text *t, const char *key, const char *s)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    weft_text_put_quoted(t, s);
+}
+
 const char *weft_text_count(int64_t n, char buf[WEFT_TEXT_COUNT])
 {
     char digits[WEFT_TEXT_COUNT], *to = buf;

@@ -27,6 +27,7 @@ void weft_text_put_double(weft_text *t, double x);
 /* , "key": x as one more member of a JSON map; null where x is not finite: JSON has no other word
  * for it. */
 void weft_text_put_member(weft_text *t, const char *key, double x);
+void weft_text_put_string_member(weft_text *t, const char *key, const char *s);
 /* s between double quotes with JSON's escapes. */
 void        weft_text_put_quoted(weft_text *t, const char *s);
 weft_status weft_text_status(const weft_text *t); /* WEFT_ERR_MEM once an add failed */

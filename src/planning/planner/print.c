@@ -253,13 +253,11 @@ static void put_asked_json(const weft_planner_workspace *w, const weft_planner_a
                 {"tp", c->variant.tp}};
     weft_text_add(t, ",\n \"asked\": {\"model\": ");
     weft_text_put_quoted(t, w->request.spec.model);
-    weft_text_add(t, ", \"cluster\": ");
-    weft_text_put_quoted(t, w->request.cluster->name);
+    weft_text_put_string_member(t, "cluster", w->request.cluster->name);
     weft_text_add(t, ", \"batch\": %lld, \"seq\": %d, \"precision\": ",
                   (long long)w->request.spec.batch, w->config.seq);
     weft_text_put_quoted(t, w->config.precision);
-    weft_text_add(t, ", \"engine\": ");
-    weft_text_put_quoted(t, w->config.framework);
+    weft_text_put_string_member(t, "engine", w->config.framework);
     weft_text_add(t, "}");
     if (!weft_planner__is_ours(w)) return;
     weft_text_add(t, ",\n \"reduction\": \"%s\"", weft_reduction_name(a->reduction));
