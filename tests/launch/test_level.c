@@ -42,6 +42,10 @@ static void fewer_ranks_are_taken_where_they_are_as_fast(void **state)
     for (int k = 0; k < WEFT_LEVEL_HISTORY; k++)
         weft_level_note_pause(&v.history, WEFT_LEVEL_REPLACE, 5);
     assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
+    loss.is_resizing = true; /* weft scale decides how many there are */
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_REPLACE);
+    loss.too_often = true;
+    assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
     weft_launch_levels_fini(&v);
 }
 

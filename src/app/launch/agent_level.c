@@ -63,6 +63,7 @@ bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
     weft_launch_loss    loss = {.n_rank      = weft_launch__agent_count(l),
                                 .min_rank    = l->o->min_rank,
                                 .is_stopping = *a->stop_why,
+                                .is_resizing = a->scale_to,
                                 .now_s       = weft_clock_s()};
     loss.too_often           = leaving || weft_member_is_too_often(a->member, r, step);
     if (l->hosts && loss.too_often) {

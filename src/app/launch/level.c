@@ -107,6 +107,8 @@ void weft_launch_levels_choose(weft_launch_levels *v, const weft_launch_loss *lo
     if (loss->too_often)
         c.option[WEFT_LEVEL_REPLACE].why_not = "its slot was lost too often";
     c.option[WEFT_LEVEL_SHRINK].why_not = object_to_shrink(loss);
+    if (loss->is_resizing && !loss->too_often)
+        c.option[WEFT_LEVEL_SHRINK].why_not = "the number of ranks is about to change";
     if (loss->is_stopping)
         c.option[WEFT_LEVEL_SHRINK].why_not = "the job is about to stop";
     c.option[WEFT_LEVEL_SHRINK].pause_s = find_shrink_pause(v, n);

@@ -41,6 +41,7 @@ typedef struct weft_launch_loss {
     bool too_often;        /* its slot gets no other process */
     bool other_bits;  /* it is there, and computed other bits when it ran a step again */
     bool is_stopping; /* the job is about to save and stop for an earlier loss */
+    bool is_resizing; /* another number of ranks follows in any case */
     /* it is one of several hosts, and leaves alone or with its host; ranks are counted on all of
      * them, and steps that were noted here are of others */
     bool   of_host;
