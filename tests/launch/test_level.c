@@ -71,16 +71,22 @@ static void a_slot_of_several_hosts_is_left_out_too(void **state)
     weft_launch_levels_fini(&v);
 }
 
+/* Four ranks, whose lost ones take long to replace. */
+static void open_levels(weft_launch_levels *v)
+{
+    assert_ok(weft_launch_levels_init(v, "on", 4, 0));
+    weft_launch_levels_note_steps(v, 4, 100, 10);
+    for (int k = 0; k < WEFT_LEVEL_HISTORY; k++)
+        weft_level_note_pause(&v->history, WEFT_LEVEL_REPLACE, 5);
+}
+
 /* Until fewer ranks were measured, what the planner predicts of them counts. */
 static void predicted_steps_count_until_they_are_measured(void **state)
 {
     (void)state;
     weft_launch_levels v    = {0};
     weft_launch_loss   loss = {.n_rank = 4, .min_rank = 1, .now_s = 1000};
-    assert_ok(weft_launch_levels_init(&v, "on", 4, 0));
-    weft_launch_levels_note_steps(&v, 4, 100, 10);
-    for (int k = 0; k < WEFT_LEVEL_HISTORY; k++)
-        weft_level_note_pause(&v.history, WEFT_LEVEL_REPLACE, 5);
+    open_levels(&v);
     assert_int_equal(choose(&v, &loss), WEFT_LEVEL_REPLACE); /* 4 / 3 of the time */
     weft_launch_levels_note_predicted(&v, 4, "3:1.000001 9:2 x:1 2:1.5");
     assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
@@ -97,10 +103,7 @@ static void a_predicted_move_counts_until_it_is_measured(void **state)
     (void)state;
     weft_launch_levels v    = {0};
     weft_launch_loss   loss = {.n_rank = 4, .min_rank = 1, .now_s = 1000};
-    assert_ok(weft_launch_levels_init(&v, "on", 4, 0));
-    weft_launch_levels_note_steps(&v, 4, 100, 10);
-    for (int k = 0; k < WEFT_LEVEL_HISTORY; k++)
-        weft_level_note_pause(&v.history, WEFT_LEVEL_REPLACE, 5);
+    open_levels(&v);
     weft_launch_levels_note_predicted(&v, 4, "3:1.000001:1 2:1.5:x");
     assert_int_equal(choose(&v, &loss), WEFT_LEVEL_SHRINK);
     weft_launch_levels_note_predicted(&v, 4, "3:1.000001:20");

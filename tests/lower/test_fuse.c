@@ -1,8 +1,6 @@
 /* Fusions that the options name: what rides on norms' gradients and updates, and that without them
  * the same graph has one instruction for each. */
-#include "support/test.h"
-
-#include "lower/lower.h"
+#include "segment.h"
 
 /* Half a block's backward pass and the update of its bias. */
 static const char block[] =
@@ -46,27 +44,8 @@ static const char block[] =
 
 static weft_segment *lower(const char *text, unsigned fusions, bool one_micro)
 {
-    weft_graph   *g;
-    weft_segment *s;
-    assert_ok(weft_graph_from_text("test", text, strlen(text), &g));
-    assert_ok(weft_lower(
-        g, &(weft_lower_options){.one_micro = one_micro, .fusions = fusions}, &s));
-    weft_graph_destroy(g);
-    return s;
-}
-
-static int find_index(const weft_segment *s, const char *name)
-{
-    for (int i = 0; i < s->n_instr; i++)
-        if (!strcmp(s->instr[i].name, name)) return i;
-    return -1;
-}
-
-static const weft_instr *find(const weft_segment *s, const char *name)
-{
-    int i = find_index(s, name);
-    if (i < 0) fail_msg("no instruction %s", name);
-    return &s->instr[i];
+    return segment_lower(
+        text, &(weft_lower_options){.one_micro = one_micro, .fusions = fusions});
 }
 
 static void assert_in(const weft_segment *s, const weft_operand *o, const char *storage)
@@ -87,9 +66,10 @@ static void test_none(void **state)
     for (int i = 0; i < s->n_instr; i++)
         for (int k = 0; k < s->instr[i].n_post; k++)
             assert_int_equal(weft_op_fusion(s->instr[i].op, s->instr[i].post[k].op), 0);
-    assert_true(find_index(s, "dres") >= 0 && find_index(s, "db") >= 0);
-    assert_true(find_index(s, "dfc") >= 0 && find_index(s, "b_low_next") >= 0);
-    assert_int_equal(find(s, "du")->post[0].op, WEFT_OP_GELU_GRAD);
+    assert_true(segment_find_index(s, "dres") >= 0 && segment_find_index(s, "db") >= 0);
+    assert_true(segment_find_index(s, "dfc") >= 0 &&
+                segment_find_index(s, "b_low_next") >= 0);
+    assert_int_equal(segment_find(s, "du")->post[0].op, WEFT_OP_GELU_GRAD);
     weft_segment_destroy(s);
 }
 
@@ -100,7 +80,7 @@ static void test_norm_grad(void **state)
     (void)state;
     for (int one_micro = 0; one_micro < 2; one_micro++) {
         weft_segment     *s = lower(block, ALL, one_micro);
-        const weft_instr *i = find(s, "dx");
+        const weft_instr *i = segment_find(s, "dx");
         assert_int_equal(i->n_post, 2);
         assert_int_equal(i->post[0].op, WEFT_OP_ADD);
         assert_int_equal(i->post[1].op, WEFT_OP_REDUCE);
@@ -109,8 +89,8 @@ static void test_norm_grad(void **state)
         assert_in(s, &i->out[i->post[0].out], "dres");
         assert_in(s, &i->out[i->post[1].out], "db_sum");
         assert_int_equal(i->add, 1u << i->post[1].out);
-        assert_int_equal(find_index(s, "dres"), -1);
-        assert_int_equal(find_index(s, "db"), -1);
+        assert_int_equal(segment_find_index(s, "dres"), -1);
+        assert_int_equal(segment_find_index(s, "db"), -1);
         /* 3 reads and 2 writes of 48 bf16; statistics; weights; sums, one of them read too */
         assert_true(weft_instr_bytes(i) == 4 * 96 + 2 * 24 + 3 * 32 + 2 * 32);
         weft_segment_destroy(s);
@@ -122,12 +102,12 @@ static void test_update(void **state)
 {
     (void)state;
     weft_segment     *s = lower(block, ALL, true);
-    const weft_instr *i = find(s, "b_next");
+    const weft_instr *i = segment_find(s, "b_next");
     assert_int_equal(i->n_post, 1);
     assert_int_equal(i->post[0].op, WEFT_OP_CAST);
     assert_in(s, &i->out[0], "b");
     assert_in(s, &i->out[i->post[0].out], "b_low");
-    assert_int_equal(find_index(s, "b_low_next"), -1);
+    assert_int_equal(segment_find_index(s, "b_low_next"), -1);
     weft_segment_destroy(s);
 }
 

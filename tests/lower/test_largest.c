@@ -2,19 +2,16 @@
  * way, and nothing else changes. */
 #include <stdio.h>
 
+#include "segment.h"
 #include "support/ranks.h"
-#include "support/test.h"
 
 #include "compile/compile.h"
-#include "lower/lower.h"
 #include "program/work.h"
 
 static weft_segment *lower(const char *dtype, int rows, const char *between,
                            unsigned fusions)
 {
-    char          text[1600];
-    weft_graph   *g;
-    weft_segment *s;
+    char text[1600];
     snprintf(text, sizeof text,
              "graph t {\n"
              "  input x: %s[2,%d,32]\n"
@@ -35,25 +32,14 @@ static weft_segment *lower(const char *dtype, int rows, const char *between,
              "}\n",
              dtype, rows, dtype, rows, dtype, dtype, dtype, rows, dtype, rows, dtype,
              rows, between);
-    assert_ok(weft_graph_from_text("test", text, strlen(text), &g));
-    assert_ok(
-        weft_lower(g, &(weft_lower_options){.one_micro = true, .fusions = fusions}, &s));
-    weft_graph_destroy(g);
-    return s;
-}
-
-static const weft_instr *find(const weft_segment *s, const char *name)
-{
-    for (int i = 0; i < s->n_instr; i++)
-        if (!strcmp(s->instr[i].name, name)) return &s->instr[i];
-    fail_msg("no instruction %s", name);
-    return NULL;
+    return segment_lower(text,
+                         &(weft_lower_options){.one_micro = true, .fusions = fusions});
 }
 
 static bool gives(const weft_segment *s, const char *giver, int k, const char *taker,
                   int j, int64_t n)
 {
-    const weft_instr *from = find(s, giver), *to = find(s, taker);
+    const weft_instr *from = segment_find(s, giver), *to = segment_find(s, taker);
     if (from->n_own_out < 3 || to->n_own_in < 4 || from->out[1 + k].buffer < 0)
         return false;
     assert_int_equal(from->out[1 + k].type.shape.d[0], n);
@@ -66,7 +52,7 @@ static void test_linear_layer(void **state)
 {
     (void)state;
     weft_segment     *s = lower("bf16", 16, "", WEFT_FUSION_LARGEST);
-    const weft_instr *y = find(s, "z");
+    const weft_instr *y = segment_find(s, "z");
     assert_true(gives(s, "z", 0, "dw", 1, 32));
     assert_true(gives(s, "z", 1, "dx", 1, 32));
     assert_true(gives(s, "dx", 0, "dw", 0, 48));
@@ -77,7 +63,7 @@ static void test_linear_layer(void **state)
     assert_int_equal(y->post[0].in, 2);
     assert_int_equal(y->post[0].out, 3);
     assert_int_equal(y->out[0].buffer, -1);
-    assert_int_equal(find(s, "dx")->in[2].buffer, -1);
+    assert_int_equal(segment_find(s, "dx")->in[2].buffer, -1);
     weft_segment_destroy(s);
 }
 

@@ -1,15 +1,11 @@
 /* Odd widths: which values get padded rows, and where they are placed. */
 #include <stdio.h>
 
-#include "support/test.h"
-
-#include "lower/lower.h"
+#include "segment.h"
 
 static weft_segment *lower(const char *dtype, int vocabulary, int row_elements)
 {
-    char          text[1200];
-    weft_graph   *g;
-    weft_segment *s;
+    char text[1200];
     snprintf(text, sizeof text,
              "graph t {\n"
              "  input x: %s[2,3,8]\n"
@@ -29,19 +25,8 @@ static weft_segment *lower(const char *dtype, int vocabulary, int row_elements)
              "}\n",
              dtype, dtype, vocabulary, dtype, vocabulary, dtype, vocabulary, dtype,
              vocabulary);
-    assert_ok(weft_graph_from_text("test", text, strlen(text), &g));
-    assert_ok(weft_lower(
-        g, &(weft_lower_options){.one_micro = true, .row_elements = row_elements}, &s));
-    weft_graph_destroy(g);
-    return s;
-}
-
-static const weft_instr *find(const weft_segment *s, const char *name)
-{
-    for (int i = 0; i < s->n_instr; i++)
-        if (!strcmp(s->instr[i].name, name)) return &s->instr[i];
-    fail_msg("no instruction %s", name);
-    return NULL;
+    return segment_lower(
+        text, &(weft_lower_options){.one_micro = true, .row_elements = row_elements});
 }
 
 /* Logits and their gradient, which is placed over them; no copy is made; parameters stay dense. */
@@ -49,8 +34,8 @@ static void test_logits(void **state)
 {
     (void)state;
     weft_segment     *s = lower("bf16", 1001, 64);
-    const weft_instr *z = find(s, "z"), *l = find(s, "l"), *dx = find(s, "dx"),
-                     *dw = find(s, "dw");
+    const weft_instr *z = segment_find(s, "z"), *l = segment_find(s, "l"),
+                     *dx = segment_find(s, "dx"), *dw = segment_find(s, "dw");
     assert_int_equal(s->n_instr, 4);
     assert_int_equal(z->out[0].stride[1], 1024);
     assert_int_equal(z->out[0].stride[0], 3 * 1024);
@@ -76,7 +61,7 @@ static void test_dense(void **state)
     } c[] = {{"bf16", 1001, 0}, {"bf16", 1000, 64}, {"bf16", 77, 64}, {"f32", 1001, 64}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         weft_segment *s = lower(c[i].dtype, c[i].vocabulary, c[i].row_elements);
-        assert_int_equal(find(s, "z")->out[0].stride[1], c[i].vocabulary);
+        assert_int_equal(segment_find(s, "z")->out[0].stride[1], c[i].vocabulary);
         assert_int_equal(s->n_instr, 4);
         weft_segment_destroy(s);
     }
@@ -101,7 +86,7 @@ static void test_other_reader(void **state)
     weft_segment     *s;
     assert_ok(weft_graph_from_text("test", text, strlen(text), &g));
     assert_ok(weft_lower(g, &(weft_lower_options){.row_elements = 64}, &s));
-    assert_int_equal(find(s, "z")->out[0].stride[1], 1001);
+    assert_int_equal(segment_find(s, "z")->out[0].stride[1], 1001);
     weft_segment_destroy(s);
     weft_graph_destroy(g);
 }
