@@ -73,7 +73,7 @@ bool weft_launch__choose_level(weft_launch__run *l, int r, int64_t step,
     }
     weft_launch_levels_choose(&a->levels, &loss, out);
     if (out->level == WEFT_LEVEL_SHRINK && !a->scale_to)
-        weft_launch__leave_out(l, r, "lost too often");
+        weft_launch__leave_out(l, r, loss.too_often ? "lost too often" : "lost");
     else if (out->level == WEFT_LEVEL_SHRINK && leaving)
         l->hosts ? leave_slot_of_hosts(l, true) : weft_launch__drop_slot(l);
     if (out->level == WEFT_LEVEL_STOP && !again)
