@@ -73,8 +73,14 @@ static void a_new_process_finds_it(void **state)
     put_card(k, 4, 1); /* all went back: step 7 is no more */
     assert_null(weft_kept_find_card(k, 7));
     assert_int_equal(weft_kept_newest(k)->steps, 4);
-    weft_comm_shm_distrust(weft_comm_shm_slot_of(kept, 0));
+    weft_comm_shm_slot *slot = weft_comm_shm_slot_of(kept, 0);
+    atomic_store(&slot->snapshot[1].bytes, 4096);
+    atomic_store(&slot->snapshot[1].table_bytes, 64);
+    weft_comm_shm_distrust(slot);
     assert_null(weft_kept_find(c));
+    /* nor is a snapshot's memory there for the next one */
+    assert_int_equal(atomic_load(&slot->snapshot[1].bytes), 0);
+    assert_int_equal(atomic_load(&slot->snapshot[1].table_bytes), 0);
     leave_epoch(c, epoch);
     weft_comm_shm_destroy(kept);
     weft_compiled_fini(&made);

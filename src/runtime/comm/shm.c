@@ -369,8 +369,12 @@ void weft_comm_shm_distrust(weft_comm_shm_slot *slot)
 {
     distrust_held(&slot->state);
     for (int k = 0; k < WEFT_COMM_SHM_OLDER; k++) distrust_held(&slot->older[k]);
-    for (int k = 0; k < WEFT_COMM_SHM_SNAPSHOT; k++)
+    for (int k = 0; k < WEFT_COMM_SHM_SNAPSHOT; k++) {
         atomic_store(&slot->snapshot[k].step, -1);
+        /* the next one has memory and a table of its own */
+        atomic_store(&slot->snapshot[k].bytes, 0);
+        atomic_store(&slot->snapshot[k].table_bytes, 0);
+    }
     atomic_store(&slot->arrived, -1);
     atomic_store(&slot->passed, -1);
     atomic_store(&slot->record, 0);
