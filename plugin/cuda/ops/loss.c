@@ -128,12 +128,15 @@ enum {
     ROOM_BYTES = 1 << 10 /* of shared memory, for the rest of a block */
 };
 
-/* Units of 16 bytes of a row that a block of this GPU has shared memory for. */
+/* Units of 16 bytes of a row that a block of this GPU has shared memory for; where kernels are
+ * emulated there is no queue. */
 static int64_t count_kept(const weft_kernel_ctx *x)
 {
     const weft_cuda_queue *q    = x->queue;
-    int64_t                most = q->gpu->max_shared_bytes - ROOM_BYTES;
-    return (most < KEPT_BYTES ? most : KEPT_BYTES) / 16;
+    int64_t                most = KEPT_BYTES;
+    if (q && q->gpu->max_shared_bytes - ROOM_BYTES < most)
+        most = q->gpu->max_shared_bytes - ROOM_BYTES;
+    return most / 16;
 }
 
 /* Rows at equal distances, and those of the gradient at the same place in 16 bytes. */
