@@ -22,9 +22,10 @@ chmod +x "$tmp/agent.sh"
 rows() { cat "$tmp/$1/metrics.jsonl" 2>/dev/null | wc -l; }
 await() { # what, command: until it is true; ends the test where it does not come true
     what=$1; shift
-    for i in $(seq 400); do "$@" && return; sleep 0.1; done
+    for i in $(seq 900); do "$@" && return; sleep 0.1; done # a job that Slurm did not start at once waits a minute for its next look
     fail "$name: $what"
-    tail -n 20 "$tmp/$name".*.err "$tmp/$name.log"
+    squeue -l
+    tail -n 20 "$tmp/$name".*.err "$tmp/$name.log" "$tmp/$name".second 2>/dev/null
     exit 1
 }
 has_rows() { [ "$(rows "$name")" -ge "$1" ]; }
