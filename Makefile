@@ -117,6 +117,7 @@ fault: build
 	@python3 tools/campaign.py $(BUILD)/weft --faults $(or $(FAULTS),500) --out bench/results/fault-campaign.csv
 	@python3 tools/campaign.py $(BUILD)/weft --block large --faults 50 --out bench/results/fault-campaign-large.csv
 	@python3 tools/campaign.py $(BUILD)/weft --block hosts --faults 170 --out bench/results/fault-campaign-hosts.csv
+	@python3 tools/campaign.py $(BUILD)/weft --block kernels --faults 60 --out bench/results/fault-campaign-kernels.csv
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build

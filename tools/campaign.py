@@ -12,11 +12,13 @@ each recovery (WEFT_CHECK_COPIES); no process is left, nothing in /dev/shm, and 
   oom        the kernel kills a rank in a control group whose memory is full (needs the right to make one)
   hang       an instruction does not end
   numeric    a rank computes NaN once
+  flip       a bit of a rank's gradient norm is another one than its replicas', in one step
   disk       a call on the checkpoint's files says that the disk is full
   slow       a rank is slower than the others; and all processes are stopped for a while: nobody is lost
   agent      `weft run` is killed: nothing is left
   large      kills and stops with the state of gpt2 (124M parameters)
   hosts      two and three hosts: campaign_hosts.py (needs the right to make network namespaces)
+  kernels    the same: ranks hang, or are slower than the others, on one of the hosts, besides half of the other faults
 
 --only JOB: that job of the seed alone, as the table numbers them (with the same --block and --registers): each job draws from the seed
 and its number.  Faults come at drawn moments of a running job, so that two runs of it are alike, not the same.
@@ -96,16 +98,16 @@ class Campaign:
         self.fds = count_fds(job.p.pid)
         return job
 
-    def finish(self, block, job, faults, lost_at_most=None, causes=None):
-        """Checks all, adds a row.  lost_at_most: incidents of ranks; all causes must be of those given."""
+    def finish(self, block, job, faults, lost_at_most=None, causes=None, good=True):
+        """Checks all, adds a row.  lost_at_most: incidents of ranks; all causes must be of those given; good: what was checked before."""
         what = "%s %d, %s, %s" % (block, self.n_run, self.plan, "+".join(faults))
         fds = count_fds(job.p.pid)
         result, text = job.end()
         found = views.incidents(job.output)
-        good = eco.check(result is not None, "%s: ended with %r: %s" % (what, job.p.returncode, text[-2000:]))
+        good &= eco.check(result is not None, "%s: ended with %r: %s" % (what, job.p.returncode, text[-2000:]))
         keys = dict(self.keys, **{k: v for k, v in self.more.items() if k in ("steps", "model", "tokenizer", "seq", "batch", "eval.every")})
-        if good:
-            good = eco.same((result["weights_xxh64"], views.bits(job.output)), self.reference(keys), what + ": weights and losses")
+        if result is not None:
+            good &= eco.same((result["weights_xxh64"], views.bits(job.output)), self.reference(keys), what + ": weights and losses")
         lost = [i for i in found if "rank" in i and i["noticed"] not in ("report", "other bits")]
         most = len(faults) if lost_at_most is None else lost_at_most
         good &= eco.check(len(lost) <= most, "%s: %d ranks were lost: %r" % (what, len(lost), lost))
@@ -260,6 +262,22 @@ class Campaign:
         found = self.finish("numeric", job, ["nan"], lost_at_most=0, causes=("differs", "numeric", "cordon"))
         eco.check(all(i["decided"] == "retry" for i in found), "numeric: %r" % found)
 
+    def flip(self):
+        """The step is run again.  The rank whose bits changed is named; where the number of ranks may change, its slot is left out."""
+        plan = self.draw.choice([p for p in PLANS if PLANS[p][0] > 1])
+        n, elastic = PLANS[plan][0], self.draw.random() < 0.7
+        rank, once = self.draw.randrange(n), self.scratch.path("once-%d" % (self.n_run + 1))
+        env = dict(WEFT_FAILPOINT="vote.norm:flip:rank=%d:nth=%d" % (rank, self.draw.randint(2, 20)), WEFT_FAILPOINT_ONCE=once)
+        job = self.start(plan, n="1:%d" % n if elastic else None, env=env, steps=48)
+        self.await_end(job)
+        found = sorted(views.incidents(job.output), key=lambda i: i["cause"] != "differs")  # two ranks tell at the same time
+        what = [("cordon", "cordon"), ("cordon", "resize")] if elastic else [("cordon", "retry")]
+        good = eco.same([(i["cause"], i["decided"]) for i in found], [("differs", "retry")] + what, "flip %d: %r" % (self.n_run, found))
+        named = "rank %d computed other numbers" % rank
+        good &= eco.check([(i["rank"], i["noticed"], named in i["what"]) for i in found[1:2]] == [(rank, "other bits", True)],
+                          "flip %d: not %s: %r" % (self.n_run, named, found))
+        self.finish("flip", job, ["flip"] * os.path.exists(once + ".0"), lost_at_most=0, good=good)
+
     def disk(self):
         """Asynchronous checkpoints: one is given up, training goes on."""
         at = self.draw.randint(30, 90)
@@ -338,7 +356,11 @@ class Campaign:
 
     def hosts(self):
         import campaign_hosts
-        return campaign_hosts.Block(self).run()
+        return campaign_hosts.Block(self, "hosts").run()
+
+    def kernels(self):
+        import campaign_hosts
+        return campaign_hosts.Block(self, "kernels").run()
 
 
 def move_to(group):
@@ -367,7 +389,7 @@ def processes_of(output):
 
 
 # Faults of a block in a whole campaign, in proportion.
-BLOCKS = dict(processes=40, phases=25, resize=15, oom=4, hang=4, numeric=4, disk=3, slow=3, agent=2, large=0, hosts=0)
+BLOCKS = dict(processes=40, phases=25, resize=15, oom=4, hang=4, numeric=4, flip=4, disk=3, slow=3, agent=2, large=0, hosts=0, kernels=0)
 
 
 def put_counts(f, what, counts):

@@ -1,7 +1,8 @@
-"""Block `hosts` of campaign.py: agents on two or three hosts (network namespaces with a switch between them).
+"""Blocks `hosts` and `kernels` of campaign.py: agents on two or three hosts (network namespaces with a switch between them).
 
 Ranks are killed, stopped and crash on any host, also at failpoints of the recovery; agents are killed and stopped; cables are cut
-(the interface, the port, or silently), flap, lose frames or become slow; hosts join, are killed while they join, leave and are drained.
+(the interface, the port, or silently), flap, lose frames or become slow; hosts join, are killed while they join, leave and are drained;
+in `kernels` (with another logf()) also a rank of one host hangs, and those of one host are slower for a while.
 With a majority of agents the first host goes on where there are two, any two where there are three; with the views in a folder
 (file:) or in etcd, whose three servers lose their leader on the way, any host does.  Who is cut off or was stopped ends by itself
 and says why; from etcd it is cut off, too, so its cable is mended."""
@@ -24,6 +25,7 @@ from wires import Wires
 STEPS = 60
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "segv": signal.SIGSEGV, "bus": signal.SIGBUS, "abort": signal.SIGABRT}
 CRASHES = ("segv", "bus", "abort")
+HUNG = ("hang", "late", "silence")  # on a busy machine the peers of a rank that hangs give up first
 CUTS = ("down", "unplugged", "silent")
 LOST = tuple("cut " + c for c in CUTS) + ("kill agent", "stop agent")
 # hosts, ranks of each, keys; copies True: the loss of one host loses nothing
@@ -46,19 +48,31 @@ def local_rank_of(pid):
         return None
 
 
-class Job(eco_hosts.Job):
-    """Agent k is on host at[k]; members: agents that should be in the view, in its order."""
+def count_lines(*path):
+    with open(os.path.join(*path), "rb") as f:
+        return f.read().count(b"\n")
 
-    def __init__(self, wires, output, n_rank, nnodes, keys, options, env, rdzv):
+
+class Job(eco_hosts.Job):
+    """Agent k is on host at[k]; members: agents that should be in the view, in its order.  library: of a logf() that hangs or is slow
+    in ranks of the host of agent k, while or once flag() is there; or None."""
+
+    def __init__(self, wires, output, n_rank, nnodes, keys, options, env, rdzv, library):
         self.wires, self.output, self.n, self.nnodes, self.keys = wires, output, n_rank, nnodes, keys
-        self.options, self.env, self.rdzv = list(options), env, rdzv
+        self.options, self.env, self.rdzv, self.library = list(options), env, rdzv, library
         self.agents, self.at, self.members, self.expected = [], [], [], []
         self.seen = views.RowCount()
 
     def command(self, number):
         return self.wires.command(self.at[number])
 
+    def flag(self, what, k):
+        return "%s.%s-%d" % (self.output, what, k)
+
     def add(self, host, node=None):
+        if self.library:
+            flags = {w.upper() + "_FILE": self.flag(w, len(self.agents)) for w in ("hang", "slow")}
+            self.env = dict(self.env, LD_PRELOAD=self.library, **flags)
         self.at.append(host)
         self.expected.append({0})
         self.members.append(len(self.agents))
@@ -100,10 +114,10 @@ class Job(eco_hosts.Job):
 class Block:
     """One job of the block: c is the campaign."""
 
-    def __init__(self, c):
-        self.c, self.draw = c, c.draw
+    def __init__(self, c, name):
+        self.c, self.draw, self.name = c, c.draw, name
         self.faults, self.hits, self.most_hits = [], {}, 2
-        self.crashed = self.lost_host = False
+        self.crashed = self.lost_host = self.to_name = False
 
     def run(self):
         c, draw = self.c, self.draw
@@ -146,9 +160,11 @@ class Block:
             env = dict(WEFT_FAILPOINT="%s:%s:rank=%d" % (name, action, draw.randrange(c.ranks)), WEFT_FAILPOINT_ONCE=self.once)
         keys = dict(c.keys, **of_plan, **{"steps": STEPS, "recover": "on", "checkpoint.every": draw.choice((6, 25, 1000))})
         options = ["--failure-timeout", "1"] + ["--on-stop", "replace"] * (draw.random() < 0.7)
-        env["WEFT_TOKEN_FILE"] = c.token()
+        self.kernels = self.name == "kernels"
+        env.update(WEFT_TOKEN_FILE=c.token(), SLOW_US="1000")
+        library = os.path.join(os.path.dirname(eco.WEFT), "libhang_kernel.so") if self.kernels else None
         job = Job(self.wires, c.scratch.path("run-%d" % c.n_run), n_rank, "1:%d" % n_host if self.elastic else str(n_host), keys, options,
-                  env, self.rdzv)
+                  env, self.rdzv, library)
         for k in range(n_first):
             job.add(k, None if self.elastic else k)
             if self.elastic and not k:
@@ -182,6 +198,39 @@ class Block:
                 self.faults.append(kind)
         except ProcessLookupError:
             pass
+
+    def hang_rank(self):
+        """One rank of a host; any of its slots may be the one that is hit."""
+        k = self.draw.choice(self.job.members)
+        slots = [(k, local_rank_of(p)) for p in views.children(self.job.agents[k].p.pid)]
+        slots = [s for s in slots if s[1] is not None]
+        if not slots or any(self.hits.get(s, 0) >= self.most_hits for s in slots):
+            return
+        for s in slots:
+            self.hits[s] = self.hits.get(s, 0) + 1
+        flag, limit = self.job.flag("hang", k), time.monotonic() + 60
+        open(flag, "w").close()
+        while os.path.exists(flag) and time.monotonic() < limit and not self.job.is_over():
+            time.sleep(0.01)
+        if os.path.exists(flag):  # it had computed its last step
+            eco.check(self.job.is_over(), "%s: no rank of agent %d hangs" % (self.what(), k))
+            return
+        self.faults.append("hang")
+        self.job.await_step(self.job.steps() + 2)
+
+    def slow_rank(self):
+        """All ranks of a host, for some steps, often for as many as it takes until they are named: nobody is lost."""
+        job = self.job
+        k, n_step = self.draw.choice(job.members), self.draw.choice((3, 10, 30, 30))
+        self.faults.append("slow")
+        n_rank = job.n * len(job.members)
+        judged = "pp" not in job.keys and job.keys["lanes"] % n_rank == 0 and len(job.members) > 1  # others have the same work
+        first, view = job.steps(), count_lines(job.output, "views.jsonl")
+        open(job.flag("slow", k), "w").close()
+        job.await_step(first + n_step)
+        stayed = job.steps() >= first + n_step and view == count_lines(job.output, "views.jsonl")
+        os.unlink(job.flag("slow", k))
+        self.to_name |= n_step > 20 and judged and stayed
 
     def pick_host(self, survives=True, ends=False):
         """A member whose loss the others survive; None: there is none.  ends: it is gone, and not only cut off: of two hosts that do not
@@ -323,6 +372,8 @@ class Block:
             self.job.await_step(self.job.steps() + draw.randint(1, 5))
             time.sleep(draw.random() * 1.2 * views.step_s(self.job.output))
             kinds = [self.hit_rank] * 4 + [self.slow_link]
+            if self.kernels:
+                kinds += [self.hang_rank, self.slow_rank] * 10
             if self.elastic:
                 kinds += [self.hit_agent, self.cut_cable] * 2 + [self.flap_cable, self.lose_frames, self.lose_frames, self.leave_host] + [self.join_host] * 3
             if self.etcd:
@@ -335,7 +386,7 @@ class Block:
     # ---- the end ----
 
     def what(self):
-        return "hosts %d, %s, %s" % (self.c.n_run, self.c.plan, "+".join(self.faults))
+        return "%s %d, %s, %s" % (self.name, self.c.n_run, self.c.plan, "+".join(self.faults))
 
     def finish(self):
         c, job = self.c, self.job
@@ -358,8 +409,17 @@ class Block:
         back = "back to step" in job.text
         allowed = self.crashed or (self.lost_host and not self.replicated) or self.has_left()
         good &= eco.check(allowed or not back, "%s: committed steps were run again:\n%s" % (what, job.text))
+        found = views.incidents(job.output)
+        hung, n_hang = [i for i in found if i["cause"] in HUNG], self.faults.count("hang")
+        good &= eco.check(len(hung) >= n_hang, "%s: %d hangs: %r" % (what, n_hang, found))
+        if set(self.faults) <= {"hang", "slow"}:
+            lost = [i for i in found if "rank" in i]  # hosts join at the start
+            good &= eco.check(len(lost) <= n_hang, "%s: others were lost: %r" % (what, lost))
+        if self.to_name:
+            slow = [i for i in views.incidents(job.output, slow=True) if i["cause"] == "slow"]
+            good &= eco.check(len(slow) > 0, what + ": no rank was called slow")
         good &= c.check_left(what, job)
-        c.add_row("hosts", self.faults, views.incidents(job.output), good)
+        c.add_row(self.name, self.faults, found, good)
 
     def has_left(self):
         """A checkpoint is made of what only that host held: back to the step of that moment."""

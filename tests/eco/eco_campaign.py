@@ -9,7 +9,7 @@ import sys
 
 from eco import ROOT, SANITIZED, WEFT, check, end, skip
 
-BLOCKS = dict(host="processes,phases,resize,hang,numeric,disk,slow,agent", hosts="hosts")
+BLOCKS = dict(host="processes,phases,resize,hang,numeric,flip,disk,slow,agent", hosts="hosts")
 BLOCK = os.environ.get("WEFT_CAMPAIGN_BLOCK", "host")
 SECONDS = os.environ.get("WEFT_CAMPAIGN_SECONDS", "6" if SANITIZED else "60")
 SEED = os.environ.get("WEFT_CAMPAIGN_SEED", "20261119")

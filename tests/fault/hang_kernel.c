@@ -1,7 +1,7 @@
 /* Preloaded, for logf, which attention calls in every step.  Once the file HANG_FILE is there, the
  * next caller removes it and never returns; once NAN_FILE is there, it removes it and gets NaN;
- * once EXIT_FILE is there, it removes it and its process exits with 3.  In rank SLOW_RANK one call
- * in 16 takes SLOW_US microseconds (200) of a core. */
+ * once EXIT_FILE is there, it removes it and its process exits with 3.  In rank SLOW_RANK, and
+ * while the file SLOW_FILE is there, one call in 16 takes SLOW_US microseconds (200) of a core. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,13 +9,20 @@
 #include <time.h>
 #include <unistd.h>
 
+static int is_slow(void)
+{
+    const char *slow = getenv("SLOW_RANK"), *rank = getenv("WEFT_RANK");
+    const char *file = getenv("SLOW_FILE");
+    if (file && !access(file, F_OK)) return 1;
+    return slow && rank && !strcmp(slow, rank);
+}
+
 static void be_slow(void)
 {
-    const char     *slow = getenv("SLOW_RANK"), *rank = getenv("WEFT_RANK");
     const char     *us = getenv("SLOW_US");
     long            ns = us ? atol(us) * 1000 : 200000;
     static unsigned n_call;
-    if (!slow || !rank || strcmp(slow, rank) != 0 || n_call++ % 16) return;
+    if (n_call++ % 16 || !is_slow()) return;
     struct timespec from, now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
