@@ -464,14 +464,10 @@ static weft_status restore(weft_session *s)
     s->r.steps      = s->r.first_step;
     s->r.first_step = first < s->r.steps ? first : s->r.steps;
     WEFT_TRY(weft_session__go_back_in_history(&s->checkpoint, s->r.steps, true, &s->job));
-    if (s->r.steps == was) /* ranks that left have saved it */
-        weft_say_info(&s->say, "the state after step %lld comes from its checkpoint",
-                      (long long)was);
-    else
-        weft_say_warn(&s->say,
-                      "no rank that is left holds all of the state after step %lld: back "
-                      "to step %lld",
-                      (long long)was, (long long)s->r.steps);
+    weft_say_warn(&s->say,
+                  "no rank that is left holds all of the state after step %lld: back to "
+                  "step %lld",
+                  (long long)was, (long long)s->r.steps);
     return WEFT_OK;
 }
 
