@@ -20,8 +20,8 @@
  *     sides, those of 8 bytes an element first, so that nothing is between them.
  * (5) What the rank holds itself (tied or replicated parameters) has no replica here.
  * (6) Ranks that hold the same state send a share of it each, to guards of their own.
- * (7) What goes to one guard is in the same order whoever the others are, and comes in on a stream
- *     of its own: no ward waits for another one. */
+ * (7) What goes to one guard is in the same order whatever the other guards are, and comes in on a
+ *     stream of its own: no ward waits for another one. */
 #include <string.h>
 
 #include "partition/standby_priv.h"
