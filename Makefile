@@ -6,6 +6,7 @@
 #   make long       the tests with all cases of their tables and draws, of which make test takes some (tests/README.md)
 #   make check      gcc and clang without a warning, format, layers, lines, headers, names and types, tests' names, what documents name
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
+#   make gpu-test   on a machine with a GPU: BLOCK=ops|reference|bits|ranks|sanitize|speed|predict|soak|survive|... (tools/gpu_run.sh)
 #   make slurm-test installs Slurm and runs jobs on two nodes of it (so does make test where it is installed)
 #   make model      the shared-memory barrier, the vote and the register, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
@@ -116,8 +117,8 @@ fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault-hosts.txt hosts
 	@python3 tools/campaign.py $(BUILD)/weft --faults $(or $(FAULTS),500) --out bench/results/fault-campaign.csv
 	@python3 tools/campaign.py $(BUILD)/weft --block large --faults 50 --out bench/results/fault-campaign-large.csv
-	@python3 tools/campaign.py $(BUILD)/weft --block hosts --faults 170 --out bench/results/fault-campaign-hosts.csv
-	@python3 tools/campaign.py $(BUILD)/weft --block kernels --faults 60 --out bench/results/fault-campaign-kernels.csv
+	@python3 tools/campaign.py $(BUILD)/weft --block hosts --registers majority,file,etcd --faults 170 --out bench/results/fault-campaign-hosts.csv
+	@python3 tools/campaign.py $(BUILD)/weft --block kernels --registers majority,file,etcd --faults 60 --out bench/results/fault-campaign-kernels.csv
 	@test ! -f $(BUILD)/libweft_cuda.so || tools/fault.sh $(BUILD) bench/results/fault-gpu.txt gpu
 
 slurm-test: build
@@ -157,7 +158,7 @@ names: build
 	@tools/check_names.sh $(BUILD)/CMakeFiles/cli_objects.dir/src/app
 	@python3 tools/check_types.py
 
-# On a machine with a GPU: BLOCK=ops, reference, bits, ranks, matrix, jobs, steps, speed, predict, sanitize, soak, wall, long or nccl (tools/gpu_run.sh).
+# On a machine with a GPU: BLOCK=ops, reference, bits, ... (all of them: tools/gpu_run.sh without arguments).
 # GPUS=N HOSTS=FILE: ranks on several GPUs of several machines (tools/gpu_machines.sh)
 .PHONY: gpu-test
 gpu-test: build

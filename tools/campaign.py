@@ -37,7 +37,7 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "eco"))
+sys.path[:0] = [os.path.join(ROOT, "tests", "eco"), os.path.join(ROOT, "tests", "support")]
 CGROUP = "/sys/fs/cgroup/memory"
 OOM_BYTES = 1500 << 20
 
@@ -460,6 +460,7 @@ def main():
     global eco, views
     import eco
     import eco_hosts
+    from etcd import has_etcd
     import eco_views as views
     if not a.narrow:  # faults come while ranks compute
         eco.PACE_MS = 0
@@ -468,8 +469,10 @@ def main():
     weights = {b: w for b, w in BLOCKS.items() if w} if a.block == "all" else {b: 1 for b in a.block.split(",")}
     with eco.Scratch("campaign", memory=True) as scratch:
         campaign = Campaign(scratch, random.Random(a.seed))
-        campaign.registers = a.registers.split(",")
-        words = "--block %s --seed %d --registers %s, commit %s" % (a.block, a.seed, a.registers, a.commit)
+        campaign.registers = [r for r in a.registers.split(",") if r != "etcd" or has_etcd()]
+        if not campaign.registers:
+            sys.exit("--registers %s: etcd or curl is not installed" % a.registers)
+        words = "--block %s --seed %d --registers %s, commit %s" % (a.block, a.seed, ",".join(campaign.registers), a.commit)
         until = time.monotonic() + a.seconds
         campaign.n_run = campaign.n_before = a.only - 1 if a.only else 0
         while campaign.n_fault < a.faults and time.monotonic() < until and weights:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What documents name exists.
 
-    tools/check_docs.py [FILE ...]        default: README.md, docs/ but docs/dev/, each README of src, plugin, tests, bench
+    tools/check_docs.py [FILE ...]        default: README.md, bench/RESULTS.md, docs/ but docs/dev/, each README of src, plugin, tests, bench
 
 In a document a source file (comm/comm.h, tests/flow/test_emu.c) is there under a path that ends so; in the README of a
-module a name without a folder is a file of that module, or a test of it.  A name of ours in backquotes (`weft_comm_run`,
-`weft_state_create_*`) is a word of the sources.  A link to a file is to one that is there.
+module a name without a folder is a file of that module, or a test of it.  Under results/ a table is committed (in a README
+commands name what they will write).  A name of ours in backquotes (`weft_comm_run`, `weft_state_create_*`) is a word of the
+sources.  A link to a file is to one that is there.
 """
 import pathlib
 import re
@@ -14,6 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE = re.compile(r"(?<![\w./*<-])((?:[\w.-]+/)*[\w-]+\.(?:c|h|cu|cuh|def|pml|py|sh))(?![\w/*.-]*\w)")
+RESULT = re.compile(r"(?<![\w./*<-])(?:bench/)?(results/[\w.-]+\.(?:csv|txt|yaml))(?![\w/*.-]*\w)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 NAME = re.compile(r"\bweft_[a-z]\w*\*?")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
@@ -28,7 +30,7 @@ def list_files():
 
 
 def list_documents(files):
-    where = re.compile(r"README\.md|docs/(?!dev/).*\.md|(src|plugin|tests|bench)/(.*/)?README\.md")
+    where = re.compile(r"README\.md|bench/RESULTS\.md|docs/(?!dev/).*\.md|(src|plugin|tests|bench)/(.*/)?README\.md")
     return [f for f in files if where.fullmatch(f)]
 
 
@@ -62,6 +64,8 @@ class Checker:
 
     def check_line(self, document, at, line):
         wrong = [f for f in FILE.findall(line) if not self.has_file(document, f)]
+        if not document.endswith("README.md"):  # there commands name what they will write
+            wrong += [f for f in RESULT.findall(line) if "bench/" + f not in self.ends]
         for quoted in QUOTED.findall(line):
             wrong += [n for n in NAME.findall(quoted) if not self.has_name(n)]
         for link in LINK.findall(line):

@@ -73,6 +73,7 @@ export WEFT=$build/weft WEFT_PLUGINS=$build WEFT_TEST_GPU=1
 describe() {
     echo "commit $(cat "$build/commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%Y-%m-%dT%H:%MZ)"
     nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.sm --format=csv,noheader 2>&1
+    "$WEFT" cluster discover 2>/dev/null | grep -E '^(cublasLt|cuDNN|NCCL) '
     uname -sr
 }
 

@@ -34,6 +34,12 @@ def check_devices(s, job):
          "dtype=fp8 needs cublasLt 12.9 or later, which scales rows; .* is 12.8: dtype=bf16")
     says(run(job, env=dict(WEFT_STUB_DRIVER="12080"), code=2), "driver is of CUDA 12.8, the kernels are of 13")
     says(run(job, env=dict(LD_LIBRARY_PATH="/nonexistent"), code=2), "no NVIDIA driver: libcuda.so.1 is not here")
+    for name, env, level in (("old", dict(WEFT_STUB_DRIVER="12080"), "WARN"), ("none", dict(WEFT_STUB_GPUS="0"), "INFO")):
+        for recover in ("off", "on"):  # found by the rank; by weft run, for all of its ranks
+            auto = dict(job, device="auto", recover=recover, steps=1, output=s.path("auto-%s-%s" % (name, recover)))
+            r = weft(*(["run", "--nproc-per-node", "1"] if recover == "on" else ["train"]), *words(auto), env=dict(STUB, **env))
+            lines = [x for x in r.err.splitlines() if "device=auto takes the CPU: " in x]
+            check(r.code == 0 and len(lines) == 1 and level in lines[0], "%s, recover=%s: %s" % (name, recover, r))
     alone = s.path("alone", "weft")
     os.makedirs(os.path.dirname(alone))
     shutil.copy(WEFT, alone)

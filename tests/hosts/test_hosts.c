@@ -153,7 +153,7 @@ static void without_a_token_nothing_starts(void **state)
           WORDS("run", "--nnodes", "2", "--node-rank", "0", "--rdzv", place(),
                 "--nproc-per-node", "1", "--timeout", "2", "--check"));
     assert_int_equal(finish(&p), 2);
-    says(&p, "weft run: error: a run on several hosts needs a token");
+    says(&p, "weft run: error: connections between hosts need a token");
     says(&p, "'weft token'");
     says(&p, "--insecure-network");
     assert_ptr_equal(strchr(p.text, '\n'), p.text + strlen(p.text) - 1); /* one line */

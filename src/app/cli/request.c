@@ -275,8 +275,11 @@ weft_status weft_cli_resolve_device(weft_launch_request *q, int n_rank, weft_are
     const char **assign;
     if (q->check || weft_cli_load_job(q, &job) != WEFT_OK) return WEFT_OK;
     bool is_auto = !strcmp(job->device, "auto") && strcmp(job->recover, "off") != 0;
-    const weft_session_device of = {
-        .list = "auto", .share_gpu = job->share_gpu, .local_world = n_rank};
+    weft_session_no_gpu       none = {.there = false};
+    const weft_session_device of   = {.list        = "auto",
+                                      .share_gpu   = job->share_gpu,
+                                      .local_world = n_rank,
+                                      .no_gpu      = &none};
     weft_job_destroy(job);
     if (!is_auto) return WEFT_OK;
     assign = WEFT_ARENA_ARRAY(a, const char *, q->n_assign + 1);
@@ -285,5 +288,8 @@ weft_status weft_cli_resolve_device(weft_launch_request *q, int n_rank, weft_are
     assign[q->n_assign++] =
         weft_arena_printf(a, "device=%s", weft_session_resolve_auto(&of));
     q->assign = assign;
+    if (none.text[0] && (none.there || !q->quiet))
+        weft_cli_log(none.there,
+                     weft_arena_printf(a, "device=auto takes the CPU: %s", none.text));
     return weft_arena_status(a);
 }

@@ -309,7 +309,7 @@ static weft_status listen_for_tools(weft_launch__run *l)
     if (st == WEFT_OK) st = weft_control_open(&o, &l->remote->control);
     weft_comm_token_wipe(&full);
     weft_comm_token_wipe(&reader);
-    if (st != WEFT_OK) return weft_fail_in(st, "--control");
+    if (st != WEFT_OK) return weft_fail_in(st, "--control: ");
     if (epoll_ctl(l->remote->epoll, EPOLL_CTL_ADD, weft_control_fd(l->remote->control),
                   &e))
         return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));

@@ -131,6 +131,19 @@ void weft_probe_find_gpus(weft_probe_found *out)
     if (out->n) ask_nccl(out);
 }
 
+int weft_probe_count_gpus(void)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int   n   = 0;
+    int (*init)(unsigned), (*count)(int *);
+    if (!lib) return 0;
+    *(void **)&init  = dlsym(lib, "cuInit");
+    *(void **)&count = dlsym(lib, "cuDeviceGetCount");
+    if (!init || !count || init(0) || count(&n)) n = 0;
+    dlclose(lib);
+    return n;
+}
+
 /* ---- for people ---- */
 
 static void print_peers(const weft_probe_found *f, int i, weft_text *t)

@@ -32,6 +32,8 @@ typedef struct weft_probe_found {
 } weft_probe_found;
 
 void weft_probe_find_gpus(weft_probe_found *out);
+/* GPUs that a driver counts, whatever else it can do; 0: none, or no driver. */
+int weft_probe_count_gpus(void);
 /* Nothing where there is none. */
 void weft_probe_print_gpus(const weft_probe_found *f, weft_text *t);
 

@@ -1,14 +1,18 @@
 #include "session/device.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "job/job.h"
 #include "plugin/plugin.h"
+#include "probe/found.h"
 
 #define FIND_S 60.0 /* for a driver to say which GPUs there are */
 
@@ -70,6 +74,14 @@ static weft_status check_shared(const weft_session_device *o)
     return WEFT_OK;
 }
 
+/* The error of this thread, and whether it is one: without a GPU it is as expected. */
+static void note_no_gpu(weft_session_no_gpu *o)
+{
+    if (!o) return;
+    snprintf(o->text, sizeof o->text, "%s", weft_error_text());
+    o->there = weft_probe_count_gpus() > 0;
+}
+
 weft_status weft_session_open_device(const weft_session_device *o, weft_device **out)
 {
     const char     *list = o->list ? o->list : "cpu";
@@ -85,6 +97,7 @@ weft_status weft_session_open_device(const weft_session_device *o, weft_device *
     if (st == WEFT_OK) st = pick_gpu(o, &d, &number);
     if (st == WEFT_OK) st = weft_plugin_open_device("cuda", number, out);
     if (st == WEFT_OK || !may_fail) return st;
+    note_no_gpu(o->no_gpu);
     *out = weft_device_default();
     return WEFT_OK;
 }
@@ -97,7 +110,10 @@ static bool finds_gpus(const weft_session_device *o)
     weft_job_device     cuda   = {.name = "cuda", .number = -1};
     for (int r = 0; r < o->local_world; r++) {
         rank.local_rank = r;
-        if (pick_gpu(&rank, &cuda, &number) != WEFT_OK) return false;
+        if (pick_gpu(&rank, &cuda, &number) != WEFT_OK) {
+            note_no_gpu(o->no_gpu);
+            return false;
+        }
     }
     rank.local_rank = 0;
     return weft_session_open_device(&rank, &d) == WEFT_OK && d != weft_device_default();
@@ -119,11 +135,30 @@ static bool ends_with_0(pid_t child, double limit_s)
     return p == child && WIFEXITED(how) && !WEXITSTATUS(how);
 }
 
+/* What the child has found. */
+static void read_no_gpu(int fd, weft_session_no_gpu *o)
+{
+    if (read(fd, o, sizeof *o) == (ssize_t)sizeof *o) return;
+    *o = (weft_session_no_gpu){.there = true, .text = "the driver does not answer"};
+}
+
 const char *weft_session_resolve_auto(const weft_session_device *o)
 {
-    pid_t child = fork();
-    if (!child) _exit(finds_gpus(o) ? 0 : 1);
-    return child > 0 && ends_with_0(child, FIND_S) ? "cuda" : "cpu";
+    weft_session_no_gpu none     = {.there = false};
+    weft_session_device in_child = *o;
+    int                 end[2];
+    if (pipe2(end, O_CLOEXEC)) return "cpu";
+    in_child.no_gpu = &none; /* less than a pipe holds */
+    pid_t child     = fork();
+    if (!child) {
+        bool found = finds_gpus(&in_child);
+        _exit(!found && write(end[1], &none, sizeof none) < 0 ? 2 : found ? 0 : 1);
+    }
+    close(end[1]);
+    bool found = child > 0 && ends_with_0(child, FIND_S);
+    if (!found && o->no_gpu) read_no_gpu(end[0], o->no_gpu);
+    close(end[0]);
+    return found ? "cuda" : "cpu";
 }
 
 void weft_session_warm_device(const weft_session_device *o)

@@ -7,13 +7,23 @@
 #ifndef WEFT_SESSION_DEVICE_H
 #define WEFT_SESSION_DEVICE_H
 
+#include <stdbool.h>
+
 #include "device/device.h"
+
+/* Why `auto` takes the CPU. */
+typedef struct weft_session_no_gpu {
+    bool there; /* GPUs are there, and cannot be used */
+    char text[512];
+} weft_session_no_gpu;
 
 typedef struct weft_session_device {
     const char *where; /* the job file or the command, for messages; NULL: "device" */
     const char *list;  /* the job's `device` */
     bool        share_gpu;
     int         local_rank, local_world; /* world 0: one rank */
+    /* written where `auto` takes the CPU; NULL: not asked */
+    weft_session_no_gpu *no_gpu;
 } weft_session_device;
 
 /* WEFT_ERR_ARG: no such device, or more ranks than GPUs, in one line. */

@@ -29,14 +29,19 @@ enum {
 static weft_status open_device(weft_session *s, const weft_membership *m)
 {
     int n_slot = m->max_local > m->local_world ? m->max_local : m->local_world;
+    weft_session_no_gpu none = {.there = false};
     if (s->device) return WEFT_OK;
     WEFT_TRY(
         weft_session_open_device(&(weft_session_device){.where       = s->job.file,
                                                         .list        = s->job.device,
                                                         .share_gpu   = s->job.share_gpu,
                                                         .local_rank  = m->slot,
-                                                        .local_world = n_slot},
+                                                        .local_world = n_slot,
+                                                        .no_gpu      = &none},
                                  &s->device));
+    if (none.text[0])
+        (none.there ? weft_say_warn
+                    : weft_say_info)(&s->say, "device=auto takes the CPU: %s", none.text);
     if (!strcmp(s->job.device, "auto")) s->job.device = s->device->kernels;
     return WEFT_OK;
 }

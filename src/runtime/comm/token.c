@@ -200,8 +200,8 @@ weft_status weft_comm_token_find(const weft_comm_token_options *o, weft_comm_tok
         return weft_comm_token_read(path, out);
     return WEFT_FAIL(
         WEFT_ERR_ARG,
-        "a run on several hosts needs a token, so that no one else joins it: make "
-        "one with 'weft token' and copy the file to all hosts (--token-file or "
+        "connections between hosts need a token, so that no one else joins the run: "
+        "make one with 'weft token' and copy the file to all hosts (--token-file or "
         "WEFT_TOKEN_FILE name another place), or, on a network where everybody is "
         "trusted, give --insecure-network (WEFT_INSECURE_NETWORK=1)");
 }
