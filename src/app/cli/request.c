@@ -12,6 +12,7 @@
 
 #include "launch/launch.h"
 #include "session/device.h"
+#include "session/say.h"
 #include "session/session.h"
 
 enum {
@@ -267,6 +268,14 @@ int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
     }
     int code = r.rank ? WEFT_EXIT_OK : print_result(c, q, &r);
     return r.stopped ? 128 + r.stopped : code;
+}
+
+void weft_cli_log(bool warning, const char *text)
+{
+    if (warning)
+        weft_say_warn(&(weft_say){0}, "%s", text);
+    else
+        weft_say_info(&(weft_say){0}, "%s", text);
 }
 
 weft_status weft_cli_resolve_device(weft_launch_request *q, int n_rank, weft_arena *a)

@@ -181,14 +181,6 @@ static int check_rank(weft_comm *c, const weft_launch_request *q)
     return weft_cli_put(&weft_cli_run, &t, NULL);
 }
 
-void weft_cli_log(bool warning, const char *text)
-{
-    if (warning)
-        weft_say_warn(&(weft_say){0}, "%s", text);
-    else
-        weft_say_info(&(weft_say){0}, "%s", text);
-}
-
 static void log_warning(bool warning, const char *text)
 {
     if (warning) weft_cli_log(true, text);
@@ -336,6 +328,20 @@ static bool has_only(const char *list, const char *kind)
     return true;
 }
 
+/* Options of a job that recovers, for one that does not. */
+static void warn_of_ignored(const run_options *o)
+{
+    const char *name = o->on_stop       ? "--on-stop"
+                       : o->on_incident ? "--on-incident"
+                       : o->failure_timeout_s != WEFT_LAUNCH_FAILURE_TIMEOUT_S
+                           ? "--failure-timeout"
+                           : NULL;
+    char        text[128];
+    if (!name) return;
+    snprintf(text, sizeof text, "%s is of no use here: the job has recover=off", name);
+    weft_cli_log(true, text);
+}
+
 /* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
  * report. */
 static weft_launch_policy find_policy(const run_options *o, char *output, size_t n,
@@ -355,6 +361,7 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
     bool cpu = has_only(job->device, "cpu"), gpu = has_only(job->device, "cuda");
     bool fits = cpu || gpu;
     weft_job_destroy(job);
+    if (!on) warn_of_ignored(o);
     if (on && !fits)
         weft_cli_log(
             true,

@@ -145,6 +145,25 @@ void weft_session__put_domains(const weft_generation *g, const int *domain,
     if (count > named) weft_text_add(t, " and %d more", count - named);
 }
 
+/* GPUs have snapshots, too, but for states that are offloaded. */
+static bool has_snapshots(const weft_session *s)
+{
+    const weft_plan *p = s->now->plan;
+    return weft_session__has_agent(s) && !s->device->host_access &&
+           !(p && p->strategy.offload);
+}
+
+/* What the job goes back to where all copies of a part are lost. */
+static void put_last_resort(const weft_session *s, weft_text *t)
+{
+    if (has_snapshots(s))
+        weft_text_add(t, "the newest snapshot (snapshot_every is %lld)",
+                      (long long)s->job.snapshot_every);
+    else
+        weft_text_add(t, "the newest checkpoint (checkpoint.every is %lld)",
+                      (long long)s->job.checkpoint.every);
+}
+
 static void put_copies(const weft_session *s, const int *domain, bool *alone, int least,
                        weft_text *t)
 {
@@ -161,12 +180,12 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
     if (n_alone) {
         weft_text_add(t, least < asked ? "; " : "copies: ");
         weft_session__put_domains(g, domain, alone, t);
-        weft_text_add(t,
-                      " hold%s what no other %s does: where %s %s, the job goes back "
-                      "to the newest checkpoint (checkpoint.every is %lld)",
-                      n_alone > 1 ? "" : "s", what, n_alone > 1 ? "one of them" : "it",
-                      has_hosts(g) ? "is lost" : "crashes by its own fault",
-                      (long long)s->job.checkpoint.every);
+        weft_text_add(
+            t, " hold%s what no other %s does: where %s %s, the job goes back to ",
+            n_alone > 1 ? "" : "s", what, n_alone > 1 ? "one of them" : "it",
+            has_hosts(g) || !s->device->host_access ? "is lost"
+                                                    : "crashes by its own fault");
+        put_last_resort(s, t);
         if (n > n_alone) weft_text_add(t, "; the loss of another costs no step");
         return;
     }
@@ -181,21 +200,29 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
     weft_text_add(t, "; the loss of one costs no step");
 }
 
-/* GPUs have snapshots, too, but for states that are offloaded. */
-static bool has_snapshots(const weft_session *s)
+/* A job that asks for more than who started its ranks can do. */
+static void warn_of_no_agent(weft_session *s)
 {
-    const weft_plan *p = s->now->plan;
-    return !s->device->host_access && !(p && p->strategy.offload);
+    if (!strcmp(s->job.recover, "off") && s->job.strategy.copies < 2) return;
+    weft_say_warn(&s->say,
+                  "%s: a lost rank ends the job, which resumes from the newest "
+                  "checkpoint",
+                  !strcmp(s->job.recover, "off")
+                      ? "copies are of use with recover=on"
+                      : "recover=on is for ranks that weft run --nproc-per-node starts");
 }
 
-/* Asked for, or of use: with recover. */
+/* Asked for, or of use: with recover, and an agent that replaces ranks. */
 void weft_session__say_copies(weft_session *s)
 {
     weft_generation *g     = s->now;
     int              asked = s->job.strategy.copies;
     weft_text        t     = {0};
-    if (!g->holders || has_snapshots(s) || g->saves_only ||
-        (asked < 2 && !strcmp(s->job.recover, "off")) ||
+    if (!weft_session__has_agent(s)) {
+        warn_of_no_agent(s);
+        return;
+    }
+    if (!g->holders || g->saves_only || (asked < 2 && !strcmp(s->job.recover, "off")) ||
         (g->n_rank < 2 && asked < 2 && !*s->status.copies))
         return;
     bool *alone  = WEFT_ARENA_ARRAY(g->arena, bool, g->n_rank);
