@@ -470,12 +470,6 @@ static int start(run_options *o, weft_arena *a)
     int                     code = check_numbers(o);
     if (code < 0) code = find_rdzv(o, at, sizeof at);
     if (code >= 0) return code;
-    if (o->n_node > 1) { /* one line now rather than one of each rank */
-        weft_comm_token token;
-        weft_status     found = weft_comm_token_find(&o->token, &token);
-        weft_comm_token_wipe(&token);
-        if (found != WEFT_OK) return weft_cli_fail(c, found);
-    }
     if (weft_cli_resolve_device(&o->request, (int)o->n_rank, a) != WEFT_OK)
         return weft_cli_fail(c, WEFT_ERR_MEM);
     char               output[1024], levels[64] = "on";
@@ -483,6 +477,13 @@ static int start(run_options *o, weft_arena *a)
     int                copies = 1;
     weft_launch_policy policy =
         find_policy(o, output, sizeof output, levels, &spare, &invariant, &copies);
+    o->token.output = output;
+    if (o->n_node > 1) { /* one line now rather than one of each rank */
+        weft_comm_token token;
+        weft_status     found = weft_comm_token_find(&o->token, &token);
+        weft_comm_token_wipe(&token);
+        if (found != WEFT_OK) return weft_cli_fail(c, found);
+    }
     weft_status         st = weft_job_check_copies(copies, (int)o->n_node);
     weft_launch_options l  = {.on_rank_exit      = policy,
                               .levels            = levels,

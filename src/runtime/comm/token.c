@@ -177,6 +177,28 @@ static weft_status use_public_key(weft_comm_token *out)
     return weft_comm_key_public(&out->key);
 }
 
+/* Output is copied, shared and published; who has the token can join the run. */
+static weft_status check_place(const char *file, const char *folder)
+{
+    char at[PATH_MAX], under[PATH_MAX];
+    if (!folder || !*folder || !realpath(file, at) || !realpath(folder, under))
+        return WEFT_OK;
+    size_t n = strlen(under);
+    if (strncmp(at, under, n) != 0 || at[n] != '/') return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%s: a token is not kept under the job's output %s, which others may "
+        "read: move it, for instance to ~/.config/weft/token",
+        file, folder);
+}
+
+static weft_status read_placed(const weft_comm_token_options *o, const char *file,
+                               weft_comm_token *out)
+{
+    WEFT_TRY(check_place(file, o->output));
+    return weft_comm_token_read(file, out);
+}
+
 /* Options come before variables, and both before the default file. */
 weft_status weft_comm_token_find(const weft_comm_token_options *o, weft_comm_token *out)
 {
@@ -195,9 +217,9 @@ weft_status weft_comm_token_find(const weft_comm_token_options *o, weft_comm_tok
                                            "contradict each other: unset one");
     }
     if (insecure) return use_public_key(out);
-    if (file) return weft_comm_token_read(file, out);
+    if (file) return read_placed(o, file, out);
     if (weft_comm_token_default(path, sizeof path) == WEFT_OK && !access(path, F_OK))
-        return weft_comm_token_read(path, out);
+        return read_placed(o, path, out);
     return WEFT_FAIL(
         WEFT_ERR_ARG,
         "connections between hosts need a token, so that no one else joins the run: "
