@@ -3,6 +3,14 @@ set(cuda_dir ${CMAKE_SOURCE_DIR}/plugin/cuda)
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${cuda_dir}/kernels/*.cu)
 file(GLOB cuda_ops CONFIGURE_DEPENDS ${cuda_dir}/ops/*.c)
 
+# What kernels and the host code that chooses them are made of, as one number (library.c).
+file(GLOB cuda_headers CONFIGURE_DEPENDS ${cuda_dir}/*.h)
+set(cuda_sources ${cuda_kernels} ${cuda_ops} ${cuda_headers})
+set(cuda_kernels_id ${CMAKE_BINARY_DIR}/cuda/kernels_id.c)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+add_custom_command(OUTPUT ${cuda_kernels_id} COMMAND ${CMAKE_SOURCE_DIR}/tools/kernels_id.sh ${cuda_kernels_id} ${cuda_sources}
+    DEPENDS ${CMAKE_SOURCE_DIR}/tools/kernels_id.sh ${cuda_sources} VERBATIM)
+
 # ---- kernels on the CPU: the same .cu files as C++, and the host code that starts them ----------
 
 include(CheckLanguage)
@@ -21,7 +29,8 @@ if(CMAKE_CXX_COMPILER AND NOT WEFT_FUZZ)
     set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
         COMPILE_OPTIONS "-xc++;-O${kernel_level};-ffp-contract=off;-Wno-conversion;-Wno-sign-conversion")
     add_library(weft_cuda_emu STATIC EXCLUDE_FROM_ALL ${cuda_ops} ${cuda_dir}/table.c ${cuda_dir}/library.c
-        ${cuda_dir}/pace.c ${cuda_dir}/pinned.c ${cuda_dir}/tune.c ${cuda_dir}/emu/launch.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
+        ${cuda_dir}/pace.c ${cuda_dir}/pinned.c ${cuda_dir}/tune.c ${cuda_kernels_id}
+        ${cuda_dir}/emu/launch.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
     target_include_directories(weft_cuda_emu PUBLIC ${cuda_dir})
     target_link_libraries(weft_cuda_emu PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 endif()
@@ -101,7 +110,7 @@ if(WEFT_NVCC AND NOT WEFT_SANITIZE AND NOT WEFT_FUZZ)
 
     # It links nothing of ours and nothing of NVIDIA's: a function that host.def lacks is an error here.
     file(GLOB cuda_host CONFIGURE_DEPENDS ${cuda_dir}/*.c)
-    add_library(weft_cuda MODULE ${cuda_host} ${cuda_ops} ${CMAKE_BINARY_DIR}/cuda/fatbins.c)
+    add_library(weft_cuda MODULE ${cuda_host} ${cuda_ops} ${cuda_kernels_id} ${CMAKE_BINARY_DIR}/cuda/fatbins.c)
     target_include_directories(weft_cuda PRIVATE ${cuda_dir})
     target_compile_definitions(weft_cuda PRIVATE WEFT_CUDA_BUILD_VERSION=${cuda_version})
     target_compile_options(weft_cuda PRIVATE -fvisibility=hidden)

@@ -470,8 +470,8 @@ const char *weft_cuda_libraries_print(char *text, size_t bytes)
 
 const char *weft_cuda_libraries_id(char *text, size_t bytes)
 {
-    size_t n = (size_t)snprintf(text, bytes, "cuda " WEFT_VERSION "%s%s",
-                                *bound_kind ? " " : "", bound_kind);
+    size_t n = (size_t)snprintf(text, bytes, "cuda " WEFT_VERSION " kernels-%s%s%s",
+                                weft_cuda_kernels_id, *bound_kind ? " " : "", bound_kind);
     for (int k = 0; k < WEFT_CUDA_NCCL; k++) {
         const weft_cuda_library *l = &library[k];
         if (!l->handle || n >= bytes) continue;
