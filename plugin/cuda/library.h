@@ -256,8 +256,8 @@ bool weft_cuda_fp8_sums_fast(void);
 const char *weft_cuda_libraries_name(char *text, size_t bytes);
 /* What is open, "cublasLt 13.1.0 PATH, cuDNN 9.19.0 PATH", into text; gives text. */
 const char *weft_cuda_libraries_print(char *text, size_t bytes);
-/* Our version and kernels, device kind, versions of cublasLt and cuDNN, pinned algorithms: equal where the bits
- * of kernels are. */
+/* Our version and kernels, device kind, versions of cublasLt and cuDNN, pinned algorithms: equal
+ * where the bits of kernels are. */
 const char *weft_cuda_libraries_id(char *text, size_t bytes);
 /* Of the sources of all kernels and of what chooses them (tools/kernels_id.sh). */
 extern const char weft_cuda_kernels_id[];

@@ -64,6 +64,12 @@ def check_libraries(s, job, out):
     blas = s.path("blas")
     os.makedirs(blas)
     os.symlink(os.path.join(LIBS, "libcublasLt.so.13"), os.path.join(blas, "libcublasLt.so.13"))
+    r = weft("train", *words(dict({k: v for k, v in job.items() if k != "plan"}, output=out("plan"))), "--print-plan", env=dict(STUB, **only(LIBS)))
+    check(r.code == 0 and '"kernels": "cuda ' in r.out and "cublasLt-" in r.out, "a plan names the kernels: " + str(r))
+    plan = s.write("cuda-plan.json", r.out)
+    for version, n in (("130100", 0), ("130200", 1)):
+        r = weft("train", *words(dict(job, steps=1, plan=plan, output=out("plan" + version))), env=dict(STUB, **only(LIBS, WEFT_STUB_BLAS=version)))
+        check(r.code == 0 and r.err.count("is a plan for kernels 'cuda") == n, "plan of another cublasLt, %s: %s" % (version, r))
     for name, env, said in (("missing", only(blas), "cuDNN 9 is not found .libcudnn.so.9.: attention runs on own kernels"),
                             ("old", only(LIBS, WEFT_STUB_DNN="80900"), "is cuDNN 8.9, 9 is needed: attention runs on own"),
                             ("plan", only(LIBS, WEFT_STUB_NO_PLAN="1"),

@@ -617,10 +617,15 @@ weft_status weft_session_print_plan(const weft_job *j, const weft_session_option
     if (st == WEFT_OK && !g.plan) st = plan_alone(&s, &g.plan);
     if (st == WEFT_OK) st = check_inputs(&s);
     if (st == WEFT_OK) {
-        /* those of a GPU have the names of libraries that are open while a job runs */
-        if (!strncmp(j->device, "cpu", 3))
+        /* those of a GPU are named by its kind and by libraries, which are open with the device */
+        weft_device *d    = NULL;
+        bool         cuda = !strncmp(j->device, "cuda", 4),
+             there        = !cuda || weft_session_open_device(
+                                         &(weft_session_device){.list = "cuda"}, &d) == WEFT_OK;
+        if (there && strcmp(j->device, "auto") != 0)
             g.plan->of.kernels = weft_session__kernel_set(j);
         st = weft_plan_print(g.plan, t);
+        if (d) weft_session_close_device(d);
     }
     close_look(&s, &g);
     return st;

@@ -120,6 +120,7 @@ weft_status weft_session__plan_make(const weft_training *t, const weft_job *j, i
     weft_plan_of of;
     if (!*p) return weft_compile_plan(t, y, world, p);
     weft_compile_plan_of(t, &of);
-    of.kernels = weft_session__kernel_set(j);
+    of.kernels = strncmp(j->device, "cuda", 4) ? weft_session__kernel_set(j)
+                                               : NULL; /* a warning, at the start */
     return weft_plan_check(*p, j->plan_file, &of, world);
 }

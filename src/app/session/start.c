@@ -117,6 +117,13 @@ static void say_device(weft_session *s)
                   s->device->name, f.name, f.capability / 10, f.capability % 10,
                   1e-9 * (double)f.total_bytes, f.versions);
     if (*f.warning) weft_say_warn(&s->say, "%s: %s", s->device->name, f.warning);
+    const char *of = s->now->plan ? s->now->plan->of.kernels : NULL;
+    if (of && strcmp(of, weft_kernel_set_id(s->device->kernels)) != 0)
+        weft_say_warn(&s->say,
+                      "%s is a plan for kernels '%s', these are '%s': the numbers may "
+                      "differ in their last bits",
+                      s->job.plan_file ? s->job.plan_file : "the plan", of,
+                      weft_kernel_set_id(s->device->kernels));
 }
 
 /* The fewest ranks that the job may have, and the unit that they are counted in. */
