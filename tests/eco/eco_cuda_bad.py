@@ -43,8 +43,8 @@ def check_devices(s, job):
     few = dict(job, recover="on", copies=2, steps=1, output=s.path("few"))
     r = weft("run", "--nproc-per-node", "1", *words(few), env=STUB)
     check(r.code == 0, str(r))
-    says(r.err, "WARN copies is 2, and of some of the state there is 1; rank 0 holds what no other rank does: where it is lost, "
-         "the job goes back to the newest snapshot .snapshot_every is 0.")
+    check("WARN copies is 2, and of some of the state there is 1; rank 0 holds what no other rank does: where it is lost, the job goes back "
+          "to the newest snapshot (snapshot_every is 0)" in r.err, str(r))
     alone = s.path("alone", "weft")
     os.makedirs(os.path.dirname(alone))
     shutil.copy(WEFT, alone)
