@@ -1,8 +1,10 @@
 /* Metrics of a run for Prometheus: over HTTP (--metrics), or as a file that is replaced every two
  * seconds (--metrics-file). */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -54,9 +56,29 @@ static void print_page(void *arg, weft_text *t)
     weft_exporter_print(&j, t);
 }
 
+/* Before a job runs a file that cannot be made is a wrong name; later that is a warning. */
+static weft_status check_file(const char *file)
+{
+    char        temp[4200];
+    struct stat is;
+    if (!file) return WEFT_OK;
+    snprintf(temp, sizeof temp, "%s.tmp", file);
+    bool  folder = !stat(file, &is) && S_ISDIR(is.st_mode);
+    FILE *f      = folder ? NULL : fopen(temp, "we");
+    if (!f)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "--metrics-file %s: %s; name a file in a folder that can be "
+                         "written",
+                         file, strerror(folder ? EISDIR : errno));
+    fclose(f);
+    (void)unlink(temp);
+    return WEFT_OK;
+}
+
 weft_status weft_launch__export_open(weft_launch__run *l)
 {
     if (!l->o->metrics && !l->o->metrics_file) return WEFT_OK;
+    WEFT_TRY(check_file(l->o->metrics_file));
     weft_launch__export *x = calloc(1, sizeof *x);
     if (x) x->rank = calloc((size_t)l->n, sizeof *x->rank);
     l->export = x;
