@@ -2,16 +2,11 @@
 #ifndef WEFT_CUDA_ARGS_ATTENTION_H
 #define WEFT_CUDA_ARGS_ATTENTION_H
 
+#include "args_rotary.h"
+
 enum {
     WEFT_CUDA_HEAD_TILE = 64 /* queries, keys and columns of a block */
 };
-
-/* (b, s, h, e), or lse (b, s, h), or a bias (h, s, t); p NULL: none */
-typedef struct weft_cuda_heads_view {
-    void   *p;
-    int32_t dtype;
-    int64_t stride[4];
-} weft_cuda_heads_view;
 
 /* q (b,s,h,e), k (b,t,g,e), v (b,t,g,f), o (b,s,h,f), lse (b,s,h), bias (h,s,t)
  */
@@ -35,6 +30,7 @@ enum {
     /* elements of a sum that are added to at once: 64 x 64 */
     WEFT_CUDA_BACK_PIECE   = 4096,
     WEFT_CUDA_BACK_THREADS = 384,
+    WEFT_CUDA_BACK_ROWS    = 4,        /* of queries, of a thread that makes their sums */
     WEFT_CUDA_BACK_BYTES   = 227 << 10 /* shared memory: all of a multiprocessor's */
 };
 
@@ -51,19 +47,27 @@ typedef struct weft_cuda_attention_back_args {
     uint32_t *dkv_turn;           /* (b, g, blocks, 2) */
     int32_t   heads, h, g, ratio; /* of all samples; of one; its key heads; h / g */
     int32_t   s, t, n_tile, n_block;
-    int32_t   alone;          /* tiles that see one block of keys */
-    int32_t   ahead, causal;  /* query i sees keys up to i + ahead */
-    int32_t   rising;         /* the first keys first, else the last */
-    int32_t   together;       /* heads whose blocks are taken in turns */
-    float     scale, scale_2; /* of scores; in powers of 2 */
+    int32_t   alone;         /* tiles that see one block of keys */
+    int32_t   ahead, causal; /* query i sees keys up to i + ahead */
+    int32_t   rising;        /* the first keys first, else the last */
+    /* In which order tickets are taken: a unit is all query heads of a key head, and the blocks
+     * of one are taken before those of the next; units come in sets of `together`, whose blocks
+     * are taken in turns */
+    int32_t units, together;
+    /* (position, 32): cosines and sines by which pairs of dq and of dk are turned as they are
+     * stored; NULL: they are not, or heads are not of 64 */
+    const float *turned;
+    float        scale, scale_2; /* of scores; in powers of 2 */
 } weft_cuda_attention_back_args;
 
-/* Rows of the above; clears the counters. */
+/* Rows of the above; clears the counters, and finds n_turned positions of `turned`. */
 typedef struct weft_cuda_attention_rows_args {
     weft_cuda_heads_view dy, o, lse;
     float               *rows;
     uint32_t            *counters;
-    int64_t              n_counter;
+    float               *turned;
+    int64_t              n_counter, n_turned;
+    weft_cuda_angles     by;
     int32_t              b, s, h, e, n_tile, tile;
 } weft_cuda_attention_rows_args;
 

@@ -87,6 +87,15 @@ CU_FN cu_bf16 cu_round(float x)
 #endif
 }
 
+/* x, which the compiler cannot know: what is made of it is not kept from one time to the next. */
+CU_FN uint32_t cu_again(uint32_t x)
+{
+#ifdef __CUDACC__
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 /* The thread's number in a grid of one dimension. */
 CU_FN int64_t cu_index(void)
 {

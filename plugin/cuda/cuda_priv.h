@@ -86,6 +86,8 @@ static inline const weft_attr *weft_cuda_attr(const weft_kernel_call *c, const c
 {
     return &c->attr[weft_op_attr_index(c->op, name)];
 }
+/* Of a rotary with these attributes, heads of e elements; padding is zero. */
+weft_cuda_angles weft_cuda_angles_of(const weft_attr *attr, int64_t e);
 /* Is result j added to? */
 static inline int weft_cuda_adds(const weft_kernel_call *c, int j)
 {
@@ -201,7 +203,11 @@ CUDA_ROW(fp8);            /* matmul with operands in fp8 */
 CUDA_ROW(product);        /* matmul by cublasLt */
 CUDA_TAKES(wide_product); /* of operands as they are */
 CUDA_TAKES(wide_matmul);
-CUDA_ROW(sdpa);           /* attention and its gradient by cuDNN */
+CUDA_ROW(sdpa);        /* attention and its gradient by cuDNN */
+CUDA_RUN(sdpa_turned); /* the gradient, with rotary embeddings' gradients */
+CUDA_TAKES(sdpa_turned);
+CUDA_SCRATCH(sdpa_turned);
+CUDA_PREPARE(sdpa_turned);
 CUDA_ROW(attention_back); /* the gradient by warpgroups */
 
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
@@ -253,6 +259,8 @@ CUDA_TAKES(cross_entropy_grad_rows);
 
 CUDA_RUN(attention);
 CUDA_RUN(attention_grad);
+CUDA_TAKES(attention_grad);
+CUDA_RUN(attention_turned);
 CUDA_SCRATCH(attention_grad);
 CUDA_RUN(attention_merge);
 CUDA_RUN(rotary);

@@ -30,7 +30,8 @@ static const weft_kernel rows[] = {
      .run     = weft_cuda_run_attention_back,
      .scratch = weft_cuda_scratch_attention_back,
      .takes   = weft_cuda_takes_attention_back,
-     .prepare = weft_cuda_prepare_attention_back},
+     .prepare = weft_cuda_prepare_attention_back,
+     .fusions = WEFT_FUSION_ROTARY},
 
     /* NVIDIA's libraries */
     {.op      = WEFT_OP_MATMUL, /* also for the next two, which multiply what it rounds */
@@ -47,7 +48,13 @@ static const weft_kernel rows[] = {
      .prepare = weft_cuda_prepare_product,
      .release = weft_cuda_release_product},
     ROW(ATTENTION, sdpa),
-    ROW(ATTENTION_GRAD, sdpa),
+    {.op      = WEFT_OP_ATTENTION_GRAD,
+     .run     = weft_cuda_run_sdpa_turned,
+     .scratch = weft_cuda_scratch_sdpa_turned,
+     .takes   = weft_cuda_takes_sdpa_turned,
+     .prepare = weft_cuda_prepare_sdpa_turned,
+     .release = weft_cuda_release_sdpa,
+     .fusions = WEFT_FUSION_ROTARY},
 
     /* products */
     {.op      = WEFT_OP_MATMUL,
@@ -157,8 +164,10 @@ static const weft_kernel rows[] = {
     /* attention */
     {.op = WEFT_OP_ATTENTION, .run = weft_cuda_run_attention},
     {.op      = WEFT_OP_ATTENTION_GRAD,
-     .run     = weft_cuda_run_attention_grad,
-     .scratch = weft_cuda_scratch_attention_grad},
+     .run     = weft_cuda_run_attention_turned,
+     .scratch = weft_cuda_scratch_attention_grad,
+     .takes   = weft_cuda_takes_attention_grad,
+     .fusions = WEFT_FUSION_ROTARY},
     {.op = WEFT_OP_ATTENTION_MERGE, .run = weft_cuda_run_attention_merge},
     {.op = WEFT_OP_ROTARY, .run = weft_cuda_run_rotary},
     {.op      = WEFT_OP_REL_BUCKET,

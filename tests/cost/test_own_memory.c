@@ -85,15 +85,17 @@ static void attention(void **state)
 
 /* Of 64 in tiles of 128 queries and blocks of 128 keys: two numbers a row, a counter for each half
  * of a tile, a sum of 64 x 64 for each but those of the first tile, which sees one block; the same
- * of both gradients of shared keys; the ticket. */
+ * of both gradients of shared keys; the ticket; angles of 32 pairs for each row. */
 static void attention_by_warpgroups(void **state)
 {
     (void)state;
     assert_int_equal(besides(GRAD("32", "12", "12", "1024"), "h200-141g"),
-                     4096 + 32 * 12 * (8 * 2 * 128 * 4 + 7 * 2 * 64 * 64 * 4) +
+                     4096 + 1024 * 64 * 4 +
+                         32 * 12 * (8 * 2 * 128 * 4 + 7 * 2 * 64 * 64 * 4) +
                          (4 * (1 + 32 * 12 * 8 * 2) + 255) / 256 * 256);
     assert_int_equal(besides(GRAD("2", "8", "2", "1000"), "h100-80g"),
-                     4096 + 2 * 8 * (8 * 2 * 128 * 4 + 7 * 2 * 64 * 64 * 4) +
+                     4096 + 1024 * 64 * 4 +
+                         2 * 8 * (8 * 2 * 128 * 4 + 7 * 2 * 64 * 64 * 4) +
                          2 * 2 * 8 * 2 * 2 * 64 * 64 * 4 +
                          (4 * (1 + 2 * 8 * 8 * 2 + 2 * 2 * 8 * 2) + 255) / 256 * 256);
 }

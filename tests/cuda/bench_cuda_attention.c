@@ -24,10 +24,14 @@ typedef struct shape {
 static const shape shapes[] = {
     {"gpt2", 32, 1024, 12, 12, 64, true, true},
     {"llama 1.2B", 8, 2048, 32, 8, 64, true, false},
+    {"mixtral-like", 16, 1024, 16, 4, 64, true, false},
     {"gpt 1.3B", 8, 1024, 16, 16, 128, true, true},
     {"llama 8B, s 4096", 2, 4096, 32, 8, 128, true, false},
     {"bert, not causal", 32, 512, 12, 12, 64, false, true},
+    {"e 128, s 2048", 4, 2048, 16, 16, 128, true, true},
     {"one sequence", 1, 2048, 12, 12, 64, true, true},
+    {"one, 4 key heads", 1, 1024, 16, 4, 64, true, false},
+    {"one key head", 1, 2048, 16, 1, 64, true, false},
 };
 
 enum {

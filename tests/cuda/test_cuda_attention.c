@@ -1,6 +1,7 @@
 /* plugin/cuda/kernels/attention_wgmma.cu on the plugin's device: gradients near those of the plain
- * kernel, and the same bits again and with any number of multiprocessors.  Sizes that fill no
- * tile, shared key heads, shifted masks, q, k and v packed in one tensor. */
+ * kernel, the same bits again and with any number of multiprocessors, and with rotary embeddings'
+ * gradients in it the bits of both apart.  Sizes that fill no tile, shared key heads, shifted
+ * masks, q, k and v packed in one tensor. */
 #include "support/test.h"
 
 #include <math.h>
@@ -23,6 +24,7 @@ typedef struct sizes {
 static const sizes small[] = {
     {1, 200, 1, 200, 1, 64, "causal=1", true},
     {2, 130, 4, 130, 2, 64, "causal=1", true},
+    {9, 130, 4, 130, 2, 64, "causal=1", true}, /* of 18 key heads 16 in turns, then 2 */
     {1, 77, 2, 300, 2, 64, "causal=0", false},
     {1, 100, 2, 260, 1, 64, "causal=1", false},
     {1, 70, 2, 1100, 1, 64, "causal=1", false},
@@ -47,6 +49,8 @@ static const sizes large[] = {
     {2, 513, 8, 1537, 2, 128, "causal=1", false},
     {1, 65, 1, 65, 1, 128, "causal=1", true},
     {1, 4096, 8, 4096, 2, 128, "causal=1", false},
+    {9, 260, 8, 260, 2, 64, "causal=1", true}, /* of 18 key heads 16 in turns, then 2 */
+    {5, 260, 8, 260, 8, 64, "causal=0", true}, /* of 40 key heads 33 in turns, then 7 */
 };
 
 static weft_device *device;
@@ -150,7 +154,38 @@ static void check_bits(const weft_view *v, const float *want, const char *what)
 {
     float *x = copy_values(v);
     if (memcmp(x, want, sizeof *x * (size_t)weft_shape_count(&v->shape)))
-        fail_msg("%s: other bits in a second run", what);
+        fail_msg("%s: other bits", what);
+}
+
+/* dq and dk turned back by the same call; out: as they are without that. */
+static void check_turned(const weft_kernel_call *plain, const weft_view out[3])
+{
+    static const char  attr[] = "theta=500 inverse=1 first=3";
+    weft_view          all[5] = {out[0], out[1], out[2]};
+    weft_kernel_post   post[2];
+    weft_kernel_call   c = *plain;
+    const weft_kernel *kernel;
+    for (int k = 0; k < 2; k++) {
+        weft_view        in = out[k], want = grouped_view(WEFT_DTYPE_BF16, 4, in.shape.d);
+        weft_kernel_call r = make_call(WEFT_OP_ROTARY, attr, &in, 1, &want, 1);
+        assert_ok(weft_kernel_find(device->kernels, &r, &kernel));
+        run(kernel, &r, 1);
+        all[3 + k] = want;
+        post[k]    = (weft_kernel_post){WEFT_OP_ROTARY, r.attr, -1, 3 + k};
+    }
+    float *q = copy_values(&all[3]), *k = copy_values(&all[4]), *v = copy_values(&out[2]);
+    for (int i = 0; i < 2; i++) {
+        memset(all[3 + i].p, 0xff, (size_t)weft_shape_count(&all[3 + i].shape) * 2);
+        all[i].p = NULL;
+    }
+    c.out   = all;
+    c.n_out = 5, c.n_post = 2, c.post = post;
+    assert_ok(weft_kernel_find(device->kernels, &c, &kernel));
+    assert_int_equal(kernel->release != NULL, false); /* it is this one, not cuDNN's */
+    run(kernel, &c, 1);
+    check_bits(&all[3], q, "dq, turned");
+    check_bits(&all[4], k, "dk, turned");
+    check_bits(&all[2], v, "dv");
 }
 
 static void check(const sizes *z)
@@ -186,6 +221,7 @@ static void check(const sizes *z)
         check_near(&out[i], want[i], name[i]);
         first[i] = copy_values(&out[i]);
     }
+    check_turned(&c, out);
     if (!test_gpu_is_real()) return;
     run(fast, &c, 2);
     for (int i = 0; i < 3; i++) check_bits(&out[i], first[i], name[i]);

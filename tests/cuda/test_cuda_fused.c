@@ -1,6 +1,7 @@
-/* plugin/cuda/ops/norm.c, fp8.c: what lowering fuses for GPUs (weft_fusion) has the bits of
- * instructions of their own; and jobs for GPUs ask for no other fusions than kernels take.  Norms
- * of bf16: a warp goes through many rows, unless a block has too little shared memory for it. */
+/* plugin/cuda/ops/norm.c, fp8.c, turned.c: what lowering fuses for GPUs (weft_fusion) has the bits
+ * of instructions of their own; and jobs for GPUs ask for no other fusions than kernels take.
+ * Norms of bf16: a warp goes through many rows, unless a block has too little shared memory for
+ * it. */
 #include "support/test.h"
 
 #include <math.h>
@@ -401,6 +402,81 @@ static void test_small_shared(void **state)
     assert_ok(weft_plugin_open_device("cuda", 0, &device));
 }
 
+/* ---- attention's gradient, dq and dk turned back ---- */
+
+/* in: dy, q, k, v, o, lse. */
+static void find_gradients(weft_view in[6], weft_view *out, int n_out, int n_post,
+                           const weft_kernel_post *post)
+{
+    weft_kernel_call c = {.op        = WEFT_OP_ATTENTION_GRAD,
+                          .attr      = attributes(WEFT_OP_ATTENTION_GRAD, "causal=1"),
+                          .n_in      = 6,
+                          .n_own_in  = 6,
+                          .n_out     = n_out,
+                          .n_own_out = 3,
+                          .in        = in,
+                          .out       = out,
+                          .n_post    = n_post,
+                          .post      = post};
+    run(&c);
+}
+
+static weft_view turn(weft_view x, const char *attr)
+{
+    weft_view        y = tensor(x.dtype, x.shape.n, x.shape.d);
+    weft_kernel_call c = {.op        = WEFT_OP_ROTARY,
+                          .attr      = attributes(WEFT_OP_ROTARY, attr),
+                          .n_in      = 1,
+                          .n_own_in  = 1,
+                          .n_out     = 1,
+                          .n_own_out = 1,
+                          .in        = &x,
+                          .out       = &y};
+    run(&c);
+    return y;
+}
+
+static void check_turned(weft_dtype type, int64_t e, const char *of_q, const char *of_k)
+{
+    int64_t          b = 2, s = 70, h = 4, g = 2;
+    weft_view        in[6]    = {TENSOR(type, b, s, h, e), TENSOR(type, b, s, h, e),
+                                 TENSOR(type, b, s, g, e), TENSOR(type, b, s, g, e),
+                                 TENSOR(type, b, s, h, e), TENSOR(WEFT_DTYPE_F32, b, s, h)};
+    weft_kernel_call forward  = {.op        = WEFT_OP_ATTENTION,
+                                 .attr      = attributes(WEFT_OP_ATTENTION, "causal=1"),
+                                 .n_in      = 3,
+                                 .n_own_in  = 3,
+                                 .n_out     = 2,
+                                 .n_own_out = 2,
+                                 .in        = in + 1,
+                                 .out       = in + 4};
+    weft_view        apart[3] = {copy_of(&in[1]), copy_of(&in[2]), copy_of(&in[3])};
+    weft_view        all[5]   = {apart[0], apart[1], copy_of(&in[3]), copy_of(&in[1]),
+                                 copy_of(&in[2])};
+    weft_kernel_post post[2]  = {
+         {WEFT_OP_ROTARY, attributes(WEFT_OP_ROTARY, of_q), -1, 3},
+         {WEFT_OP_ROTARY, attributes(WEFT_OP_ROTARY, of_k), -1, 4}};
+    run(&forward);
+    find_gradients(in, apart, 3, 0, NULL);
+    weft_view dq = turn(apart[0], of_q), dk = turn(apart[1], of_k);
+    all[0].p = all[1].p = NULL;
+    find_gradients(in, all, 5, 2, post);
+    assert_same(&all[3], &dq);
+    assert_same(&all[4], &dk);
+    assert_same(&all[2], &apart[2]);
+}
+
+/* By each row of the table where there is a GPU: warpgroups, cuDNN, the plain kernel. */
+static void test_turned(void **state)
+{
+    (void)state;
+    static const char    q[] = "inverse=1 theta=500", k[] = "inverse=1 theta=500 first=5";
+    static const int64_t e[] = {64, 128, 96};
+    check_turned(WEFT_DTYPE_F32, 32, q, q);
+    for (size_t i = 0; i < WEFT_COUNT(e); i++) check_turned(WEFT_DTYPE_BF16, e[i], q, q);
+    check_turned(WEFT_DTYPE_BF16, 64, q, k);
+}
+
 /* Jobs for GPUs ask for what kernels take; a row gets no step that it does not name. */
 static void test_what_is_asked_for(void **state)
 {
@@ -415,13 +491,10 @@ static void test_what_is_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        with_arena(test_norm_grads),
-        with_arena(test_long_parts),
-        with_arena(test_norms),
-        with_arena(test_many_rows),
-        with_arena(test_small_shared),
-        with_arena(test_largest),
-        with_arena(test_what_is_asked_for),
+        with_arena(test_norm_grads),   with_arena(test_long_parts),
+        with_arena(test_norms),        with_arena(test_many_rows),
+        with_arena(test_small_shared), with_arena(test_largest),
+        with_arena(test_turned),       with_arena(test_what_is_asked_for),
     };
     if (!test_gpu_start()) return 1;
     if (weft_plugin_open_device("cuda", 0, &device) != WEFT_OK) {

@@ -1,5 +1,7 @@
-/* Fusions that the options name: what rides on norms' gradients and updates, and that without them
- * the same graph has one instruction for each. */
+/* Fusions that the options name: what rides on norms' and attention's gradients and on updates, and
+ * that without them the same graph has one instruction for each. */
+#include <stdio.h>
+
 #include "segment.h"
 
 /* Half a block's backward pass and the update of its bias. */
@@ -160,12 +162,68 @@ static void test_not_taken(void **state)
     weft_segment_destroy(s);
 }
 
+/* The gradient of attention over q and k that were turned; use: of dq, after `turn`. */
+static weft_segment *lower_attention(const char *turn, const char *use, unsigned fusions)
+{
+    char text[2048];
+    snprintf(text, sizeof text,
+             "graph t {\n"
+             "  input dy: bf16[2,3,4,8]\n"
+             "  input q: bf16[2,3,4,8]\n"
+             "  input k: bf16[2,3,2,8]\n"
+             "  input v: bf16[2,3,2,8]\n"
+             "  input o: bf16[2,3,4,8]\n"
+             "  input lse: f32[2,3,4]\n"
+             "  backward\n"
+             "  dq: bf16[2,3,4,8], dk: bf16[2,3,2,8], dv: bf16[2,3,2,8] = "
+             "attention_grad(dy, q, k, v, o, lse) {causal=1}\n"
+             "  dq0: bf16[2,3,4,8] = rotary(dq) {inverse=1}\n"
+             "%s"
+             "  output dq0\n"
+             "  output dv\n"
+             "%s"
+             "}\n",
+             turn, use);
+    return lower(text, fusions, true);
+}
+
+/* Both of dq and dk are turned back by the kernel that makes them, or neither is. */
+static void test_turned(void **state)
+{
+    static const char turn[] =
+        "  dk0: bf16[2,3,2,8] = rotary(dk) {inverse=1 first=3}\n  output dk0\n";
+    weft_segment *s = lower_attention(turn, "", WEFT_FUSION_ROTARY);
+    (void)state;
+    const weft_instr *i = segment_find(s, "dq");
+    assert_int_equal(s->n_instr, 1);
+    assert_int_equal(i->n_post, 2);
+    assert_int_equal(i->out[0].buffer, -1);
+    assert_int_equal(i->out[1].buffer, -1);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(i->post[k].op, WEFT_OP_ROTARY);
+        assert_in(s, &i->out[i->post[k].out], k ? "dk0" : "dq0");
+    }
+    assert_in(s, &i->out[2], "dv");
+    assert_int_equal(i->post[1].attr[weft_op_attr_index(WEFT_OP_ROTARY, "first")].i, 3);
+    weft_segment_destroy(s);
+
+    s = lower_attention(turn, "", ALL);
+    assert_int_equal(s->n_instr, 3);
+    weft_segment_destroy(s);
+    s = lower_attention(turn, "  output dq\n", WEFT_FUSION_ROTARY);
+    assert_int_equal(s->n_instr, 3);
+    weft_segment_destroy(s);
+    s = lower_attention("  output dk\n", "", WEFT_FUSION_ROTARY);
+    assert_int_equal(s->n_instr, 2);
+    weft_segment_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_none),      cmocka_unit_test(test_norm_grad),
         cmocka_unit_test(test_update),    cmocka_unit_test(test_one_by_one),
-        cmocka_unit_test(test_not_taken),
+        cmocka_unit_test(test_not_taken), cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

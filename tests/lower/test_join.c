@@ -17,6 +17,7 @@ enum {
 typedef struct join_plan {
     const char *words; /* of a sharding; NULL: none */
     int         world, dp, pp;
+    unsigned    fusions;
 } join_plan;
 
 static void open_job(test_job *j, test_job_options o)
@@ -35,7 +36,8 @@ static weft_program *make_rank(const test_job *j, const join_plan *plan, int ran
                                 .dp         = plan->words ? 0 : plan->dp,
                                 .pp         = plan->pp,
                                 .rank       = rank,
-                                .join_width = join_width};
+                                .join_width = join_width,
+                                .fusions    = plan->fusions};
     return test_job_compile(j, plan->words, plan->dp > 0, &o);
 }
 
@@ -94,14 +96,34 @@ static void three_are_one(void **state)
     test_job_close(&j);
 }
 
+/* What attention's gradient turns back itself lies where the one matmul reads it. */
+static void turned_are_one(void **state)
+{
+    join_plan plain = {.world = 1}, turned = {.world = 1, .fusions = WEFT_FUSION_ROTARY};
+    test_job  j;
+    weft_program *p[2];
+    (void)state;
+    open_job(&j, (test_job_options){.n_micro = 2});
+    p[0] = make_rank(&j, &plain, 0, WIDTH);
+    p[1] = make_rank(&j, &turned, 0, WIDTH);
+    assert_ok(weft_program_verify(p[1]));
+    assert_int_equal(count(p[1], WEFT_OP_MATMUL), count(p[0], WEFT_OP_MATMUL));
+    assert_int_equal(count(p[0], WEFT_OP_ROTARY), LAYERS * 2);
+    assert_int_equal(count(p[1], WEFT_OP_ROTARY), LAYERS);
+    for (int i = 0; i < p[0]->n_slab; i++)
+        assert_true(p[1]->slab[i].bytes <= p[0]->slab[i].bytes);
+    for (int i = 0; i < 2; i++) weft_program_destroy(p[i]);
+    test_job_close(&j);
+}
+
 static void trains_like_three(void **state)
 {
-    static const join_plan  plan[]  = {{NULL, 2, 2, 0},
-                                       {NULL, 2, 1, 2},
-                                       {"dp=2 zero=1", 2, 2, 0},
-                                       {"dp=2 zero=3", 2, 2, 0}};
+    static const join_plan  plan[]  = {{.world = 2, .dp = 2},
+                                       {.world = 2, .dp = 1, .pp = 2},
+                                       {.words = "dp=2 zero=1", .world = 2, .dp = 2},
+                                       {.words = "dp=2 zero=3", .world = 2, .dp = 2}};
     static const weft_dtype dtype[] = {WEFT_DTYPE_F32, WEFT_DTYPE_BF16};
-    join_plan               one = {.world = 1}, tp = {"tp=2", 2, 0, 0};
+    join_plan               one = {.world = 1}, tp = {.words = "tp=2", .world = 2};
     (void)state;
     for (size_t t = 0; t < 2 * WEFT_COUNT(dtype); t++) {
         test_job         j;
@@ -131,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_are_one),
+        cmocka_unit_test(turned_are_one),
         cmocka_unit_test(trains_like_three),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

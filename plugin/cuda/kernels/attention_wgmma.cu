@@ -16,6 +16,7 @@
  *
  * Warps: one copies operands, two send sums away, and two warpgroups of 64 keys each multiply. */
 #include "cuda_block.h"
+#include "cuda_rotary.h"
 #include "cuda_vec.h"
 #include "cuda_wgmma.h"
 
@@ -123,13 +124,15 @@ template <int E> struct attention_back {
     {
         back_ticket w = {0, 0, -1, 0};
         if (ticket >= (uint32_t)(a.heads * a.n_block)) return w;
-        uint32_t group = (uint32_t)(a.together * a.n_block), set = ticket / group;
-        int      first = (int)set * a.together, rest = (int)(ticket - set * group);
-        int      n    = a.heads - first < a.together ? a.heads - first : a.together;
-        int      head = first + rest % n, i = rest / n;
+        uint32_t set   = (uint32_t)(a.together * a.ratio * a.n_block);
+        int      first = (int)(ticket / set) * a.together;
+        int      n     = a.units - first < a.together ? a.units - first : a.together;
+        int      rest = (int)(ticket % set), i = rest / (n * a.n_block);
+        rest -= i * (n * a.n_block);
+        int head = (first + rest % n) * a.ratio + i;
         w.sample = head / a.h;
         w.head   = head - w.sample * a.h;
-        w.block  = a.rising ? i : a.n_block - 1 - i;
+        w.block  = a.rising ? rest / n : a.n_block - 1 - rest / n;
         int seen = w.block * KEYS - a.ahead;
         w.from   = a.causal && seen > 0 ? seen / TILE : 0;
         return w;
@@ -417,10 +420,32 @@ template <int E> struct attention_back {
         cu_async_fence();
     }
 
-    /* A piece to the warp that sends it: one term of a sum of n, the last one rounded. */
+    /* 16 rows of a warp, of a piece whose first is at position `row`, as they are stored: pairs
+     * (i, i + 32) are turned.  Where a thread's angles are is found anew each time: kept from
+     * piece to piece, it would take registers of the products. */
+    CU_FN_MEMBER void turn_rows(uint32_t (&y)[N_PIECE / 2], int row) const
+    {
+        uint32_t      thread = cu_again(threadIdx.x) % 128;
+        uint32_t      first  = (uint32_t)row + thread / 32 * 16 + thread % 32 / 4;
+        const float4 *by     = (const float4 *)a.turned + first * 16 + thread % 4;
+        CU_UNROLL
+        for (int k = 0; k < N_PIECE / 4; k++) { /* 8 rows, 8 pairs */
+            int      j = k / 2, r = k % 2;
+            float4   c = by[r * 8 * 16 + j * 4];
+            uint32_t u = y[2 * j + r], v = y[2 * (j + 4) + r];
+            float    p[2], q[2];
+            cu_turn(cu_low(u), cu_low(v), c.x, c.y, p[0], q[0]);
+            cu_turn(cu_high(u), cu_high(v), c.z, c.w, p[1], q[1]);
+            y[2 * j + r]       = cu_pair(p[0], p[1]);
+            y[2 * (j + 4) + r] = cu_pair(q[0], q[1]);
+        }
+    }
+
+    /* A piece to the warp that sends it: one term of a sum of n, the last one rounded, and turned
+     * where its first row is at a position (row >= 0). */
     template <int N>
     CU_FN_MEMBER void put(const float (&d)[N], int from, int i, int n, float scale,
-                          int &sent, int &loaded, const place_of &me) const
+                          int row, int &sent, int &loaded, const place_of &me) const
     {
         uint32_t at = base + SENT_AT + me.group * PIECE, thread = threadIdx.x % 128;
         if (i < n - 1) {
@@ -450,6 +475,7 @@ template <int E> struct attention_back {
                 y[2 * q + 1] = cu_pair((__uint_as_float(u.z) + v[2]) * scale,
                                        (__uint_as_float(u.w) + v[3]) * scale);
             }
+            if (E == 64 && a.turned && row >= 0) turn_rows(y, row + me.group * 64);
             if (i) { /* all have read the sum before it is written over */
                 if (me.group)
                     cu_meet<3, 128>();
@@ -464,16 +490,18 @@ template <int E> struct attention_back {
         sent ^= 1;
     }
 
-    /* The pieces of dk, then those of dv: of query head i of the key head. */
-    CU_FN_MEMBER void put_keys(const float (&dk)[N_KEY], const float (&dv)[N_KEY], int i,
-                               int &sent, int &loaded, const place_of &me) const
+    /* The pieces of dk, then those of dv: of one query head of the key head. */
+    CU_FN_MEMBER void put_keys(const float (&dk)[N_KEY], const float (&dv)[N_KEY],
+                               const back_ticket &w, int &sent, int &loaded,
+                               const place_of &me) const
     {
+        int i = w.head % a.ratio;
         CU_UNROLL
         for (int u = 0; u < UNITS; u++)
-            put(dk, u * N_PIECE, i, a.ratio, a.scale, sent, loaded, me);
+            put(dk, u * N_PIECE, i, a.ratio, a.scale, w.block * KEYS, sent, loaded, me);
         CU_UNROLL
         for (int u = 0; u < UNITS; u++)
-            put(dv, u * N_PIECE, i, a.ratio, 1, sent, loaded, me);
+            put(dv, u * N_PIECE, i, a.ratio, 1, -1, sent, loaded, me);
     }
 
     CU_FN_MEMBER void multiply(void) const
@@ -523,11 +551,11 @@ template <int E> struct attention_back {
             stage.template advance<STAGES>();
 
             int n = count_blocks(tile);
-            put(dq, 0, place(w.block, n), n, a.scale, sent, loaded, me);
+            put(dq, 0, place(w.block, n), n, a.scale, tile * TILE, sent, loaded, me);
             tile++;
             if (!last) continue;
             arrive(K_EMPTY, k.at, me);
-            put_keys(dk, dv, w.head % a.ratio, sent, loaded, me);
+            put_keys(dk, dv, w, sent, loaded, me);
             k.template advance<2>();
             cu_barrier_wait(bar(K_FULL, k.at), k.phase);
             w    = read_ticket(k.at);
@@ -589,29 +617,60 @@ CU_FN float dot_8(uint4 u, uint4 v)
     return sum;
 }
 
-/* e / 8 lanes a row, in the order (b, s, h).  Rows that are not there, and rows that see nothing,
- * have p = 0. */
+/* Cosines and sines of pairs i .. i + 8 at a position. */
+CU_FN void find_turns(const weft_cuda_attention_rows_args &a, int position, int i)
+{
+    float s[8], c[8];
+    cu_find_angles<8>(a.by, position, i, s, c);
+    CU_UNROLL
+    for (int j = 0; j < 8; j += 2)
+        *(float4 *)(a.turned + ((int64_t)position * 32 + i + j) * 2) =
+            make_float4(c[j], s[j], c[j + 1], s[j + 1]);
+}
+
+/* e / 8 lanes a row; rows of a sample in the order (s, h), AHEAD of them read before the first is
+ * summed.  Rows that are not there, and rows that see nothing, have p = 0. */
 CU_KERNEL(attention_rows, weft_cuda_attention_rows_args, 256)
 {
-    int            lanes = a.e / 8, x = (int)(threadIdx.x % (unsigned)lanes) * 8;
-    int64_t        row = cu_index() / lanes, n = (int64_t)a.n_tile * a.tile;
-    int64_t        h = row % a.h, i = row / a.h % n, b = row / a.h / n;
+    enum {
+        AHEAD = WEFT_CUDA_BACK_ROWS
+    };
+    unsigned lanes = (unsigned)a.e / 8, x = threadIdx.x % lanes * 8;
+    unsigned per = gridDim.x / (unsigned)a.b, b = blockIdx.x / per;
+    unsigned step  = blockDim.x / lanes;
+    unsigned first = (blockIdx.x - b * per) * AHEAD * step + threadIdx.x / lanes;
+    unsigned rows = (unsigned)(a.n_tile * a.tile * a.h), there = (unsigned)(a.s * a.h);
     const int64_t *sy = a.dy.stride, *so = a.o.stride, *sl = a.lse.stride;
-    bool           there = b < a.b && i < a.s;
-    float          sum = 0, lse = -INFINITY;
+    const cu_bf16 *of_y     = (const cu_bf16 *)a.dy.p + b * sy[0] + x;
+    const cu_bf16 *of_o     = (const cu_bf16 *)a.o.p + b * so[0] + x;
+    const float   *of_l     = (const float *)a.lse.p + b * sl[0];
+    uint4          y[AHEAD] = {}, o[AHEAD] = {};
+    float          lse[AHEAD];
+    CU_UNROLL
+    for (unsigned k = 0; k < AHEAD; k++) {
+        unsigned row = first + k * step, i = row / (unsigned)a.h;
+        unsigned h = row - i * (unsigned)a.h;
+        lse[k]     = -INFINITY;
+        if (row >= there) continue;
+        y[k]   = *(const uint4 *)(of_y + i * sy[1] + h * sy[2]);
+        o[k]   = *(const uint4 *)(of_o + i * so[1] + h * so[2]);
+        lse[k] = of_l[i * sl[1] + h * sl[2]];
+    }
     for (int64_t c = cu_index(); c < a.n_counter; c += (int64_t)gridDim.x * blockDim.x)
         a.counters[c] = 0;
-    if (there) {
-        const cu_bf16 *y =
-            (const cu_bf16 *)a.dy.p + b * sy[0] + i * sy[1] + h * sy[2] + x;
-        const cu_bf16 *o = (const cu_bf16 *)a.o.p + b * so[0] + i * so[1] + h * so[2] + x;
-        sum              = dot_8(*(const uint4 *)y, *(const uint4 *)o);
-        lse              = ((const float *)a.lse.p)[b * sl[0] + i * sl[1] + h * sl[2]];
+    for (int64_t c = cu_index(); c < a.n_turned * 4; c += (int64_t)gridDim.x * blockDim.x)
+        find_turns(a, (int)(c / 4), (int)(c % 4) * 8);
+    CU_UNROLL
+    for (unsigned k = 0; k < AHEAD; k++) {
+        unsigned row = first + k * step, i = row / (unsigned)a.h;
+        unsigned h   = row - i * (unsigned)a.h;
+        unsigned at  = i / (unsigned)a.tile * 2 * (unsigned)a.tile + i % (unsigned)a.tile;
+        float    sum = dot_8(y[k], o[k]);
+        for (unsigned j = lanes / 2; j; j /= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, (int)j);
+        if (x || row >= rows) continue;
+        float *to  = a.rows + ((int64_t)b * a.h + h) * a.n_tile * 2 * a.tile + at;
+        to[0]      = lse[k] == -INFINITY ? INFINITY : lse[k] * 1.4426950408889634f;
+        to[a.tile] = sum;
     }
-    for (int k = lanes / 2; k; k /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, k);
-    if (x || b >= a.b) return;
-    float *to =
-        a.rows + ((b * a.h + h) * a.n_tile + i / a.tile) * 2 * a.tile + i % a.tile;
-    to[0]      = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
-    to[a.tile] = sum;
 }

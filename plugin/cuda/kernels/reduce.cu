@@ -29,25 +29,66 @@ CU_FN void put_result(void *y, int dtype, int64_t at, int add, float x)
     cu_put(y, dtype, at, x);
 }
 
-/* ---- the last stage: parts in order, 16 threads a column ---- */
+/* ---- the last stage: parts in order, 16 threads W columns ---- */
 
-CU_KERNEL(fold, weft_cuda_fold_args, 256)
+template <int W> struct fold_columns {
+    float x[W];
+};
+
+template <int W> CU_FN fold_columns<W> read_columns(const float *p)
 {
-    __shared__ float sum[16][17];
+    fold_columns<W> c;
+    if (W == 4) {
+        float4 v = *(const float4 *)p;
+        c.x[0] = v.x, c.x[1 % W] = v.y, c.x[2 % W] = v.z, c.x[3 % W] = v.w;
+    } else {
+        c.x[0] = *p;
+    }
+    return c;
+}
+
+/* Thread r of a column has parts r, r + 16, ..., in order, AHEAD of them read before the first is
+ * added; then the 16 are added in order. */
+template <int W> CU_FN void fold_parts(const weft_cuda_fold_args &a)
+{
+    __shared__ float sum[16][16 * W + 1];
     int              c = (int)threadIdx.x % 16, r = (int)threadIdx.x / 16;
-    int64_t          i = (int64_t)blockIdx.x * 16 + c, n = a.y.count * a.n_result;
-    float            x = neutral(a.kind);
-    for (int64_t p = r; p < a.n_part && i < n; p += 16)
-        x = combine(a.kind, x, a.part[p * n + i]);
-    sum[r][c] = x;
+    int64_t          i = ((int64_t)blockIdx.x * 16 + c) * W, n = a.y.count * a.n_result;
+    float            x[W];
+    for (int j = 0; j < W; j++) x[j] = neutral(a.kind);
+    CU_ROLLED
+    for (int64_t p = r; p < a.n_part && i < n; p += 16 * AHEAD) {
+        fold_columns<W> v[AHEAD];
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (p + 16 * k < a.n_part)
+                v[k] = read_columns<W>(a.part + (p + 16 * k) * n + i);
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            for (int j = 0; j < W && p + 16 * k < a.n_part; j++)
+                x[j] = combine(a.kind, x[j], v[k].x[j]);
+    }
+    for (int j = 0; j < W; j++) sum[r][c * W + j] = x[j];
     __syncthreads();
-    if (r || i >= n) return;
-    for (int k = 1; k < 16; k++) x = combine(a.kind, x, sum[k][c]);
+    i = (int64_t)blockIdx.x * 16 * W + threadIdx.x;
+    if (threadIdx.x >= 16 * W || i >= n) return;
+    float total = sum[0][threadIdx.x];
+    for (int k = 1; k < 16; k++) total = combine(a.kind, total, sum[k][threadIdx.x]);
     int     k = (int)(i / a.y.count);
     int64_t at[1];
     if (!a.result[k]) return;
     cu_nd_at<1, 1>(a.y, i - k * a.y.count, at);
-    put_result(a.result[k], a.dtype[k], at[0], a.add[k], x * a.scale);
+    put_result(a.result[k], a.dtype[k], at[0], a.add[k], total * a.scale);
+}
+
+CU_KERNEL(fold_1, weft_cuda_fold_args, 256)
+{
+    fold_parts<1>(a);
+}
+/* Columns of all results are a multiple of 4, and parts begin at multiples of 16 bytes. */
+CU_KERNEL(fold_4, weft_cuda_fold_args, 256)
+{
+    fold_parts<4>(a);
 }
 
 /* ---- columns: what is kept lies together; a thread has W of them in one part of the rows ---- */

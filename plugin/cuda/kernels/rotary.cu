@@ -1,46 +1,6 @@
 /* Rotary embeddings, and T5's buckets of relative positions. */
+#include "cuda_rotary.h"
 #include "cuda_vec.h"
-
-#ifdef __CUDACC__
-CU_FN void sin_cos_turns(double turns, float &s, float &c)
-{
-    sincospif((float)(2 * (turns - rint(turns))), &s, &c);
-}
-#else
-CU_FN void sin_cos_turns(double turns, float &s, float &c)
-{
-    double angle = 2 * 3.14159265358979323846 * (turns - rint(turns));
-    s            = (float)sin(angle);
-    c            = (float)cos(angle);
-}
-#endif
-
-/* How far a pair turns from one position to the next, in whole turns, by the kind of embedding. */
-CU_FN double change_turns(const weft_cuda_rotary_args &a, double turns)
-{
-    if (a.kind == WEFT_CUDA_ROTARY_DEFAULT) return turns;
-    if (a.kind == WEFT_CUDA_ROTARY_LINEAR) return turns * a.share;
-    double waves = a.orig * turns; /* of the original context */
-    if (waves < a.low) return turns * a.share;
-    if (waves > a.high) return turns;
-    double s = (waves - a.low) * a.mix;
-    return turns * (s + (1 - s) * a.share);
-}
-
-/* Sines and cosines of pairs i0 .. i0 + W at a position.  Each turns less than the one before
- * by the same factor. */
-template <int W>
-CU_FN void find_angles(const weft_cuda_rotary_args &a, int64_t pos, int64_t i0,
-                       float s[W], float c[W])
-{
-    double turns  = exp2(a.slope * (double)i0) * 0.15915494309189533577; /* 1 / 2 pi */
-    double factor = W > 1 ? exp2(a.slope) : 1;
-    CU_UNROLL
-    for (int j = 0; j < W; j++, turns *= factor) {
-        sin_cos_turns((double)(pos + a.first) * change_turns(a, turns), s[j], c[j]);
-        s[j] *= a.sign;
-    }
-}
 
 /* Threads: W pairs of a position, of type T; each turns those of some heads and samples, which
  * are blocks' y, AHEAD of them read before the first is written.  The result may lie where x
@@ -50,11 +10,11 @@ template <int W, int T> CU_FN void rotate(const weft_cuda_rotary_args &a)
     enum {
         AHEAD = T == WEFT_DTYPE_BF16 ? 4 : 2
     };
-    unsigned n = (unsigned)a.half / W, at = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned n = (unsigned)a.by.half / W, at = blockIdx.x * blockDim.x + threadIdx.x;
     unsigned pos = at / n, i0 = at % n * W, rows = (unsigned)(a.b * a.h);
     float    s[W], c[W];
     if (pos >= a.s) return;
-    find_angles<W>(a, pos, i0, s, c);
+    cu_find_angles<W>(a.by, pos, i0, s, c);
     const int64_t *sx = a.x.stride, *sy = a.y.stride;
     int64_t        from = pos * sx[1] + i0 * sx[3], to = pos * sy[1] + i0 * sy[3];
     CU_ROLLED
@@ -66,7 +26,7 @@ template <int W, int T> CU_FN void rotate(const weft_cuda_rotary_args &a)
             int64_t  x = from + b * sx[0] + h * sx[2];
             if (first + k >= rows) break;
             lo[k] = cu_read_row<W>(a.x.p, T, x, 1);
-            hi[k] = cu_read_row<W>(a.x.p, T, x + a.half * sx[3], 1);
+            hi[k] = cu_read_row<W>(a.x.p, T, x + a.by.half * sx[3], 1);
         }
         CU_UNROLL
         for (unsigned k = 0; k < AHEAD; k++) {
@@ -76,12 +36,9 @@ template <int W, int T> CU_FN void rotate(const weft_cuda_rotary_args &a)
             if (first + k >= rows) break;
             cu_widen_row<W>(lo[k], T, 1, u);
             cu_widen_row<W>(hi[k], T, 1, v);
-            for (int j = 0; j < W; j++) {
-                p[j] = u[j] * c[j] - v[j] * s[j];
-                q[j] = v[j] * c[j] + u[j] * s[j];
-            }
+            for (int j = 0; j < W; j++) cu_turn(u[j], v[j], c[j], s[j], p[j], q[j]);
             cu_put_row<W>(a.y.p, T, y, p);
-            cu_put_row<W>(a.y.p, T, y + a.half * sy[3], q);
+            cu_put_row<W>(a.y.p, T, y + a.by.half * sy[3], q);
         }
     }
 }

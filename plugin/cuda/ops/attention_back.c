@@ -3,9 +3,10 @@
  *
  * prepare makes the tensor maps: all addresses are planned. */
 #include <math.h>
+#include <string.h>
 
-#include "cuda_priv.h"
 #include "op/workspace.h"
+#include "turned.h"
 
 /* In the order of the call. */
 enum {
@@ -18,7 +19,8 @@ enum {
 };
 
 enum {
-    SENDERS = 2 /* pieces of a tile of queries, and of a block of keys */
+    ROW_BLOCK = 256, /* threads that make sums over rows */
+    SENDERS   = 2    /* pieces of a tile of queries, and of a block of keys */
 };
 _Static_assert((int)WEFT_CUDA_BACK_KEYS == WEFT_ATTENTION_BLOCK &&
                    (int)WEFT_CUDA_BACK_TILE_64 == WEFT_ATTENTION_TILE_64 &&
@@ -32,8 +34,10 @@ typedef struct back_call {
     int64_t          ahead;
     bool             causal;
     float            scale;
+    const weft_attr *turned; /* of dq and dk; NULL: they are not turned here */
 
     weft_attention_sums sums;
+    weft_cuda_unturned  own; /* the call without steps */
 } back_call;
 
 typedef struct prepared_back {
@@ -41,6 +45,7 @@ typedef struct prepared_back {
     weft_cuda_attention_rows_args rows;
     weft_cuda_kernel              kernel;
     weft_cuda_grid                grid, rows_grid;
+    bool                          turns; /* dq and dk */
 } prepared_back;
 
 /* (b,n,heads,e) in bf16: aligned rows of e elements, strides that a tensor map holds */
@@ -88,15 +93,26 @@ static bool fits_numbers(const back_call *c)
 {
     return c->s < INT32_MAX / 4 && c->t < INT32_MAX / 4 && c->b < INT32_MAX / 4 &&
            c->h < INT32_MAX / 4 &&
+           (double)(c->sums.n_tile * c->sums.tile) * (double)c->h < INT32_MAX &&
            (double)c->b * (double)c->h * (double)(c->sums.n_block + c->sums.n_tile) <
                INT32_MAX / 4;
 }
 
+/* Heads of 64 whose queries and keys are at the same positions are turned as they are stored. */
+static const weft_attr *find_turns(const weft_kernel_call *call, const back_call *c)
+{
+    if (!call->n_post || c->e != 64 || c->s != c->t) return NULL;
+    weft_cuda_angles q = weft_cuda_angles_of(call->post[0].attr, c->e);
+    weft_cuda_angles k = weft_cuda_angles_of(call->post[1].attr, c->e);
+    return memcmp(&q, &k, sizeof q) ? NULL : call->post[0].attr;
+}
+
 static bool read_call(const weft_kernel_call *call, back_call *c)
 {
-    *c = (back_call){.in = call->in, .out = call->out};
-    if (call->n_post || call->add || call->n_own_in != 6 || call->n_own_out != 3)
-        return false;
+    *c = (back_call){.in = call->in};
+    if (!weft_cuda_leave_turned(call, &c->own)) return false;
+    c->out = c->own.call.out;
+    if (call->add || call->n_own_in != 6 || call->n_own_out != 3) return false;
     const int64_t *q = call->in[Q].shape.d, *k = call->in[K].shape.d;
     c->b = q[0], c->s = q[1], c->h = q[2], c->e = q[3], c->t = k[1], c->g = k[2];
     if (c->b < 1 || c->s < 1 || c->t < 1 || c->g < 1 || c->h < 1 || c->h % c->g)
@@ -106,6 +122,7 @@ static bool read_call(const weft_kernel_call *call, back_call *c)
                                             c->ahead);
     c->scale = (float)weft_cuda_attr(call, "scale")->f;
     if (c->scale == 0) c->scale = 1 / sqrtf((float)c->e);
+    c->turned = find_turns(call, c);
     return c->scale > 0 && fits_numbers(c);
 }
 
@@ -123,14 +140,21 @@ static weft_status make_maps(const back_call *c, weft_cuda_attention_back_args *
 
 /* In which order blocks of keys are taken: by the shape alone, so that the order of sums is, too
  * (bench/results/gpu-attention.txt, an H200).  Causal: the last keys first, since then every sum's
- * turn has come when it is asked for; where a head has few blocks, those of 16 heads in turns.  Not
- * causal: every block has the same length, and blocks of one head that run side by side would wait
- * for each other at every tile: those of 33 heads in turns. */
+ * turn has come when it is asked for, and of as many key heads in turns as have operands and sums
+ * in the L2 cache.  Not causal: every block has the same length, and blocks of one head that run
+ * at the same time would wait for each other at every tile: those of 33 key heads in turns. */
 static void choose_order(const back_call *c, weft_cuda_attention_back_args *a)
 {
-    a->rising   = !c->causal;
-    a->together = 33;
-    if (c->causal) a->together = c->sums.n_block <= 8 ? 16 : 1;
+    enum {
+        MOST  = 16,
+        CACHE = 24 << 20
+    };
+    /* bf16: q, dy, k and v; f32: the sums of dq, and of dk and dv where there are any */
+    int64_t bytes = c->e * (8 * c->s + (c->h > c->g ? 12 : 4) * c->t);
+    a->rising     = !c->causal;
+    a->units      = (int32_t)(c->b * c->g);
+    a->together   = c->causal ? MOST : 33;
+    while (c->causal && a->together > 1 && a->together * bytes > CACHE) a->together /= 2;
 }
 
 static void set_back(const back_call *c, char *scratch, prepared_back *p)
@@ -160,13 +184,15 @@ static void set_back(const back_call *c, char *scratch, prepared_back *p)
     a->causal   = c->causal;
     a->scale    = c->scale;
     a->scale_2  = c->scale * 1.4426950408889634f;
+    a->turned   = c->turned ? (float *)(scratch + c->sums.turned) : NULL;
     choose_order(c, a);
+    p->turns  = c->turned != NULL;
     p->kernel = c->e == 64 ? WEFT_CUDA_attention_back_64 : WEFT_CUDA_attention_back_128;
     p->grid   = (weft_cuda_grid){(unsigned)(n_ticket < most ? n_ticket : most), 1, 1,
                                  WEFT_CUDA_BACK_THREADS, WEFT_CUDA_BACK_BYTES};
 }
 
-static void set_rows(const back_call *c, prepared_back *p)
+static void set_rows(const back_call *c, char *scratch, prepared_back *p)
 {
     p->rows = (weft_cuda_attention_rows_args){.dy       = weft_cuda_heads_of(&c->in[DY]),
                                               .o        = weft_cuda_heads_of(&c->in[O]),
@@ -180,8 +206,14 @@ static void set_rows(const back_call *c, prepared_back *p)
                                               .e         = (int32_t)c->e,
                                               .n_tile    = (int32_t)c->sums.n_tile,
                                               .tile      = (int32_t)c->sums.tile};
-    p->rows_grid =
-        weft_cuda_grid_1d(c->b * c->h * c->sums.n_tile * c->sums.tile * c->e / 8, 256);
+    if (c->turned) {
+        p->rows.by       = weft_cuda_angles_of(c->turned, c->e);
+        p->rows.turned   = (float *)(scratch + c->sums.turned);
+        p->rows.n_turned = c->sums.n_turned;
+    }
+    int64_t per  = weft_cuda_ceil(c->sums.n_tile * c->sums.tile * c->h * c->e / 8,
+                                  ROW_BLOCK * WEFT_CUDA_BACK_ROWS);
+    p->rows_grid = (weft_cuda_grid){(unsigned)(c->b * per), 1, 1, ROW_BLOCK, 0};
 }
 
 CUDA_TAKES(attention_back)
@@ -210,7 +242,7 @@ CUDA_PREPARE(attention_back)
     prepared_back *p = (prepared_back *)(((uintptr_t)room + MAP - 1) / MAP * MAP);
     *p               = (prepared_back){0};
     set_back(&b, x->scratch, p);
-    set_rows(&b, p);
+    set_rows(&b, x->scratch, p);
     *out = p;
     return make_maps(&b, &p->back);
 }
@@ -219,5 +251,6 @@ CUDA_RUN(attention_back)
 {
     const prepared_back *p = c->prepared;
     WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_attention_rows, p->rows_grid, &p->rows));
-    return weft_cuda_launch(x, p->kernel, p->grid, &p->back);
+    WEFT_TRY(weft_cuda_launch(x, p->kernel, p->grid, &p->back));
+    return p->turns ? WEFT_OK : weft_cuda_turn(c, x);
 }

@@ -10,7 +10,7 @@ enum {
     BLOCK_PARTS = 2,
     PART_ROWS   = 8, /* rows of a part, at least */
     MAX_PART    = 264,
-    WIDE        = 32, /* blocks of columns: what has more needs fewer parts */
+    WIDE        = 16, /* blocks of columns: what has more needs fewer parts */
     WIDE_PARTS  = MAX_PART * 16,
     /* with one block of columns; fewer with more, MAX_PART at least */
     NARROW_PARTS = 1584,
@@ -85,20 +85,32 @@ static plan make(const weft_kernel_call *c)
     return p;
 }
 
-/* Narrow rows have more parts: else too few threads would read them. */
+/* Narrow rows have more parts: else too few threads would read them.  Rows of a part are a multiple
+ * of those that a thread reads at once. */
 int64_t weft_cuda_column_parts(int64_t rows, int64_t d)
 {
     int64_t across = weft_cuda_ceil(d, COLUMNS * WEFT_CUDA_VECTOR);
     int64_t most   = across ? NARROW_PARTS / across : 1;
-    if (across > WIDE) return clamp(weft_cuda_ceil(rows, PART_ROWS), WIDE_PARTS / across);
-    return clamp(weft_cuda_ceil(rows, PART_ROWS), most < MAX_PART ? MAX_PART : most);
+    if (across > WIDE)
+        most = WIDE_PARTS / across;
+    else if (most < MAX_PART)
+        most = MAX_PART;
+    int64_t n    = clamp(weft_cuda_ceil(rows, PART_ROWS), most);
+    int64_t each = weft_cuda_ceil(weft_cuda_ceil(rows, n), PART_ROWS) * PART_ROWS;
+    return each ? weft_cuda_ceil(rows, each) : 1;
 }
 
 weft_status weft_cuda_fold(const weft_kernel_ctx *x, const weft_cuda_fold_args *f)
 {
-    weft_cuda_grid grid = weft_cuda_grid_1d(f->y.count * f->n_result, 16);
-    grid.threads        = 256;
-    return weft_cuda_launch(x, WEFT_CUDA_fold, grid, f);
+    enum {
+        COLUMN_THREADS = 16, /* of a block; as many threads for each */
+        FOLD_WIDE      = 4   /* columns of a thread */
+    };
+    int64_t        n    = f->y.count * f->n_result;
+    bool           wide = n % FOLD_WIDE == 0 && (uintptr_t)f->part % 16 == 0;
+    weft_cuda_grid grid = weft_cuda_grid_1d(n, COLUMN_THREADS * (wide ? FOLD_WIDE : 1));
+    grid.threads        = COLUMN_THREADS * COLUMN_THREADS;
+    return weft_cuda_launch(x, wide ? WEFT_CUDA_fold_4 : WEFT_CUDA_fold_1, grid, f);
 }
 
 static weft_status fold_parts(const weft_kernel_ctx *x, const weft_cuda_reduce_args *a)

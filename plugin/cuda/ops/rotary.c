@@ -35,32 +35,40 @@ static int64_t count_shares(int64_t threads, int64_t rows)
     return weft_cuda_ceil(rows, each);
 }
 
+weft_cuda_angles weft_cuda_angles_of(const weft_attr *attr, int64_t e)
+{
+    const weft_kernel_call c = {.op = WEFT_OP_ROTARY, .attr = attr};
+    weft_cuda_angles       a = {.half  = e / 2,
+                                .first = weft_cuda_attr(&c, "first")->i,
+                                .share = 1 / weft_cuda_attr(&c, "factor")->f,
+                                .low   = weft_cuda_attr(&c, "low")->f,
+                                .high  = weft_cuda_attr(&c, "high")->f,
+                                .orig  = (double)weft_cuda_attr(&c, "orig")->i,
+                                .kind = (int32_t)find_kind(weft_cuda_attr(&c, "kind")->s),
+                                .sign = weft_cuda_attr(&c, "inverse")->i ? -1 : 1};
+    a.slope                  = -log2(weft_cuda_attr(&c, "theta")->f) / (double)a.half;
+    a.mix                    = 1 / (a.high - a.low);
+    return a;
+}
+
 CUDA_RUN(rotary)
 {
     const weft_view      *in = &c->in[0], *out = &c->out[0];
     const int64_t        *d    = in->shape.d;
-    weft_cuda_rotary_args a    = {.x     = weft_cuda_heads_of(in),
-                                  .y     = weft_cuda_heads_of(out),
-                                  .b     = d[0],
-                                  .s     = d[1],
-                                  .h     = d[2],
-                                  .half  = d[3] / 2,
-                                  .first = weft_cuda_attr(c, "first")->i,
-                                  .share = 1 / weft_cuda_attr(c, "factor")->f,
-                                  .low   = weft_cuda_attr(c, "low")->f,
-                                  .high  = weft_cuda_attr(c, "high")->f,
-                                  .orig  = (double)weft_cuda_attr(c, "orig")->i,
-                                  .kind  = (int32_t)find_kind(weft_cuda_attr(c, "kind")->s),
-                                  .sign  = weft_cuda_attr(c, "inverse")->i ? -1 : 1};
-    bool                  wide = a.half % 8 == 0 && has_vectors(in) && has_vectors(out);
-    a.slope                    = -log2(weft_cuda_attr(c, "theta")->f) / (double)a.half;
-    a.mix                      = 1 / (a.high - a.low);
-    if (a.b * a.h > INT32_MAX || a.s * a.half > INT32_MAX)
+    weft_cuda_rotary_args a    = {.x  = weft_cuda_heads_of(in),
+                                  .y  = weft_cuda_heads_of(out),
+                                  .b  = d[0],
+                                  .s  = d[1],
+                                  .h  = d[2],
+                                  .by = weft_cuda_angles_of(c->attr, d[3])};
+    int64_t               half = a.by.half;
+    bool                  wide = half % 8 == 0 && has_vectors(in) && has_vectors(out);
+    if (a.b * a.h > INT32_MAX || a.s * half > INT32_MAX)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "rotary: more than 2^31 heads or pairs of positions");
     if (d[3] % 2)
         return WEFT_FAIL(WEFT_ERR_ARG, "rotary: head size %ld is odd", (long)d[3]);
-    int64_t        pairs = a.s * (wide ? a.half / 8 : a.half);
+    int64_t        pairs = a.s * (wide ? half / 8 : half);
     int64_t        rows  = count_shares(pairs, a.b * a.h);
     weft_cuda_grid grid  = weft_cuda_grid_1d(pairs, BLOCK);
     grid.y               = (unsigned)(rows < 65535 ? rows : 65535);

@@ -23,7 +23,7 @@ void weft_compile_for_cuda(weft_compile_spec *s)
     s->align_bytes  = 256;
     s->rewrites     = true;
     s->fusions      = WEFT_FUSION_RESIDUAL | WEFT_FUSION_NORM_SUMS | WEFT_FUSION_COPY |
-                 WEFT_FUSION_LARGEST;
+                 WEFT_FUSION_LARGEST | WEFT_FUSION_ROTARY;
 }
 
 const char *weft_compile_dtype_hint(const char *name)

@@ -8,7 +8,8 @@
  * Where the options name them (weft_fusion), other operators have steps too:
  *
  *     dx, dw, db = layer_norm_grad(..); y = add(dx, residual); b = reduce(y)   stores y, dw, db, b
- *     p, m, v = adamw(..); twin = cast(p)                                        stores all four */
+ *     p, m, v = adamw(..); twin = cast(p)                                        stores all four
+ *     dq, dk, dv = attention_grad(..); p = rotary(dq); q = rotary(dk)            stores p, q, dv */
 #include <string.h>
 
 #include "lower/lower_priv.h"
@@ -169,6 +170,33 @@ static void fuse_others(weft_lower__pass *p, int at)
     if (s >= 0) take_step(p, at, s);
 }
 
+/* The rotary embedding that alone takes result k of node at; -1: none. */
+static int find_turn(const weft_lower__pass *p, int at, int k)
+{
+    const weft_graph *g = p->g;
+    weft_vid          v = g->node[at].out[k];
+    if (p->n_use[v] != 1 || p->placed[v]) return -1;
+    for (int u = p->first_user[v]; u < p->first_user[v + 1]; u++) {
+        int i = p->user[u];
+        if (!p->alive[i]) continue;
+        return g->node[i].op == WEFT_OP_ROTARY && runs_with(p, i, at) &&
+                       !p->placed[g->node[i].out[0]]
+                   ? i
+                   : -1;
+    }
+    return -1;
+}
+
+/* Attention's gradient: dq and dk are turned back, both of them. */
+static void fuse_turns(weft_lower__pass *p, int at)
+{
+    if (!has_fusion(p, p->g->node[at].op, WEFT_OP_ROTARY)) return;
+    int q = find_turn(p, at, 0), k = find_turn(p, at, 1);
+    if (q < 0 || k < 0) return;
+    take_step(p, at, q);
+    take_step(p, at, k);
+}
+
 /* The loss and its gradient over the same logits: one pass over them instead of two.  Possible
  * when the backward pass needs the loss's statistics for nothing else and its weight is known
  * beforehand; never of a part of the vocabulary, whose log-sum-exp is not the one the gradient
@@ -200,7 +228,10 @@ void weft_lower__fuse(weft_lower__pass *p)
         const weft_graph_node *n = &g->node[i];
         if (!p->alive[i]) continue;
         if (n->op == WEFT_OP_CROSS_ENTROPY) fuse_loss(p, i);
-        if (p->fused_into[i] < 0) fuse_others(p, i);
+        if (n->op == WEFT_OP_ATTENTION_GRAD)
+            fuse_turns(p, i);
+        else if (p->fused_into[i] < 0)
+            fuse_others(p, i);
         if (n->op != WEFT_OP_MATMUL && n->op != WEFT_OP_GROUPED_MATMUL) continue;
         int      row = n->op == WEFT_OP_MATMUL ? row_dims(g, n) : 0;
         weft_vid v   = n->out[0];

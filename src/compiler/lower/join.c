@@ -208,12 +208,22 @@ static int first_reader(const weft_lower__pass *p, weft_vid v)
     return p->g->n_node;
 }
 
+/* The node whose instruction writes value v, with steps that write anywhere; -1: none. */
+static int find_maker(const weft_lower__pass *p, weft_vid v)
+{
+    int n = p->g->value[v].node;
+    if (n < 0 || !p->alive[n]) return -1;
+    if (p->fused_into[n] >= 0) n = p->fused_into[n];
+    if (!p->chain[n].n) return n;
+    return p->g->node[n].op == WEFT_OP_ATTENTION_GRAD ? n : -1;
+}
+
 /* Is value v made by an operator that writes it anywhere, and read by such that read it so? */
 static bool is_column(const weft_lower__pass *p, weft_vid v)
 {
     const weft_graph *g = p->g;
-    int32_t           n = g->value[v].node;
-    if (n < 0 || !p->alive[n] || p->fused_into[n] >= 0 || p->chain[n].n) return false;
+    int               n = find_maker(p, v);
+    if (n < 0) return false;
     if (p->placed[v] || p->padded[v] || p->accum[v] >= 0 || p->loc[v].root >= 0)
         return false;
     unsigned made = weft_op_get(g->node[n].op)->flags;

@@ -157,7 +157,12 @@ static weft_status write_posts(writer *w, int node, weft_instr *i)
     for (int k = 0; k < c->n; k++) {
         const weft_graph_node *s = &g->node[c->node[k]];
         weft_post             *q = &i->post[i->n_post++];
-        *q                       = (weft_post){.op = s->op, .in = -1, .out = -1};
+        int                    j = weft_post_result(i, k);
+        if (j) { /* a result of its own */
+            v = g->node[node].out[j];
+            if (!is_kept(w, c, v)) i->out[j].buffer = -1;
+        }
+        *q = (weft_post){.op = s->op, .in = -1, .out = -1};
         WEFT_TRY(weft_op_copy_attr(s->op, s->attr, w->s->arena, &q->attr));
         for (int x = 0; x < s->n_in; x++)
             if (s->in[x] != v) {

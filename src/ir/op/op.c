@@ -182,6 +182,7 @@ unsigned weft_op_fusion(weft_op op, weft_op step)
     if (norm && step == WEFT_OP_REDUCE) return WEFT_FUSION_NORM_SUMS;
     if (rows[op].flags & WEFT_OP_UPDATE && op != WEFT_OP_EMA && step == WEFT_OP_CAST)
         return WEFT_FUSION_COPY;
+    if (op == WEFT_OP_ATTENTION_GRAD && step == WEFT_OP_ROTARY) return WEFT_FUSION_ROTARY;
     return 0;
 }
 

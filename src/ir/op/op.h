@@ -82,6 +82,8 @@ typedef enum weft_fusion {
     WEFT_FUSION_COPY = 1 << 2,
     /* no step: matmuls in fp8 that take and give largest magnitudes (ops.def) */
     WEFT_FUSION_LARGEST = 1 << 3,
+    /* rotary on attention's gradient, one on dq and one on dk: the gradients of what was turned */
+    WEFT_FUSION_ROTARY = 1 << 4,
 } weft_fusion;
 
 /* Which of these is `step` after op?  0: none. */

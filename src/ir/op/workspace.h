@@ -86,6 +86,8 @@ typedef struct weft_attention_sums {
     /* of the tiles, the first ones: they see one block of keys and need no sum */
     int64_t alone;
     int64_t rows, dq, dkv, counters; /* where they begin */
+    /* heads of 64: angles of rotary embeddings, of so many positions */
+    int64_t turned, n_turned;
     int64_t bytes;
 } weft_attention_sums;
 
@@ -127,6 +129,11 @@ static inline weft_attention_sums weft_workspace_attention_sums(int64_t b, int64
                                               WEFT_ATTENTION_PIECE * 4);
     x.dkv = weft_attention_room(&x, shared * 2 * (e / 64) * WEFT_ATTENTION_PIECE * 4);
     x.counters = weft_attention_room(&x, x.n_counter * 4);
+    if (e != 64) return x;
+    x.n_turned = x.n_tile * x.tile;
+    if (x.n_turned < x.n_block * WEFT_ATTENTION_BLOCK)
+        x.n_turned = x.n_block * WEFT_ATTENTION_BLOCK;
+    x.turned = weft_attention_room(&x, x.n_turned * e * 4);
     return x;
 }
 

@@ -293,10 +293,11 @@ static double count_own(const weft_instr *i, count_fn f)
     return count;
 }
 
-/* A post works element by element on the first own result. */
-static double post_flops(const weft_instr *i, const weft_post *s)
+/* A post works element by element on an own result. */
+static double post_flops(const weft_instr *i, int k)
 {
-    weft_type   in[2] = {i->out[0].type, i->out[0].type}, out = i->out[0].type;
+    const weft_post *s  = &i->post[k];
+    weft_type        of = i->out[weft_post_result(i, k)].type, in[2] = {of, of}, out = of;
     weft_op_use u = {.op = s->op, .attr = s->attr, .n_in = s->in < 0 ? 1 : 2, .n_out = 1};
     if (s->in >= 0) in[1] = i->in[s->in].type;
     if (s->out >= 0) out = i->out[s->out].type;
@@ -311,7 +312,7 @@ double weft_instr_flops(const weft_instr *i)
         return (double)weft_shape_count(&i->out[0].type.shape);
     if (i->kind != WEFT_INSTR_COMPUTE) return 0;
     double n = count_own(i, weft_op_flops);
-    for (int k = 0; k < i->n_post; k++) n += post_flops(i, &i->post[k]);
+    for (int k = 0; k < i->n_post; k++) n += post_flops(i, k);
     return n;
 }
 

@@ -101,7 +101,8 @@ enum {
  * the one possible
  * step is its cross_entropy_grad: in is dloss, out the gradient of the logits, which may be their
  * memory.  On norms' gradients and updates (weft_fusion): add, reduce and cast;
- * the result so far is then as it would be stored, and a reduce or cast leaves it unchanged. */
+ * the result so far is then as it would be stored, and a reduce or cast leaves it unchanged.  On an
+ * attention_grad: two rotary, of dq and of dk; what comes out may be their memory. */
 typedef struct weft_post {
     weft_op          op;
     const weft_attr *attr;
@@ -149,6 +150,12 @@ typedef struct weft_instr {
     /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */
     double seconds;
 } weft_instr;
+
+/* The own result that post k works on. */
+static inline int weft_post_result(const weft_instr *i, int k)
+{
+    return i->op == WEFT_OP_ATTENTION_GRAD ? k : 0;
+}
 
 typedef enum weft_stream_kind {
     WEFT_STREAM_COMPUTE,

@@ -97,12 +97,16 @@ static bool is_loss_and_gradient(const weft_instr *i)
 
 /* A further result is made as the step's shape rule says. */
 static weft_status check_further_result(const weft_program *p, const weft_actor *a,
-                                        const weft_instr *i, const weft_post *s)
+                                        const weft_instr *i, int k)
 {
-    weft_type   want;
+    weft_type        want;
+    const weft_post *s    = &i->post[k];
+    const char      *name = weft_op_get(s->op)->name;
+    int              j    = weft_post_result(i, k);
+    if (j >= i->n_own_out)
+        return BAD(p, a, i, "fused %s is of result %d of %d", name, j, i->n_own_out);
     weft_op_use u = {
-        .op = s->op, .attr = s->attr, .n_in = 1, .n_out = 1, .in = &i->out[0].type};
-    const char *name = weft_op_get(s->op)->name;
+        .op = s->op, .attr = s->attr, .n_in = 1, .n_out = 1, .in = &i->out[j].type};
     if (s->out < i->n_own_out || s->out >= i->n_out)
         return BAD(p, a, i, "fused %s names result %d of %d", name, s->out, i->n_out);
     WEFT_TRY(weft_op_infer(&u, &want));
@@ -125,7 +129,7 @@ static weft_status check_posts(const weft_program *p, const weft_actor *a,
         if (!posts && !weft_op_fusion(i->op, s->op))
             return BAD(p, a, i, "%s takes no fused %s", weft_op_get(i->op)->name, name);
         if (!posts && s->in < 0) {
-            WEFT_TRY(check_further_result(p, a, i, s));
+            WEFT_TRY(check_further_result(p, a, i, k));
             continue;
         }
         if (!(weft_op_get(s->op)->flags & WEFT_OP_ELEM) || in_max > 2)
