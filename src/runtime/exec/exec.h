@@ -81,7 +81,8 @@ typedef struct weft_exec_options {
     /* there are no peers, and no comm: weft_exec_resume() is all that is called */
     bool alone;
 
-    int trace; /* slices to keep a stream, the newest ones; 0: none */
+    int  trace; /* slices to keep a stream, the newest ones; 0: none */
+    bool gaps;  /* weft_exec_get_gaps() */
     /* Emulation: instructions have seconds instead of kernels and readers, and perhaps messages
      * have, too.  NULL: they compute and communicate. */
     weft_exec_price_fn price;
@@ -221,6 +222,15 @@ typedef struct weft_exec_stats {
     double busy_s;
 } weft_exec_stats;
 weft_exec_stats weft_exec_get_stats(const weft_exec *e);
+
+/* Of the newest steps that were replayed as graphs: how long the device had nothing to do between
+ * two of them, and at their commit points.  n 0: none, or not asked for (option gaps). */
+typedef struct weft_exec_gap {
+    int64_t n;
+    double  median_s, mean_s, most_s;
+} weft_exec_gap;
+void weft_exec_get_gaps(const weft_exec *e, weft_exec_gap *between,
+                        weft_exec_gap *commit);
 
 /* Memory for the slabs of p that have none (address NULL): staging and the host's in space PINNED,
  * others in DEVICE.  An error frees what was allocated. */
