@@ -349,7 +349,8 @@ static weft_status open_runner(weft_session *s)
         .journal    = g->kept && g->need.journals ? weft_kept_journal(g->kept) : NULL,
         .resumes    = g->resumes,
         .slab_at    = g->kept ? weft_kept_slabs(g->kept, g->made.program) : NULL,
-        .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0};
+        .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0,
+        .gaps       = weft_session__measures_gaps()};
     return weft_runner_create(&o, &g->runner);
 }
 

@@ -226,7 +226,8 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
                            .user        = r,
                            .journal     = o->journal,
                            .resumes     = o->resumes,
-                           .trace       = o->trace};
+                           .trace       = o->trace,
+                           .gaps        = o->gaps};
     for (int k = 0; o->gpu_comm && k < WEFT_EXEC_MAX_BACKEND; k++)
         e.device_comm[k] = o->gpu_comm[k];
     WEFT_GO(weft_exec_create(p, &e, &r->exec));

@@ -33,7 +33,8 @@ typedef struct weft_runner_options {
     void          *journal;
     bool           resumes;
     const int64_t *slab_at;
-    int trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
+    int  trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
+    bool gaps;  /* weft_exec_get_gaps() */
 } weft_runner_options;
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);

@@ -200,6 +200,7 @@ typedef struct weft_session__output {
     double commit_s;
     /* one was still under way when the next was due: the next ones are to be faster */
     bool          late;
+    bool          left_out; /* some were, which was said */
     weft_status   save_st; /* of the last that was given up, not said yet */
     char          save_text[512];
     weft_metrics *metrics;
@@ -519,6 +520,8 @@ weft_status weft_session__open_outputs(weft_session *s);
 void        weft_session__log_start(weft_session *s);
 
 /* steps.c: runs steps until one of the endings that are no error. */
+/* WEFT_GAPS=1: how long the device has nothing to do is measured, and said at the end. */
+bool weft_session__measures_gaps(void);
 weft_status weft_generation_run(weft_session *s, weft_ending *ending);
 
 /* experts.c: the loads of a step's experts, into the row. */

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -64,26 +66,31 @@ static weft_status write_row(weft_session *s, const weft_metrics_row *r)
     weft_failpoint("row.begin");
     WEFT_TRY(weft_metrics_add(s->out.metrics, r));
     weft_failpoint("row.written");
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "loss", r->loss));
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "grad_norm", r->grad_norm));
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "lr", r->lr));
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "tokens_per_s", r->tokens_per_s));
-    if (!isnan(r->eval_loss))
-        WEFT_TRY(weft_events_add(s->out.events, r->step, "eval_loss", r->eval_loss));
-    return WEFT_OK;
+    weft_events_scalar x[] = {{"loss", r->loss},
+                              {"grad_norm", r->grad_norm},
+                              {"lr", r->lr},
+                              {"tokens_per_s", r->tokens_per_s},
+                              {"eval_loss", r->eval_loss}};
+    return weft_events_add(s->out.events, r->step, x,
+                           (int)WEFT_COUNT(x) - (isnan(r->eval_loss) ? 1 : 0));
+}
+
+static double count_flops(const weft_session *s)
+{
+    return weft_model_flops(s->now->made.model) * s->now->made.program->n_micro;
 }
 
 static void say_step(weft_session *s, const weft_metrics_row *r)
 {
-    double  flops = weft_model_flops(s->now->made.model) * s->now->made.program->n_micro;
-    double  sec   = r->step_ms / 1e3;
-    int64_t tenth = s->job.steps / 10 ? s->job.steps / 10 : 1;
-    weft_say_progress p = {.step         = r->step,
-                           .steps        = s->job.steps,
-                           .loss         = r->loss,
-                           .tokens_per_s = r->tokens_per_s,
-                           .step_s       = sec};
-    if (s->times.peak_gflops > 0) p.share = flops / sec / 1e9 / s->times.peak_gflops;
+    double            sec   = r->step_ms / 1e3;
+    int64_t           tenth = s->job.steps / 10 ? s->job.steps / 10 : 1;
+    weft_say_progress p     = {.step         = r->step,
+                               .steps        = s->job.steps,
+                               .loss         = r->loss,
+                               .tokens_per_s = r->tokens_per_s,
+                               .step_s       = sec};
+    if (s->say.progress && s->times.peak_gflops > 0)
+        p.share = count_flops(s) / sec / 1e9 / s->times.peak_gflops;
     if (r->skipped)
         weft_say_warn(&s->say, "step %lld: no label counts, update skipped",
                       (long long)r->step);
@@ -174,6 +181,27 @@ static weft_status run_steps(weft_session *s, weft_ending *ending)
     return WEFT_OK;
 }
 
+bool weft_session__measures_gaps(void)
+{
+    const char *x = getenv("WEFT_GAPS");
+    return x && !strcmp(x, "1");
+}
+
+/* How long the GPU had nothing to do, of steps that were replayed. */
+static void say_gaps(weft_session *s)
+{
+    weft_exec_gap between, commit;
+    weft_exec_get_gaps(weft_runner_exec(s->now->runner), &between, &commit);
+    if (!between.n) return;
+    weft_say_info(&s->say,
+                  "the device had nothing to do between %lld steps: median %.1f us, mean "
+                  "%.1f, most %.0f; at their commit points: median %.1f us, mean %.1f, "
+                  "most %.0f",
+                  (long long)between.n, 1e6 * between.median_s, 1e6 * between.mean_s,
+                  1e6 * between.most_s, 1e6 * commit.median_s, 1e6 * commit.mean_s,
+                  1e6 * commit.most_s);
+}
+
 /* The state is whole when it ends, however it ends; or it is marked as not. */
 weft_status weft_generation_run(weft_session *s, weft_ending *ending)
 {
@@ -189,6 +217,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
     snprintf(text, sizeof text, "%s", weft_error_text());
     weft_session__close_memory_ahead(s->now); /* it reads the state's table */
     weft_status settled = weft_runner_settle(s->now->runner);
+    if (settled == WEFT_OK) say_gaps(s);
     if (settled != WEFT_OK &&
         weft_runner_progress(s->now->runner).outcome == WEFT_EXEC_TORN)
         weft_session__mark_state(s, -1);
