@@ -13,8 +13,8 @@
  * (2) The bytes are those of the step after which it was started, the same as if training waited.
  * (3) An error of any rank gives the checkpoint up, on all of them, with one line; training goes
  *     on.  A save that is waited for ends the job with that line, as an error.
- * (4) There is one at a time.  One that is due meanwhile waits for it, checkpoint.wait seconds at
- *     most, and is then left out; those of weft_session__save wait for as long as it takes.
+ * (4) There is one at a time.  One that is due meanwhile waits for it until checkpoint.wait seconds
+ *     after its begin, and is then left out; those of weft_session__save wait as long as it takes.
  * (5) Where a rank does not see the output folder, rank 0 writes alone (save.c). */
 #include <fcntl.h>
 #include <math.h>
@@ -39,7 +39,7 @@ enum {
     MAX_FILE = 4,
     CHUNK    = 1024 /* blocks whose sums are exchanged at a time */
 };
-static const double TICK_S = 0.25; /* between two exchanges while all wait */
+static const double TICK_S = 0.25, LEAST_TICK_S = 1e-3; /* between two exchanges */
 /* A device that takes longer for what an update waits for does not keep up. */
 static const double STALL_S = 10;
 /* Of buffers, where training waits: two blocks are written while two are copied. */
@@ -552,19 +552,26 @@ weft_status weft_session__poll_save(weft_session *s)
     return WEFT_OK;
 }
 
-/* Until none is under way, most_s at most; *left: one still is.  Ranks exchange where they are more
- * often than any of them times out, however long a file takes. */
-static weft_status wait_for_save(weft_session *s, double most_s, bool *left)
+/* Seconds until the next exchange: none before the first one of a wait that is over already. */
+static double find_tick(const weft_session *s, double until_s, int i)
+{
+    double left = until_s - weft_clock_s(), tick = TICK_S;
+    if (left <= 0 && !i) return 0;
+    if (left > 0) tick = fmin(tick, fmax(left / 8, LEAST_TICK_S));
+    return s->now->comm ? fmin(tick, s->now->comm->timeout_s / 8) : tick;
+}
+
+/* Until none is under way, or until_s at rank 0; *left: one still is.  Ranks exchange where they are
+ * more often than any of them times out, however long a file takes. */
+static weft_status wait_for_save(weft_session *s, double until_s, bool *left)
 {
     saving  *v     = s->out.saving;
     progress p     = watch_progress(s);
-    double   begin = weft_clock_s(), tick = TICK_S < most_s / 8 ? TICK_S : most_s / 8;
-    if (s->now->comm && s->now->comm->timeout_s / 8 < tick)
-        tick = s->now->comm->timeout_s / 8;
-    if (v) v->until_s = begin + most_s - tick;
+    double   begin = weft_clock_s();
+    if (v) v->until_s = until_s;
     if (v) v->over = false;
-    while (s->out.saving && !v->over) {
-        if (is_stuck(&p, is_done(v, tick)))
+    for (int i = 0; s->out.saving && !v->over; i++) {
+        if (is_stuck(&p, is_done(v, find_tick(s, until_s, i))))
             return WEFT_FAIL(
                 WEFT_ERR_IO,
                 "one call on its files has taken longer than %g s (--io-timeout)",
@@ -657,22 +664,20 @@ weft_status weft_session__save(weft_session *s)
     return weft_session__refuse(s, WEFT_FAIL(s->out.save_st, "%s", s->out.save_text));
 }
 
-/* Waits for what is left of checkpoint.wait; *left: the one that is due is left out. */
+/* Waits until checkpoint.wait after the begin of the one under way; *left: the one that is due is
+ * left out. */
 static weft_status wait_where_due(weft_session *s, bool *left)
 {
-    saving *v     = s->out.saving;
-    double  begin = weft_clock_s(), most = s->job.checkpoint.wait;
-    *left = false;
+    saving *v = s->out.saving;
+    *left     = false;
     if (!v) return WEFT_OK;
     s->out.late = true;
-    WEFT_TRY(wait_for_save(s, most > v->spent_s ? most - v->spent_s : 0, left));
-    if (!*left) return WEFT_OK;
-    v->spent_s += weft_clock_s() - begin;
-    if (!v->n_left_out++ && !s->out.left_out)
+    WEFT_TRY(wait_for_save(s, v->begin_s + s->job.checkpoint.wait, left));
+    if (*left && !v->n_left_out++ && !s->out.left_out)
         weft_say_warn(&s->say,
                       "checkpoint of step %lld is left out: that of step %lld is still "
                       "being written (checkpoint.wait=%g)",
-                      (long long)s->r.steps, (long long)v->step, most);
+                      (long long)s->r.steps, (long long)v->step, s->job.checkpoint.wait);
     return WEFT_OK;
 }
 
