@@ -346,6 +346,7 @@ static weft_status open_runner(weft_session *s)
         .state      = s->state,
         .commit     = weft_session__commit,
         .commit_arg = s,
+        .given      = weft_session__work_meanwhile,
         .journal    = g->kept && g->need.journals ? weft_kept_journal(g->kept) : NULL,
         .resumes    = g->resumes,
         .slab_at    = g->kept ? weft_kept_slabs(g->kept, g->made.program) : NULL,

@@ -10,6 +10,54 @@
 #include "base/failpoint.h"
 #include "session/plans_priv.h"
 
+static bool due(int64_t step, int64_t every, int64_t last)
+{
+    return step == last || (every > 0 && step % every == 0);
+}
+
+/* May the checkpoint of the step wait until the device has the next one to do?  It is of the same
+ * state then, which changes after the next commit point. */
+static bool may_put_off(const weft_session *s)
+{
+    return weft_exec_overlaps(weft_runner_exec(s->now->runner)) &&
+           s->job.checkpoint.async && s->now->sees_output >= 0 &&
+           s->ending == WEFT_ENDING_DONE && s->row.step < s->job.steps;
+}
+
+/* Do others than the next step use the state of this one? */
+static bool needs_state(const weft_session *s)
+{
+    return (s->now->eval.runner && due(s->row.step, s->job.eval.every, s->job.steps)) ||
+           (due(s->row.step, s->job.checkpoint.every, s->job.steps) && !may_put_off(s)) ||
+           weft_session__is_snapshot_due(s);
+}
+
+/* The checkpoint that is being written, and the step's own where it is due. */
+static weft_status save_step(weft_session *s)
+{
+    s->out.put_off = false;
+    WEFT_TRY(weft_session__poll_save(s));
+    if (!due(s->row.step, s->job.checkpoint.every, s->job.steps)) return WEFT_OK;
+    return s->row.step == s->job.steps ? weft_session__save(s)
+                                       : weft_session__start_save(s);
+}
+
+weft_status weft_session__work_meanwhile(void *session, int64_t step)
+{
+    weft_session *s = session;
+    (void)step;
+    if (!s->out.put_off) return WEFT_OK;
+    WEFT_TRY(weft_exec_await_updates(weft_runner_exec(s->now->runner)));
+    return save_step(s);
+}
+
+/* No step is given to the device now. */
+static weft_status settle_and_save(weft_session *s)
+{
+    WEFT_TRY(weft_runner_settle(s->now->runner));
+    return save_step(s);
+}
+
 /* One step; N labels count.  N = 0 runs nothing: loss 0, no update.  Ranks agree on it in the
  * middle, before anything is written (commit.c). */
 static weft_status run_step(weft_session *s, weft_metrics_row *row)
@@ -33,6 +81,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
         row->loss = weft_runner_get(s->now->runner, "step.loss") / (double)row->labels;
         row->grad_norm = weft_runner_get(s->now->runner, "step.grad_norm");
     } else {
+        if (s->out.put_off) WEFT_TRY(settle_and_save(s));
         WEFT_TRY(weft_session__agree_skipped(s, row->step - 1));
     }
     double seconds    = weft_clock_s() - begin;
@@ -106,19 +155,6 @@ static void say_step(weft_session *s, const weft_metrics_row *r)
                       r->eval_loss);
 }
 
-static bool due(int64_t step, int64_t every, int64_t last)
-{
-    return step == last || (every > 0 && step % every == 0);
-}
-
-/* Do others than the next step use the state of this one? */
-static bool needs_state(const weft_session *s)
-{
-    return (s->now->eval.runner && due(s->row.step, s->job.eval.every, s->job.steps)) ||
-           due(s->row.step, s->job.checkpoint.every, s->job.steps) ||
-           weft_session__is_snapshot_due(s);
-}
-
 /* What follows a step, whose row is s->row: after a lost rank it is done once more. */
 static weft_status finish_step(weft_session *s)
 {
@@ -138,11 +174,9 @@ static weft_status finish_step(weft_session *s)
     weft_failpoint("row.noted");
     weft_session__write_status(s, false);
     WEFT_TRY(weft_session__step_snapshots(s));
-    WEFT_TRY(weft_session__poll_save(s));
-    if (due(row->step, s->job.checkpoint.every, s->job.steps))
-        WEFT_TRY(row->step == s->job.steps ? weft_session__save(s)
-                                           : weft_session__start_save(s));
-    return WEFT_OK;
+    bool saves     = due(row->step, s->job.checkpoint.every, s->job.steps);
+    s->out.put_off = (saves || s->out.saving) && may_put_off(s);
+    return s->out.put_off ? WEFT_OK : save_step(s);
 }
 
 static weft_status run_steps(weft_session *s, weft_ending *ending)
@@ -213,6 +247,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
     }
     *ending        = WEFT_ENDING_DONE;
     s->ending      = WEFT_ENDING_DONE;
+    s->out.put_off = false;
     weft_status st = run_steps(s, ending);
     snprintf(text, sizeof text, "%s", weft_error_text());
     weft_session__close_memory_ahead(s->now); /* it reads the state's table */

@@ -44,6 +44,7 @@ void weft_exec__free_graph(weft_exec *e)
     for (int k = 0; g && k < WEFT_MAX_STREAM; k++)
         if (g->join[k].device) g->s->device->event_close(&g->join[k]);
     if (g) weft_exec__close_gaps(g->gaps);
+    if (g && g->updates.device) g->s->device->event_close(&g->updates);
     if (g) weft_device_free(&g->pinned);
     e->graph = NULL;
 }
@@ -240,6 +241,14 @@ static void trace_segment(weft_exec__graph *g, const step_segment *x)
     }
 }
 
+static weft_status note_left(weft_exec__graph *g)
+{
+    g->at.open = true;
+    WEFT_TRY(g->s->device->record(&g->s->dev, &g->updates));
+    g->n_updates++;
+    return WEFT_OK;
+}
+
 /* The first step warms libraries up; a step that is held back leaves out what it must, and is not
  * timed. */
 static weft_status run_segment(weft_exec__graph *g, step_segment *x)
@@ -255,7 +264,7 @@ static weft_status run_segment(weft_exec__graph *g, step_segment *x)
         if (is_last && measured) WEFT_TRY(weft_exec__read_updates(g->gaps));
         WEFT_TRY(g->s->device->replay(&g->s->dev, &x->captured));
         if (is_last && measured) WEFT_TRY(weft_exec__read_before_commit(g->gaps));
-        if (is_last) g->at.open = g->leaves;
+        if (is_last && g->leaves) WEFT_TRY(note_left(g));
     }
     g->n_joined++;
     if (!held) trace_segment(g, x);
@@ -297,6 +306,14 @@ void weft_exec__forget_outputs(weft_exec *e)
     if (e->graph) e->graph->at.done = false;
 }
 
+/* The device has the step up to its commit point. */
+static weft_status work_meanwhile(weft_exec__graph *g)
+{
+    const weft_exec_options *o = &g->s->e->o;
+    read_ahead(g);
+    return o->given ? o->given(o->user, g->s->job_step) : WEFT_OK;
+}
+
 bool weft_exec__is_left(const weft_exec *e)
 {
     return e->graph && e->graph->at.open;
@@ -312,6 +329,19 @@ weft_status weft_exec__finish_left(weft_exec *e)
 const weft_exec__gaps *weft_exec__graph_gaps(const weft_exec *e)
 {
     return e->graph ? e->graph->gaps : NULL;
+}
+
+bool weft_exec_overlaps(const weft_exec *e)
+{
+    return e->graph && e->graph->leaves;
+}
+
+weft_status weft_exec_await_updates(weft_exec *e)
+{
+    const weft_exec__graph *g = e->graph;
+    double                  done_s;
+    if (!weft_exec__is_left(e)) return WEFT_OK;
+    return g->s->device->sync(&e->graph->updates, g->n_updates, &done_s);
 }
 
 weft_stream *weft_exec__graph_order(const weft_exec *e)
@@ -336,7 +366,7 @@ weft_status weft_exec__replay_step(weft_exec *e)
     for (g->at.next = 0; g->at.next < g->n_segment;) {
         step_segment *x = &g->segment[g->at.next++];
         g->at.within    = true;
-        if (is_commit(&g->item[x->first])) read_ahead(g);
+        if (is_commit(&g->item[x->first])) WEFT_TRY(work_meanwhile(g));
         WEFT_TRY(is_commit(&g->item[x->first]) ? run_commit(g, &g->item[x->first])
                                                : run_segment(g, x));
         g->at.within = false;

@@ -248,7 +248,7 @@ static weft_status add_number(weft_exec__graph *g, const char *name, int segment
     int64_t            size = weft_dtype_bytes(o->type.dtype);
     int64_t            all  = size * weft_shape_count(&o->type.shape);
     step_number       *x    = &g->number[g->n_number];
-    *x                      = (step_number){.name = name, .segment = segment, .at = *bytes};
+    *x = (step_number){.name = name, .segment = segment, .at = *bytes};
     WEFT_TRY(weft_memory_part(&g->s->e->slab[b->slab],
                               b->offset + slot * b->bytes + o->offset * size, all,
                               &x->from));
@@ -395,6 +395,7 @@ weft_status weft_exec__make_graph(weft_exec *e)
     WEFT_TRY(list_numbers(g, &bytes));
     g->leaves = can_leave(g);
     WEFT_TRY(open_joins(g));
+    if (g->leaves) WEFT_TRY(g->s->device->event_open(g->s->device, 1, &g->updates));
     if (e->o.gaps && g->leaves)
         WEFT_TRY(weft_exec__open_gaps(g->s->device, e->arena, &g->gaps));
     use_one_issuer(e);

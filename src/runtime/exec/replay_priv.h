@@ -58,9 +58,12 @@ struct weft_exec__graph {
     step_number  *number; /* the first n_outcome are operands, in order */
     weft_memory   pinned; /* scalars, samples, numbers */
     /* samples of the next step, read while the device is busy; the step they are of, -1: none */
-    char            *ahead;
-    int64_t          ahead_step, first_sample;
-    bool             leaves; /* a step may end while the device makes its updates */
+    char   *ahead;
+    int64_t ahead_step, first_sample;
+    bool    leaves; /* a step may end while the device makes its updates */
+    /* behind the updates of the newest step that was left: records so far */
+    weft_event       updates;
+    int64_t          n_updates;
     step_progress    at;
     weft_exec__gaps *gaps; /* NULL: they are not measured */
 };
