@@ -561,8 +561,8 @@ static double find_tick(const weft_session *s, double until_s, int i)
     return s->now->comm ? fmin(tick, s->now->comm->timeout_s / 8) : tick;
 }
 
-/* Until none is under way, or until_s at rank 0; *left: one still is.  Ranks exchange where they are
- * more often than any of them times out, however long a file takes. */
+/* Until none is under way, or until_s at rank 0; *left: one still is.  Ranks exchange where they
+ * are more often than any of them times out, however long a file takes. */
 static weft_status wait_for_save(weft_session *s, double until_s, bool *left)
 {
     saving  *v     = s->out.saving;

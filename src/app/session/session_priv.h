@@ -196,8 +196,8 @@ typedef struct weft_session__output {
     weft_ckpt_findings found;        /* about checkpoints */
     int64_t            saved_step;   /* newest checkpoint, -1 none */
     struct weft_session__saving *saving; /* the one under way, or NULL */
-    bool
-        put_off; /* its polling, and the next one's begin: until the device has the next step */
+    /* its polling, and the begin of the next one: until the device has the next step */
+    bool put_off;
     /* from the begin of a step to its commit point, rather too little; 0: not known */
     double commit_s;
     /* one was still under way when the next was due: the next ones are to be faster */

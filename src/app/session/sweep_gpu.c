@@ -8,8 +8,9 @@
  * records themselves take, and comes off the instructions.  Reads are what a step takes for them:
  * samples are there already, read while the device worked on the step before.
  *
- * The clocks of a card at its power limit come and go by some percent.  So each model's instructions
- * are scaled so that with gaps and rest they make up its own step T, which was run for longer. */
+ * The clocks of a card at its power limit come and go by some percent.  So each model's
+ * instructions are scaled so that with gaps and rest they make up its own step T, which was run for
+ * longer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

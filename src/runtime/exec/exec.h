@@ -37,8 +37,8 @@ typedef weft_status (*weft_exec_read_fn)(void *user, int64_t step, int micro, in
  * and the next step can run.  All ranks of a job answer alike.  An error is one of the run's. */
 typedef weft_status (*weft_exec_commit_fn)(void *user, int64_t step, int n,
                                            const double *value, bool *hold);
-/* Host work while the device has a step: state is that of the step before, whose updates may still be
- * under way.  An error ends the step, which has written nothing. */
+/* Host work while the device has a step: state is that of the step before, whose updates may still
+ * be under way.  An error ends the step, which has written nothing. */
 typedef weft_status (*weft_exec_given_fn)(void *user, int64_t step);
 
 /* How long an instruction of p lasts; as weft_cost_instr, whose cluster is arg. */

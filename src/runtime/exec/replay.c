@@ -8,9 +8,10 @@
  *     commit           the host looks at the outcome
  *     segment 2        updates; outputs that they write to pinned memory
  *
- * Where segment 2 is the device's work alone, a step ends when it has been given: what the host does
- * between two steps and the next step's launch are overlapped with updates.  So pinned memory that a
- * segment reads is written just before it is given: its last run was over at the last commit point.
+ * Where segment 2 is the device's work alone, a step ends when it has been given: what the host
+ * does between two steps and the next step's launch are overlapped with updates.  So pinned memory
+ * that a segment reads is written just before it is given: its last run was over at the last commit
+ * point.
  *
  * Only for programs whose streams are one device's and whose host work is reading and the commit
  * point: nobody else waits in the middle of a step.  Firings of several streams are given in one

@@ -1,5 +1,5 @@
-/* A step as a list of what the device gets, cut at the commit point: made by replay_list.c, given by
- * replay.c. */
+/* A step as a list of what the device gets, cut at the commit point: made by replay_list.c, given
+ * by replay.c. */
 #ifndef WEFT_EXEC_REPLAY_PRIV_H
 #define WEFT_EXEC_REPLAY_PRIV_H
 
