@@ -154,6 +154,33 @@ static void algorithms_are_written(void **state)
     assert_true(n_line >= 5); /* qkv, out, fc, proj, head and their gradients */
 }
 
+static char said[400];
+
+static void keep_line(const char *line)
+{
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static void a_choice_has_a_limit(void **state)
+{
+    (void)state;
+    weft_device *d = NULL;
+    weft_arena  *a = NULL;
+    weft_timing *t = NULL;
+    int          n = 0;
+    assert_ok(weft_session_open_device(&(weft_session_device){.list = "cuda:0"}, &d));
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_sweep_gpu(&(weft_sweep_gpu_options){.device       = d,
+                                                       .n_model      = 2,
+                                                       .tunes        = true,
+                                                       .tune_limit_s = 1e-9,
+                                                       .log          = keep_line},
+                             a, &t, &n));
+    assert_non_null(strstr(said, "2 models are left out after 1e-09 s"));
+    weft_arena_destroy(a);
+    weft_session_close_device(d);
+}
+
 /* What weft plan says a program takes is what it takes, all but tables of the host's. */
 static void memory_is_as_planned(void **state)
 {
@@ -193,6 +220,7 @@ int main(void)
         cmocka_unit_test(a_launch_is_split_from_its_tensors),
         cmocka_unit_test(times_are_medians),
         cmocka_unit_test(algorithms_are_written),
+        cmocka_unit_test(a_choice_has_a_limit),
         cmocka_unit_test(memory_is_as_planned),
     };
     if (!test_gpu_start()) return 1;
