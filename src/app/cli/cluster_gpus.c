@@ -15,7 +15,7 @@
 
 enum {
     COPY_BYTES = 64 << 20, /* as offload=optimizer copies them */
-    N_PARAM    = 128 << 20 /* far more than caches hold, as the states of a model are */
+    N_PARAM    = 64 << 20  /* far more than caches hold, as the states of a model are */
 };
 
 static void log_line(const char *line)

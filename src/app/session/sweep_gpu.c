@@ -103,7 +103,7 @@ enum {
 #define LONG_STEP_S 3e-3
 static const struct {
     double plain_s, traced_s, again_s;
-} settle[2] = {{0.15, 0.1, 0.05}, {0.5, 0.15, 0.1}}; /* short, long */
+} settle[2] = {{0.15, 0.1, 0.05}, {0.4, 0.15, 0.1}}; /* short, long */
 
 /* A model's step and its parts. */
 typedef struct step_parts {
