@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""gpu_jobs.py WEFT soak|starts|wall|long|offload|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
+"""gpu_jobs.py WEFT soak|starts|wall|gaps|long|offload|sanitize [--short]: whole jobs on a GPU, for tools/gpu_run.sh.
 
     soak      2,000 steps of a small model: neither host nor device memory grows after the first checkpoint
     starts    gpt2: from the start to the first step, twice
     wall      gpt2 by wall clock: 200 steps of a token file with clip 1.0, logging and one checkpoint, twice, and between
               them the same of PyTorch (bench/gpu/torch_wall.py); weft bench's step; the cores that the host used
+    gaps      how long the GPU has nothing to do between two steps: gpt2 as in wall, a GPT of 40M at batch 1 (steps of
+              1 ms), and GPT 1.3B with a checkpoint each 20 steps, which its file takes longer than: the longest step
     long      500 steps of gpt2 on real text (this repository's, by bytes), bf16 against the spread of three fp32 seeds;
               passed: the mean of the last 50 steps is inside it
     offload   GPT 1.3B with and without optimizer states in the host's memory, and llama3-8b, which fits only with: step, memory,
@@ -20,6 +22,7 @@ import random
 import resource
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -108,6 +111,32 @@ def soak():
     return good and late[-1][1] - late[0][1] < 2048 and late[-1][2] <= late[0][2]
 
 
+def between_steps(out):
+    """Milliseconds from the end of each step to the begin of the next one, on the host's clock: the time of a step's event less
+    that of the step before and what the step itself took.  Work that was given before is not waited for."""
+    at = {}
+    for name in os.listdir(out):
+        if not name.startswith("events.out.tfevents"):
+            continue
+        with open(os.path.join(out, name), "rb") as f:
+            b = f.read()
+        n = 0
+        while n + 16 <= len(b):
+            size = struct.unpack_from("<Q", b, n)[0]
+            event = b[n + 12:n + 12 + size]
+            if event[0] == 9 and b"loss" in event and b"eval" not in event:
+                wall, step, k, shift = struct.unpack_from("<d", event, 1)[0], 0, 10, 0
+                while True:
+                    step |= (event[k] & 0x7f) << shift
+                    shift += 7
+                    k += 1
+                    if not event[k - 1] & 0x80:
+                        break
+                at[step] = wall
+            n += size + 16
+    return [1e3 * (at[x["step"]] - at[x["step"] - 1]) - x["step_ms"] for x in rows(out) if x["step"] - 1 in at and x["step"] in at]
+
+
 def wait_for_step(p, out, n=1):
     while p.poll() is None and len(rows(out)) < n:
         time.sleep(0.005)
@@ -155,8 +184,9 @@ def wall_weft(keys, steps):
     print("weft: %.1f ms a step over %d steps with a checkpoint after step %d, %.2f s to the first, %.2f s in all" %
           (step_ms, steps, steps // 2, first - begun, time.time() - begun))
     inside = [x["step_ms"] for x in rows(out)[1:]]
-    print("      inside steps %.1f ms, median %.1f; between two steps %.3f ms on average, checkpoint's start and log lines included" %
-          (sum(inside) / len(inside), statistics.median(inside), step_ms - sum(inside) / len(inside)))
+    between = between_steps(out)
+    print("      inside steps %.1f ms, median %.1f; between two steps %.3f ms on average, checkpoint's start and log lines included, median %.3f" %
+          (sum(inside) / len(inside), statistics.median(inside), sum(between) / len(between), statistics.median(between)))
     print("      host: %.2f cores from the first step to the last, %.2f from start to end, the last checkpoint included" %
           (used / (last - first), cpu / (time.time() - begun)))
     with open(out + ".log") as f:
@@ -188,6 +218,47 @@ def wall():
                         "--steps", "20", "--json"], stdout=subprocess.PIPE)
     print("weft bench, clip 1: %.1f ms a step" % json.loads(r.stdout)["step_ms_median"])
     return None not in ours and theirs is not None
+
+
+def gpt(name, **more):
+    folder = os.path.join(OUT, name)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_positions=1024, **more), f)
+    return folder
+
+
+def gaps_of(name, steps, keys, whole=True):
+    """A job that measures its gaps; milliseconds of wall clock from step to step."""
+    p, out = start(name, *keys, "steps=%d" % steps, env=dict(WEFT_GAPS="1"))
+    first = wait_for_step(p, out)
+    used = cpu_s(p.pid)
+    last = wait_for_step(p, out, steps)
+    used = cpu_s(p.pid) - used
+    good = finish(p, out)
+    inside, between = [x["step_ms"] for x in rows(out)[3:]], between_steps(out)[2:]
+    step = [a + b for a, b in zip(inside, between)]
+    print("%s: %.3f ms from step to step, median %.3f, most %.1f; the host between two steps %.3f ms, median %.3f, most %.1f; %.2f cores" %
+          (name, sum(step) / len(step), statistics.median(step), max(step), sum(between) / len(between), statistics.median(between),
+           max(between), used / (last - first)))
+    with open(out + ".log") as f:
+        print("".join("      " + x for x in f if "checkpoint of step" in x or "nothing to do" in x or "left out" in x), end="", flush=True)
+    shutil.rmtree(out, ignore_errors=True)
+    return good
+
+
+def gaps():
+    steps, keys = 100 if SHORT else 200, gpt2_keys()
+    good = gaps_of("gpt2", steps, (*keys, "checkpoint.every=%d" % (steps // 2)))
+    good &= gaps_of("gpt2, no checkpoint", 100, keys)
+    small = gpt("gpt-40m", n_embd=384, n_head=6, n_layer=12, vocab_size=50257)
+    for batch, seq, n in ((1, 128, 1000), (8, 128, 500)):
+        good &= gaps_of("gpt-40m, %d x %d" % (batch, seq), n,
+                        ("model=" + small, keys[1], "seq=%d" % seq, "batch=%d" % batch, "dtype=bf16", "optimizer.clip=1.0"))
+    large = gpt("gpt-1.3b", n_embd=2048, n_head=16, n_layer=24, vocab_size=50304)
+    good &= gaps_of("GPT 1.3B", 70, ("model=" + large, keys[1], "seq=1024", "batch=8", "dtype=bf16", "optimizer.clip=1.0",
+                                     "checkpoint.every=20"))
+    return good
 
 
 def window(losses, k, width=50):

@@ -31,6 +31,8 @@
 #   soak        2,000 steps: no growth of host or device memory
 #   starts      gpt2: from the start to the first step, twice
 #   wall        gpt2 by wall clock: 200 steps of weft train and of PyTorch, weft bench's step, cores of the host
+#   gaps        how long the GPU has nothing to do between two steps: gpt2, a GPT of 40M at batch 1, GPT 1.3B with a checkpoint
+#               each 20 steps, which its file takes longer than
 #   offload     GPT 1.3B and llama3-8b with optimizer states in the host's memory, beside none: step, memory, bits
 #   survive     20 kills of ranks that share the GPU, over peer and staged, ZeRO and pipeline: bits, committed steps run again; GPT 1.3B:
 #               pauses, cost of snapshots and of an asynchronous checkpoint (tools/gpu_survive.py; SEED=2: other kills)
@@ -163,7 +165,7 @@ run_block() {
             cat "$out/pauses.csv"
         ;;
     resizes) python3 bench/real/scale.py "$WEFT" --sizes tiny,large --rounds 2 --threads 4 --minutes 2 --csv "$out/scale.csv" ;;
-    sanitize | soak | starts | wall | long | offload) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
+    sanitize | soak | starts | wall | gaps | long | offload) python3 tools/gpu_jobs.py "$WEFT" "$1" ;;
     *)
         echo "no block $1"
         return 2

@@ -27,14 +27,19 @@ static const weft_timing *find_work(const weft_timing *t, int n, const char *wor
 static void instructions_are_timed(void **state)
 {
     (void)state;
-    static const char *const work[] = {
-        "attention", "attention_grad", "matmul nt", "layer_norm",
-        "adamw",     "sumsq",          "embedding", "read"};
-    weft_device *d    = NULL;
-    weft_arena  *a    = NULL;
-    weft_timing *t    = NULL;
-    weft_text    list = {0};
-    int          n    = 0;
+    static const char *const work[] = {"attention by keys",
+                                       "attention_grad by keys",
+                                       "matmul nt",
+                                       "layer_norm",
+                                       "adamw",
+                                       "sumsq",
+                                       "embedding",
+                                       "read"};
+    weft_device             *d      = NULL;
+    weft_arena              *a      = NULL;
+    weft_timing             *t      = NULL;
+    weft_text                list   = {0};
+    int                      n      = 0;
     assert_ok(weft_session_open_device(&(weft_session_device){.list = "cuda:0"}, &d));
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_sweep_gpu(
@@ -99,6 +104,30 @@ static void a_launch_is_split_from_its_tensors(void **state)
     assert_true(x.once_s < 1e-12 && x.each_s < 1e-12);
 }
 
+/* Of an even number of times the mean of the two in the middle: two runs of a model are no reason
+ * to take the slower one. */
+static void times_are_medians(void **state)
+{
+    (void)state;
+    static const double times[] = {5, 1, 3, 2, 9}, median[] = {5, 3, 3, 2.5, 3};
+    for (int n = 1; n <= 5; n++) {
+        weft_sweep__samples s = {.n = n};
+        weft_arena         *a = NULL;
+        weft_timing        *t = NULL;
+        int                 k = 0;
+        assert_ok(weft_arena_create(&a));
+        s.sample = calloc((size_t)n, sizeof *s.sample);
+        for (int i = 0; i < n; i++)
+            s.sample[i] =
+                (weft_sweep__sample){{.kind = "add", .n = 1, .size = {8}}, times[i]};
+        assert_ok(weft_sweep__sum_up(&s, a, &t, &k));
+        assert_int_equal(k, 1);
+        assert_true(t[0].s == median[n - 1]);
+        free(s.sample);
+        weft_arena_destroy(a);
+    }
+}
+
 /* With a file for them, algorithms of matmuls are measured and written; nothing is timed. */
 static void algorithms_are_written(void **state)
 {
@@ -123,6 +152,33 @@ static void algorithms_are_written(void **state)
     fclose(f);
     remove(path);
     assert_true(n_line >= 5); /* qkv, out, fc, proj, head and their gradients */
+}
+
+static char said[400];
+
+static void keep_line(const char *line)
+{
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static void a_choice_has_a_limit(void **state)
+{
+    (void)state;
+    weft_device *d = NULL;
+    weft_arena  *a = NULL;
+    weft_timing *t = NULL;
+    int          n = 0;
+    assert_ok(weft_session_open_device(&(weft_session_device){.list = "cuda:0"}, &d));
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_sweep_gpu(&(weft_sweep_gpu_options){.device       = d,
+                                                       .n_model      = 2,
+                                                       .tunes        = true,
+                                                       .tune_limit_s = 1e-9,
+                                                       .log          = keep_line},
+                             a, &t, &n));
+    assert_non_null(strstr(said, "2 models are left out after 1e-09 s"));
+    weft_arena_destroy(a);
+    weft_session_close_device(d);
 }
 
 /* What weft plan says a program takes is what it takes, all but tables of the host's. */
@@ -162,7 +218,9 @@ int main(void)
         cmocka_unit_test(instructions_are_timed),
         cmocka_unit_test(every_model_compiles),
         cmocka_unit_test(a_launch_is_split_from_its_tensors),
+        cmocka_unit_test(times_are_medians),
         cmocka_unit_test(algorithms_are_written),
+        cmocka_unit_test(a_choice_has_a_limit),
         cmocka_unit_test(memory_is_as_planned),
     };
     if (!test_gpu_start()) return 1;

@@ -19,7 +19,7 @@ OTHER = [(2, "tp=2"), (4, "dp=2", "tp=2", "zero=2")]  # rounding of their own
 
 
 def job_of(s, output, **more):
-    job = small_job(s, steps=STEPS, checkpoint=dict(every=2, keep=9, **more), output=output)
+    job = small_job(s, steps=STEPS, checkpoint=dict(every=2, keep=9, wait=60, **more), output=output)
     job.update(batch=6, micro_batch=1, lanes=4, threads=1)
     return job
 

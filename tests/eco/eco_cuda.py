@@ -232,7 +232,7 @@ def check_saves(s, base, out):
 
     def save(name, ranks=1, waits=False, env=None, **keys):
         log = s.path("calls-save-" + name)
-        r = run(dict(base, output=out("save-" + name), checkpoint={"every": 1, "keep": 9, "async": not waits}, **keys), ranks=ranks,
+        r = run(dict(base, output=out("save-" + name), checkpoint={"every": 1, "keep": 9, "wait": 60, "async": not waits}, **keys), ranks=ranks,
                 env=dict(env or {}, WEFT_STUB_LOG=log))
         return saved_files(out("save-" + name)) if r else None, log
 

@@ -10,7 +10,7 @@ import shutil
 
 from eco import Scratch, check, end, read, same, small_job, train, weft, words
 
-EVERY = dict(every=3, keep=2)
+EVERY = dict(every=3, keep=2, wait=60)
 
 
 def job_of(s, output, steps, **checkpoint):
@@ -78,7 +78,7 @@ def copied(s, good, whole):
 with Scratch("damage") as s:
     good = s.path("good")
     whole = train(job_of(s, s.path("whole"), 14))
-    if train(job_of(s, good, 10, every=5, keep=2)) and whole:
+    if train(job_of(s, good, 10, every=5, keep=2, wait=60)) and whole:
         flipped(s, good, whole)
         manifests(s, good, whole)
         copied(s, good, whole)

@@ -23,7 +23,7 @@ def resize(where, kib):
 
 
 def job_of(s, output):
-    return small_job(s, steps=STEPS, checkpoint=dict(every=1, keep=2), output=output)
+    return small_job(s, steps=STEPS, checkpoint=dict(every=1, keep=2, wait=60), output=output)
 
 
 def filled(s, where, kib, whole):

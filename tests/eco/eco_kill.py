@@ -27,7 +27,7 @@ GIVEN_UP = re.compile(rb" WARN checkpoint of step \d+ (was given up|is there, bu
 
 
 def job_of(s, output, **more):
-    job = small_job(s, steps=STEPS, checkpoint=dict(every=1), output=output, shuffle=True, **more)
+    job = small_job(s, steps=STEPS, checkpoint=dict(every=1, wait=60), output=output, shuffle=True, **more)
     job["optimizer"] = dict(name="adamw", lr=0.01, clip=1.0)
     job["lr_schedule"] = dict(name="cosine", warmup=2)
     return job

@@ -74,7 +74,7 @@ def check_cuda(base, llama, out):
         near(first["loss"], plain["loss"], tolerance, dtype + ": loss")
         # saved: every second step's updates are over when the next one begins
         for name, env, keys in (("again", {}, {}), ("sync", dict(WEFT_CUDA_SYNC="1"), {}),
-                                ("saved", {}, dict(checkpoint=dict(every=2)))):
+                                ("saved", {}, dict(checkpoint=dict(every=2, wait=60)))):
             r = run(dict(job, offload="optimizer", output=out(name + dtype), **keys), env=dict(STUB, **env))
             if r:
                 same(r["weights_xxh64"], first["weights_xxh64"], dtype + ": " + name)

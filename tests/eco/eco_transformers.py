@@ -147,7 +147,7 @@ def both_ways(s, name, config, keywords, dtype):
     data, ids, labels = make_data(s, name, config)
     out = s.path(name + "-out")
     job = dict(model=folder, data=data, seq=SEQ, batch=BATCH, output=out, steps=4,
-               checkpoint=dict(every=1, keep=9), optimizer=dict(lr=3e-3, weight_decay=0.1, clip=1.0))
+               checkpoint=dict(every=1, keep=9, wait=60), optimizer=dict(lr=3e-3, weight_decay=0.1, clip=1.0))
     comes_out_as_it_was(folder, job, name)
     if not train(job):
         return

@@ -212,6 +212,43 @@ static void a_long_save_after_a_signal(void **state)
     }
 }
 
+/* What is due while a checkpoint is written is left out, and training goes on; the last one of the
+ * run is written whatever is under way. */
+static void due_ones_are_left_out(void **state)
+{
+    job j[2] = {{.name = "due2", .slow = "2", .slow_file = "state.json"},
+                {.name = "due1", .slow = "2", .slow_file = "state.json"}};
+    (void)state;
+    START(&j[0], "--nproc-per-node", "2", "dp=2", "lanes=2", "steps=40",
+          "checkpoint.every=3", "checkpoint.keep=99", "checkpoint.wait=0.1");
+    START(&j[1], "--nproc-per-node", "1", "dp=1", "lanes=2", "steps=40",
+          "checkpoint.every=3", "checkpoint.keep=99", "checkpoint.wait=0.1");
+    for (int i = 0; i < 2; i++) {
+        const char *name = j[i].name;
+        expect(&j[i], 0, 60, "checkpoint of step 6 is left out: that of step 3 is still");
+        assert_true(
+            weft_io_exists(test_files_path("%s/checkpoints/MANIFEST-00000003", name)));
+        assert_false(
+            weft_io_exists(test_files_path("%s/checkpoints/MANIFEST-00000006", name)));
+        assert_true(
+            weft_io_exists(test_files_path("%s/checkpoints/MANIFEST-00000040", name)));
+    }
+    assert_true(test_files_same(test_files_path("due2/final/model.safetensors"),
+                                test_files_path("due1/final/model.safetensors")));
+}
+
+static void a_due_one_may_wait(void **state)
+{
+    job j = {.name = "wait", .slow = "0.7", .slow_file = "state.json"};
+    (void)state;
+    START(&j, "--nproc-per-node", "2", "dp=2", "steps=9", "checkpoint.every=3",
+          "checkpoint.keep=99", "checkpoint.wait=50");
+    expect(&j, 0, 60, NULL);
+    for (int step = 3; step <= 9; step += 3)
+        assert_true(
+            weft_io_exists(test_files_path("wait/checkpoints/MANIFEST-%08d", step)));
+}
+
 /* ---- stuck ---- */
 
 static void one_call_that_does_not_end(void **state)
@@ -220,6 +257,16 @@ static void one_call_that_does_not_end(void **state)
     (void)state;
     START(&j, "--nproc-per-node", "2", "--timeout", "2", "--io-timeout", "1", "dp=2",
           "steps=3");
+    expect(&j, 1, 40, "rank 0 gave up: one call on its files has taken longer than 1 s");
+}
+
+/* One that is due waits for longer than checkpoint.wait where it is not known that calls end. */
+static void a_due_one_finds_a_stuck_call(void **state)
+{
+    job j = {.name = "due", .slow = "1000", .slow_file = "state.json"};
+    (void)state;
+    START(&j, "--nproc-per-node", "2", "--timeout", "2", "--io-timeout", "1", "dp=2",
+          "steps=1000000", "checkpoint.every=3", "checkpoint.wait=0.1");
     expect(&j, 1, 40, "rank 0 gave up: one call on its files has taken longer than 1 s");
 }
 
@@ -317,6 +364,9 @@ int main(void)
         cmocka_unit_test(a_save_longer_than_the_timeout),
         cmocka_unit_test(a_save_longer_than_the_timeout_between_hosts),
         cmocka_unit_test(a_long_save_after_a_signal),
+        cmocka_unit_test(due_ones_are_left_out),
+        cmocka_unit_test(a_due_one_may_wait),
+        cmocka_unit_test(a_due_one_finds_a_stuck_call),
         cmocka_unit_test(one_call_that_does_not_end),
         cmocka_unit_test(a_stopped_rank_during_a_save),
         cmocka_unit_test(a_stopped_writer),

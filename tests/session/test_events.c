@@ -47,7 +47,10 @@ static void check_events(int64_t done)
     size_t       n, at = 0;
     int          n_record = 0;
     assert_int_equal(weft_events_open(dir, done, &e), WEFT_OK);
-    assert_int_equal(weft_events_add(e, done + 1, "loss", 2.5), WEFT_OK);
+    assert_int_equal(
+        weft_events_add(e, done + 1,
+                        (weft_events_scalar[]){{"loss", 2.5}, {"grad_norm", 1}}, 2),
+        WEFT_OK);
     assert_int_equal(weft_events_close(e), WEFT_OK);
     char *b = event_file(dir, &n);
     assert_non_null(b);
@@ -71,7 +74,7 @@ static void check_events(int64_t done)
                                 "\x2a\x0d\x0a\x0b\x0a\x04loss\x15\x00\x00\x20\x40", 15);
         at += 16 + len;
     }
-    assert_int_equal(n_record, 3);
+    assert_int_equal(n_record, 4);
     free(b);
     test_files_end();
 }

@@ -376,7 +376,7 @@ static void test_damaged(void **s)
     size_t n;
     test_files_begin();
     uint64_t whole = run("a", "").weights_xxh64;
-    run("b", "steps=4 checkpoint.every=2");
+    run("b", "steps=4 checkpoint.every=2 checkpoint.wait=60");
     const char *path = test_files_path("b/checkpoints/step-00000004/model.safetensors");
     if (!weft_io_exists(path)) { /* the folder's name is ckpt's affair */
         weft_ckpt_info *info;

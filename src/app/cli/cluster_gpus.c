@@ -15,7 +15,7 @@
 
 enum {
     COPY_BYTES = 64 << 20, /* as offload=optimizer copies them */
-    N_PARAM    = 128 << 20 /* far more than caches hold, as the states of a model are */
+    N_PARAM    = 64 << 20  /* far more than caches hold, as the states of a model are */
 };
 
 static void log_line(const char *line)
@@ -53,16 +53,18 @@ void weft_cli_describe_gpus(weft_text *t)
 
 /* Algorithms are chosen when a program is made: one pass over the models' shapes before anything is
  * timed. */
-static weft_status tune_algorithms(const char *file, const weft_sweep_gpu_options *o,
-                                   weft_arena *a)
+static weft_status tune_algorithms(const char *file, double limit_s,
+                                   const weft_sweep_gpu_options *o, weft_arena *a)
 {
     weft_timing *ignored;
     int          n;
     remove(file);
-    WEFT_TRY(weft_sweep_gpu(
-        &(weft_sweep_gpu_options){
-            .device = o->device, .pool = o->pool, .tunes = true, .log = o->log},
-        a, &ignored, &n));
+    WEFT_TRY(weft_sweep_gpu(&(weft_sweep_gpu_options){.device       = o->device,
+                                                      .pool         = o->pool,
+                                                      .tunes        = true,
+                                                      .tune_limit_s = limit_s,
+                                                      .log          = o->log},
+                            a, &ignored, &n));
     fprintf(stderr, "chosen algorithms: %s (jobs use it by WEFT_CUDA_PINNED=%s)\n", file,
             file);
     return WEFT_OK;
@@ -101,7 +103,7 @@ static weft_status sweep_device(const weft_cli_gpus *o, weft_device *device,
     WEFT_GO(weft_pool_create(weft_pool_cores(), 0, &pool));
     weft_sweep_gpu_options sweep = {
         .device = device, .pool = pool, .list = list, .log = log_line};
-    if (o->tune) WEFT_GO(tune_algorithms(o->tune, &sweep, a));
+    if (o->tune) WEFT_GO(tune_algorithms(o->tune, o->tune_limit_s, &sweep, a));
     if (!o->host) WEFT_GO(weft_sweep_gpu(&sweep, a, &timing, &n));
     for (int i = 0; i < n; i++) timing[i].device = c->node[0].device;
     WEFT_GO(weft_cluster_learn(c, timing, n, out));

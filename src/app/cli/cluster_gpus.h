@@ -7,10 +7,11 @@
 #include "cluster/cluster.h"
 
 typedef struct weft_cli_gpus {
-    const char *processors; /* a cluster file of this host's CPUs; NULL: without */
-    const char *list;       /* all times as CSV; NULL */
-    const char *tune;       /* a table of algorithms to write first; NULL */
-    bool        host;       /* of instructions only what the host does for a GPU */
+    const char *processors;   /* a cluster file of this host's CPUs; NULL: without */
+    const char *list;         /* all times as CSV; NULL */
+    const char *tune;         /* a table of algorithms to write first; NULL */
+    double      tune_limit_s; /* 0: as long as it takes */
+    bool        host;         /* of instructions only what the host does for a GPU */
 } weft_cli_gpus;
 
 /* GPUs, driver and libraries of this host, a line each; nothing where there is no GPU. */

@@ -412,6 +412,7 @@ typedef struct words {
     int64_t     ranks, threads;
     hosts       h;
     const char *only, *list, *tune, *cluster;
+    double      tune_limit_s;
 } words;
 
 /* Are times added to a cluster that is there? */
@@ -436,6 +437,9 @@ static int check_words(const weft_cli_command *cmd, const words *w)
         return weft_cli_usage(
             cmd, "--only instructions, --only host: --cluster FILE says what they "
                  "are added to");
+    if (w->tune_limit_s > 0 && !w->tune)
+        return weft_cli_usage(cmd,
+                              "--tune-limit: --tune FILE says that there is a choice");
     if (w->tune && w->only && *w->only == 'c')
         return weft_cli_usage(cmd, "--tune is of GPUs, --only cpus leaves them out");
     return check_hosts(cmd, &w->h);
@@ -458,9 +462,11 @@ static int add_instructions(const weft_cli_command *cmd, const words *w, const c
     weft_cluster *c = NULL, *timed = NULL;
     weft_status   st = weft_cluster_load(w->cluster, NULL, &c);
     if (st == WEFT_OK)
-        st = weft_cli_time_instructions(
-            &(weft_cli_gpus){.list = w->list, .tune = w->tune, .host = *w->only == 'h'},
-            c, &timed);
+        st = weft_cli_time_instructions(&(weft_cli_gpus){.list         = w->list,
+                                                         .tune         = w->tune,
+                                                         .tune_limit_s = w->tune_limit_s,
+                                                         .host         = *w->only == 'h'},
+                                        c, &timed);
     weft_cluster_destroy(c);
     return st == WEFT_OK ? put(cmd, timed, out) : weft_cli_fail(cmd, st);
 }
@@ -479,9 +485,10 @@ static int measure_words(const weft_cli_command *cmd, const words *w, const char
     if (code >= 0) return code;
     if (several) st = measure_between(&w->h, w->ranks, path, between);
     if (!several && (!w->only || *w->only == 'g'))
-        st = weft_cli_measure_gpus(&(weft_cli_gpus){.processors = cpu ? path : NULL,
-                                                    .list       = w->list,
-                                                    .tune       = w->tune},
+        st = weft_cli_measure_gpus(&(weft_cli_gpus){.processors   = cpu ? path : NULL,
+                                                    .list         = w->list,
+                                                    .tune         = w->tune,
+                                                    .tune_limit_s = w->tune_limit_s},
                                    &c);
     if (st == WEFT_OK && !c && !cpu) return WEFT_EXIT_FAILED;
     if (st == WEFT_OK && !c) st = weft_cluster_load(several ? between : path, NULL, &c);
@@ -509,6 +516,8 @@ static int calibrate(int argc, char **argv)
           {"list", 0, WEFT_CLI_TEXT, &w.list, "FILE", "all times of GPUs, as CSV"},
           {"tune", 0, WEFT_CLI_TEXT, &w.tune, "FILE",
            "choose algorithms of matmuls on GPUs first, and write their table"},
+          {"tune-limit", 0, WEFT_CLI_REAL, &w.tune_limit_s, "S",
+           "seconds after which no further model's matmuls are chosen (0: all are)"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
           {"cluster", 0, WEFT_CLI_TEXT, &w.cluster, "CLUSTER",
            "what --from corrects, what --only instructions and --only host add to"},

@@ -28,6 +28,7 @@ typedef struct weft_job_schedule {
 typedef struct weft_job_checkpoint {
     int64_t every, keep;
     bool    async;
+    double  wait; /* seconds */
 } weft_job_checkpoint;
 
 typedef struct weft_job_eval {

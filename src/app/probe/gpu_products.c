@@ -1,7 +1,7 @@
 /* Matrix products of a GPU by type and shape: squares, and those of a layer's three passes.
  *
  * Operands are random (a GPU draws less power, and runs faster, on zeros) and change from call to
- * call, so that no cache holds them.  The device works for two seconds first: what it holds then
+ * call, so that no cache holds them.  The device works for a second first: what it holds then
  * is what training gets. */
 #include <math.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ enum {
     SUM_32  = 68,
     SUM_TF  = 77
 };
-#define WARM_S    2.0
-#define PRODUCT_S 0.06
+#define WARM_S    1.0
+#define PRODUCT_S 0.045
 #define STEADY    0.1 /* the same product may be so far apart, else all is measured again */
 #define WILD      0.5 /* and so far the second time */
 

@@ -189,8 +189,10 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     if (o->trace) WEFT_GO(weft_runner_trace(r, o->trace));
     weft_runner_destroy(r); /* its memory is free for the product */
     r = NULL;
-    WEFT_GO(device->facts ? time_classes(&with, &b)
-                          : weft_peak_gflops(pool, b.threads, 2048, 5, &b.peak_gflops));
+    if (!device->facts)
+        WEFT_GO(weft_peak_gflops(pool, b.threads, 2048, 5, &b.peak_gflops));
+    else if (!spec.offload) /* its updates are the host's: no class of a GPU's */
+        WEFT_GO(time_classes(&with, &b));
     *out      = b;
     b.step_ms = NULL;
 out:

@@ -13,9 +13,11 @@
  * (2) The bytes are those of the step after which it was started, the same as if training waited.
  * (3) An error of any rank gives the checkpoint up, on all of them, with one line; training goes
  *     on.  A save that is waited for ends the job with that line, as an error.
- * (4) There is one at a time: the next one waits for it.
+ * (4) There is one at a time.  One that is due meanwhile waits for it until checkpoint.wait seconds
+ *     after its begin, and is then left out; those of weft_session__save wait as long as it takes.
  * (5) Where a rank does not see the output folder, rank 0 writes alone (save.c). */
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -37,7 +39,7 @@ enum {
     MAX_FILE = 4,
     CHUNK    = 1024 /* blocks whose sums are exchanged at a time */
 };
-static const double TICK_S = 0.25; /* between two exchanges while all wait */
+static const double TICK_S = 0.25, LEAST_TICK_S = 1e-3; /* between two exchanges */
 /* A device that takes longer for what an update waits for does not keep up. */
 static const double STALL_S = 10;
 /* Of buffers, where training waits: two blocks are written while two are copied. */
@@ -52,6 +54,8 @@ typedef enum stage {
 
 typedef struct card {
     int32_t stage, status, committed;
+    int32_t past;     /* of rank 0: who waits has waited for checkpoint.wait */
+    int32_t doubtful; /* whether its calls on files come to an end is not known */
     double  waited_s; /* the longest that a step waited */
     double  write_s;  /* until its blocks were written and synced */
     char    text[512];
@@ -71,6 +75,11 @@ typedef struct weft_session__saving {
     weft_state          *copy;     /* that takes the state first; NULL: nothing does */
     weft_snapshot       *snapshot; /* NULL: it could not be started */
     double               begin_s, waited_s, write_s;
+    double               moved_s;     /* when calls on files were seen to end */
+    double               until_s;     /* who waits for it does so until then */
+    bool                 over;        /* all ranks: they have waited so long */
+    double               spent_s;     /* of checkpoint.wait, by those that were due */
+    int                  n_left_out;  /* that were due meanwhile */
     uint64_t            *weight_hash; /* of each tensor of the first file */
     weft_snapshot_total *total;
     weft_store_sum       sum[2];
@@ -197,10 +206,11 @@ static weft_status create_saving(weft_session *s, saving **out)
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->moved, &a);
     pthread_condattr_destroy(&a);
-    v->session     = s;
-    v->step        = s->r.steps;
-    v->begin_s     = weft_clock_s();
-    weft_status st = weft_arena_create(&v->arena);
+    v->session = s;
+    v->step    = s->r.steps;
+    v->begin_s = v->moved_s = weft_clock_s();
+    v->until_s              = INFINITY;
+    weft_status st          = weft_arena_create(&v->arena);
     if (st == WEFT_OK) st = list_files(s, v);
     v->total = WEFT_ARENA_ARRAY(v->arena, weft_snapshot_total,
                                 weft_snapshot_count(v->file, v->n_file) + 1);
@@ -370,10 +380,38 @@ static bool is_done(saving *v, double seconds)
     return weft_snapshot_wait(v->snapshot, WEFT_SNAPSHOT_WRITTEN, seconds);
 }
 
+/* Whether calls on files come to an end. */
+typedef struct progress {
+    double   limit_s, moved_s;
+    uint64_t seen;
+} progress;
+
+static progress watch_progress(const weft_session *s)
+{
+    return (progress){.limit_s = s->o->io_timeout_s > 0 ? s->o->io_timeout_s
+                                                        : WEFT_KEEP_ALIVE_LIMIT_S,
+                      .moved_s = weft_clock_s(),
+                      .seen    = weft_progress_count()};
+}
+
+/* idle: this rank waits for none. */
+static bool is_stuck(progress *p, bool idle)
+{
+    uint64_t count = weft_progress_count();
+    double   now   = weft_clock_s();
+    if (idle || count != p->seen) p->moved_s = now;
+    p->seen = count;
+    return now - p->moved_s > p->limit_s;
+}
+
 static void fill_card(saving *v, card *c)
 {
-    *c = (card){.waited_s = v->waited_s};
+    double limit_s = watch_progress(v->session).limit_s, now = weft_clock_s();
+    *c = (card){.waited_s = v->waited_s,
+                .past     = now >= v->until_s,
+                .doubtful = now - v->moved_s > limit_s};
     if (!is_done(v, 0)) return;
+    c->doubtful = false;
     if (!v->finishing && v->snapshot) fail_saving(v, weft_snapshot_status(v->snapshot));
     if (v->snapshot) c->write_s = weft_snapshot_seconds(v->snapshot);
     c->stage     = v->st == WEFT_OK ? STAGE_DONE : STAGE_FAILED;
@@ -413,6 +451,24 @@ static void log_saved(weft_session *s, const saving *v)
         weft_clock_s() - v->begin_s, 1e3 * v->waited_s);
 }
 
+/* What the disk does not take, once as a warning. */
+static void log_left_out(weft_session *s, const saving *v)
+{
+    char text[256];
+    if (!v->n_left_out) return;
+    snprintf(text, sizeof text,
+             "the checkpoint of step %lld took %.1f s, %lld steps: %d that %s due "
+             "meanwhile left out (checkpoint.every=%lld)",
+             (long long)v->step, weft_clock_s() - v->begin_s,
+             (long long)(s->r.steps - v->step), v->n_left_out,
+             v->n_left_out == 1 ? "was" : "were", (long long)s->job.checkpoint.every);
+    if (s->out.left_out)
+        weft_say_info(&s->say, "%s", text);
+    else
+        weft_say_warn(&s->say, "%s", text);
+    s->out.left_out = true;
+}
+
 static void end_saving(weft_session *s, saving *v, bool committed, const card *failed)
 {
     weft_failpoint("save.end");
@@ -425,6 +481,7 @@ static void end_saving(weft_session *s, saving *v, bool committed, const card *f
         snprintf(s->out.save_text, sizeof s->out.save_text, "%s", failed->text);
     } else {
         log_saved(s, v);
+        log_left_out(s, v);
     }
     s->out.saving = NULL;
     free_saving(v);
@@ -435,7 +492,9 @@ static weft_status decide_next(weft_session *s, saving *v, const card *all)
 {
     const card *failed = NULL;
     int         n_done = 0;
+    v->over            = all[0].past;
     for (int r = 0; r < count_ranks(s); r++) {
+        if (all[r].doubtful) v->over = false;
         if (all[r].stage == STAGE_FAILED && !failed) failed = &all[r];
         n_done += all[r].stage != STAGE_WORKING;
         if (all[r].waited_s > v->waited_s) v->waited_s = all[r].waited_s;
@@ -493,48 +552,43 @@ weft_status weft_session__poll_save(weft_session *s)
     return WEFT_OK;
 }
 
-/* Whether calls on files come to an end. */
-typedef struct progress {
-    double   limit_s, moved_s;
-    uint64_t seen;
-} progress;
-
-static progress watch_progress(const weft_session *s)
+/* Seconds until the next exchange: none before the first one of a wait that is over already. */
+static double find_tick(const weft_session *s, double until_s, int i)
 {
-    return (progress){.limit_s = s->o->io_timeout_s > 0 ? s->o->io_timeout_s
-                                                        : WEFT_KEEP_ALIVE_LIMIT_S,
-                      .moved_s = weft_clock_s(),
-                      .seen    = weft_progress_count()};
+    double left = until_s - weft_clock_s(), tick = TICK_S;
+    if (left <= 0 && !i) return 0;
+    if (left > 0) tick = fmin(tick, fmax(left / 8, LEAST_TICK_S));
+    return s->now->comm ? fmin(tick, s->now->comm->timeout_s / 8) : tick;
 }
 
-/* idle: this rank waits for none. */
-static bool is_stuck(progress *p, bool idle)
+/* Until none is under way, or until_s at rank 0; *left: one still is.  Ranks exchange where they
+ * are more often than any of them times out, however long a file takes. */
+static weft_status wait_for_save(weft_session *s, double until_s, bool *left)
 {
-    uint64_t count = weft_progress_count();
-    double   now   = weft_clock_s();
-    if (idle || count != p->seen) p->moved_s = now;
-    p->seen = count;
-    return now - p->moved_s > p->limit_s;
-}
-
-/* Until none is under way.  Ranks exchange where they are more often than any of them times out,
- * however long a file takes. */
-static weft_status wait_until_saved(weft_session *s)
-{
-    progress p    = watch_progress(s);
-    double   tick = TICK_S;
-    if (s->now->comm && s->now->comm->timeout_s / 8 < tick)
-        tick = s->now->comm->timeout_s / 8;
-    while (s->out.saving) {
-        if (is_stuck(&p, is_done(s->out.saving, tick)))
+    saving  *v     = s->out.saving;
+    progress p     = watch_progress(s);
+    double   begin = weft_clock_s();
+    if (v) v->until_s = until_s;
+    if (v) v->over = false;
+    for (int i = 0; s->out.saving && !v->over; i++) {
+        if (is_stuck(&p, is_done(v, find_tick(s, until_s, i))))
             return WEFT_FAIL(
                 WEFT_ERR_IO,
                 "one call on its files has taken longer than %g s (--io-timeout)",
                 p.limit_s);
+        if (p.moved_s > begin) v->moved_s = p.moved_s;
         weft_progress_alive();
         WEFT_TRY(poll_once(s));
     }
+    *left = s->out.saving != NULL;
+    if (*left) v->until_s = INFINITY;
     return WEFT_OK;
+}
+
+static weft_status wait_until_saved(weft_session *s)
+{
+    bool left;
+    return wait_for_save(s, INFINITY, &left);
 }
 
 weft_status weft_session__settle_save(weft_session *s)
@@ -610,11 +664,30 @@ weft_status weft_session__save(weft_session *s)
     return weft_session__refuse(s, WEFT_FAIL(s->out.save_st, "%s", s->out.save_text));
 }
 
+/* Waits until checkpoint.wait after the begin of the one under way; *left: the one that is due is
+ * left out. */
+static weft_status wait_where_due(weft_session *s, bool *left)
+{
+    saving *v = s->out.saving;
+    *left     = false;
+    if (!v) return WEFT_OK;
+    s->out.late = true;
+    WEFT_TRY(wait_for_save(s, v->begin_s + s->job.checkpoint.wait, left));
+    if (*left && !v->n_left_out++ && !s->out.left_out)
+        weft_say_warn(&s->say,
+                      "checkpoint of step %lld is left out: that of step %lld is still "
+                      "being written (checkpoint.wait=%g)",
+                      (long long)s->r.steps, (long long)v->step, s->job.checkpoint.wait);
+    return WEFT_OK;
+}
+
 weft_status weft_session__start_save(weft_session *s)
 {
-    bool alone, waits = !s->job.checkpoint.async;
-    if (s->out.saving) s->out.late = true;
-    WEFT_TRY(weft_session__settle_save(s));
+    bool    alone, left, waits = !s->job.checkpoint.async;
+    int64_t step = s->out.saving ? s->out.saving->step : 0;
+    WEFT_TRY(wait_where_due(s, &left));
+    if (left) return WEFT_OK;
+    warn_given_up(s, step);
     if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(choose_way(s, &alone));
     if (alone) return save_alone(s);

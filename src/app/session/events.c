@@ -88,14 +88,20 @@ static uint32_t masked(const void *p, size_t n)
     return (c >> 15 | c << 17) + 0xa282ead8u;
 }
 
-static weft_status write_record(weft_events *e, const msg *m)
+/* Returns its bytes. */
+static size_t put_record(uint8_t *r, const msg *m)
 {
-    uint8_t r[MAX_EVENT + 16];
     put_le(r, m->n, 8);
     put_le(r + 8, masked(r, 8), 4);
     memcpy(r + 12, m->b, m->n);
     put_le(r + 12 + m->n, masked(m->b, m->n), 4);
-    return weft_io_write(e->fd, e->path, r, m->n + 16);
+    return m->n + 16;
+}
+
+static weft_status write_record(weft_events *e, const msg *m)
+{
+    uint8_t r[MAX_EVENT + 16];
+    return weft_io_write(e->fd, e->path, r, put_record(r, m));
 }
 
 static weft_status write_head(weft_events *e, int64_t done)
@@ -135,20 +141,32 @@ weft_status weft_events_open(const char *dir, int64_t done, weft_events **out)
     return WEFT_OK;
 }
 
-weft_status weft_events_add(weft_events *e, int64_t step, const char *tag, double value)
+static msg make_scalar(int64_t step, const weft_events_scalar *s)
 {
     msg      m = event_start(step), v = {.n = 0}, summary = {.n = 0};
-    float    x = (float)value;
+    float    x = (float)s->value;
     uint32_t bits;
     uint8_t  le[4];
-    put_nested(&v, 1, tag, strnlen(tag, MAX_TAG));
+    put_nested(&v, 1, s->tag, strnlen(s->tag, MAX_TAG));
     memcpy(&bits, &x, 4);
     put_le(le, bits, 4);
     put_field(&v, 2, FIXED32);
     put_bytes(&v, le, 4);
     put_nested(&summary, 1, v.b, v.n);
     put_nested(&m, 5, summary.b, summary.n);
-    return write_record(e, &m);
+    return m;
+}
+
+weft_status weft_events_add(weft_events *e, int64_t step, const weft_events_scalar *s,
+                            int n)
+{
+    uint8_t r[WEFT_EVENTS_MAX * (MAX_EVENT + 16)];
+    size_t  at = 0;
+    for (int i = 0; i < n && i < WEFT_EVENTS_MAX; i++) {
+        msg m = make_scalar(step, &s[i]);
+        at += put_record(r + at, &m);
+    }
+    return weft_io_write(e->fd, e->path, r, at);
 }
 
 weft_status weft_events_close(weft_events *e)

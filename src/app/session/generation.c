@@ -351,10 +351,12 @@ static weft_status open_runner(weft_session *s)
         .state      = s->state,
         .commit     = weft_session__commit,
         .commit_arg = s,
+        .given      = weft_session__work_meanwhile,
         .journal    = g->kept && g->need.journals ? weft_kept_journal(g->kept) : NULL,
         .resumes    = g->resumes,
         .slab_at    = g->kept ? weft_kept_slabs(g->kept, g->made.program) : NULL,
-        .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0};
+        .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0,
+        .gaps       = weft_session__measures_gaps()};
     return weft_runner_create(&o, &g->runner);
 }
 

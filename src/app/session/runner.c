@@ -147,6 +147,12 @@ static weft_status call_commit(void *user, int64_t step, int n, const double *va
     return r->o.commit(r->o.commit_arg, step, n, value, hold);
 }
 
+static weft_status call_given(void *user, int64_t step)
+{
+    weft_runner *r = user;
+    return r->o.given(r->o.commit_arg, step);
+}
+
 /* ---- memory ---- */
 
 weft_state *weft_runner_state(const weft_runner *r)
@@ -223,10 +229,12 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
                            .micro_batch = o->made->model->batch,
                            .read        = read_inputs,
                            .commit      = o->commit ? call_commit : NULL,
+                           .given       = o->given ? call_given : NULL,
                            .user        = r,
                            .journal     = o->journal,
                            .resumes     = o->resumes,
-                           .trace       = o->trace};
+                           .trace       = o->trace,
+                           .gaps        = o->gaps};
     for (int k = 0; o->gpu_comm && k < WEFT_EXEC_MAX_BACKEND; k++)
         e.device_comm[k] = o->gpu_comm[k];
     WEFT_GO(weft_exec_create(p, &e, &r->exec));

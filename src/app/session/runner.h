@@ -33,7 +33,10 @@ typedef struct weft_runner_options {
     void          *journal;
     bool           resumes;
     const int64_t *slab_at;
-    int trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
+    int  trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
+    bool gaps;  /* weft_exec_get_gaps() */
+    /* with commit_arg: host work while the device has a step (exec.h); NULL: none */
+    weft_status (*given)(void *arg, int64_t step);
 } weft_runner_options;
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);

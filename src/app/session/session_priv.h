@@ -196,11 +196,14 @@ typedef struct weft_session__output {
     weft_ckpt_findings found;        /* about checkpoints */
     int64_t            saved_step;   /* newest checkpoint, -1 none */
     struct weft_session__saving *saving; /* the one under way, or NULL */
+    /* its polling, and the begin of the next one: until the device has the next step */
+    bool put_off;
     /* from the begin of a step to its commit point, rather too little; 0: not known */
     double commit_s;
     /* one was still under way when the next was due: the next ones are to be faster */
     bool          late;
-    weft_status   save_st; /* of the last that was given up, not said yet */
+    bool          left_out; /* some were, which was said */
+    weft_status   save_st;  /* of the last that was given up, not said yet */
     char          save_text[512];
     weft_metrics *metrics;
     weft_events  *events;
@@ -519,6 +522,10 @@ weft_status weft_session__open_outputs(weft_session *s);
 void        weft_session__log_start(weft_session *s);
 
 /* steps.c: runs steps until one of the endings that are no error. */
+/* While the device has the next step: what a step has put off. */
+weft_status weft_session__work_meanwhile(void *session, int64_t step);
+/* WEFT_GAPS=1: how long the device has nothing to do is measured, and said at the end. */
+bool        weft_session__measures_gaps(void);
 weft_status weft_generation_run(weft_session *s, weft_ending *ending);
 
 /* experts.c: the loads of a step's experts, into the row. */

@@ -3,10 +3,60 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "session/plans_priv.h"
+
+static bool due(int64_t step, int64_t every, int64_t last)
+{
+    return step == last || (every > 0 && step % every == 0);
+}
+
+/* May the checkpoint of the step wait until the device has the next one to do?  It is of the same
+ * state then, which changes after the next commit point. */
+static bool may_put_off(const weft_session *s)
+{
+    return weft_exec_overlaps(weft_runner_exec(s->now->runner)) &&
+           s->job.checkpoint.async && s->now->sees_output >= 0 &&
+           s->ending == WEFT_ENDING_DONE && s->row.step < s->job.steps;
+}
+
+/* Do others than the next step use the state of this one? */
+static bool needs_state(const weft_session *s)
+{
+    return (s->now->eval.runner && due(s->row.step, s->job.eval.every, s->job.steps)) ||
+           (due(s->row.step, s->job.checkpoint.every, s->job.steps) && !may_put_off(s)) ||
+           weft_session__is_snapshot_due(s);
+}
+
+/* The checkpoint that is being written, and the step's own where it is due. */
+static weft_status save_step(weft_session *s)
+{
+    s->out.put_off = false;
+    WEFT_TRY(weft_session__poll_save(s));
+    if (!due(s->row.step, s->job.checkpoint.every, s->job.steps)) return WEFT_OK;
+    return s->row.step == s->job.steps ? weft_session__save(s)
+                                       : weft_session__start_save(s);
+}
+
+weft_status weft_session__work_meanwhile(void *session, int64_t step)
+{
+    weft_session *s = session;
+    (void)step;
+    if (!s->out.put_off) return WEFT_OK;
+    WEFT_TRY(weft_exec_await_updates(weft_runner_exec(s->now->runner)));
+    return save_step(s);
+}
+
+/* No step is given to the device now. */
+static weft_status settle_and_save(weft_session *s)
+{
+    WEFT_TRY(weft_runner_settle(s->now->runner));
+    return save_step(s);
+}
 
 /* One step; N labels count.  N = 0 runs nothing: loss 0, no update.  Ranks agree on it in the
  * middle, before anything is written (commit.c). */
@@ -31,6 +81,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
         row->loss = weft_runner_get(s->now->runner, "step.loss") / (double)row->labels;
         row->grad_norm = weft_runner_get(s->now->runner, "step.grad_norm");
     } else {
+        if (s->out.put_off) WEFT_TRY(settle_and_save(s));
         WEFT_TRY(weft_session__agree_skipped(s, row->step - 1));
     }
     double seconds    = weft_clock_s() - begin;
@@ -64,26 +115,31 @@ static weft_status write_row(weft_session *s, const weft_metrics_row *r)
     weft_failpoint("row.begin");
     WEFT_TRY(weft_metrics_add(s->out.metrics, r));
     weft_failpoint("row.written");
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "loss", r->loss));
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "grad_norm", r->grad_norm));
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "lr", r->lr));
-    WEFT_TRY(weft_events_add(s->out.events, r->step, "tokens_per_s", r->tokens_per_s));
-    if (!isnan(r->eval_loss))
-        WEFT_TRY(weft_events_add(s->out.events, r->step, "eval_loss", r->eval_loss));
-    return WEFT_OK;
+    weft_events_scalar x[] = {{"loss", r->loss},
+                              {"grad_norm", r->grad_norm},
+                              {"lr", r->lr},
+                              {"tokens_per_s", r->tokens_per_s},
+                              {"eval_loss", r->eval_loss}};
+    return weft_events_add(s->out.events, r->step, x,
+                           (int)WEFT_COUNT(x) - (isnan(r->eval_loss) ? 1 : 0));
+}
+
+static double count_flops(const weft_session *s)
+{
+    return weft_model_flops(s->now->made.model) * s->now->made.program->n_micro;
 }
 
 static void say_step(weft_session *s, const weft_metrics_row *r)
 {
-    double  flops = weft_model_flops(s->now->made.model) * s->now->made.program->n_micro;
-    double  sec   = r->step_ms / 1e3;
-    int64_t tenth = s->job.steps / 10 ? s->job.steps / 10 : 1;
-    weft_say_progress p = {.step         = r->step,
-                           .steps        = s->job.steps,
-                           .loss         = r->loss,
-                           .tokens_per_s = r->tokens_per_s,
-                           .step_s       = sec};
-    if (s->times.peak_gflops > 0) p.share = flops / sec / 1e9 / s->times.peak_gflops;
+    double            sec   = r->step_ms / 1e3;
+    int64_t           tenth = s->job.steps / 10 ? s->job.steps / 10 : 1;
+    weft_say_progress p     = {.step         = r->step,
+                               .steps        = s->job.steps,
+                               .loss         = r->loss,
+                               .tokens_per_s = r->tokens_per_s,
+                               .step_s       = sec};
+    if (s->say.progress && s->times.peak_gflops > 0)
+        p.share = count_flops(s) / sec / 1e9 / s->times.peak_gflops;
     if (r->skipped)
         weft_say_warn(&s->say, "step %lld: no label counts, update skipped",
                       (long long)r->step);
@@ -97,19 +153,6 @@ static void say_step(weft_session *s, const weft_metrics_row *r)
     if (!isnan(r->eval_loss))
         weft_say_info(&s->say, "step %lld: eval_loss %.6g", (long long)r->step,
                       r->eval_loss);
-}
-
-static bool due(int64_t step, int64_t every, int64_t last)
-{
-    return step == last || (every > 0 && step % every == 0);
-}
-
-/* Do others than the next step use the state of this one? */
-static bool needs_state(const weft_session *s)
-{
-    return (s->now->eval.runner && due(s->row.step, s->job.eval.every, s->job.steps)) ||
-           due(s->row.step, s->job.checkpoint.every, s->job.steps) ||
-           weft_session__is_snapshot_due(s);
 }
 
 /* What follows a step, whose row is s->row: after a lost rank it is done once more. */
@@ -131,11 +174,9 @@ static weft_status finish_step(weft_session *s)
     weft_failpoint("row.noted");
     weft_session__write_status(s, false);
     WEFT_TRY(weft_session__step_snapshots(s));
-    WEFT_TRY(weft_session__poll_save(s));
-    if (due(row->step, s->job.checkpoint.every, s->job.steps))
-        WEFT_TRY(row->step == s->job.steps ? weft_session__save(s)
-                                           : weft_session__start_save(s));
-    return WEFT_OK;
+    bool saves     = due(row->step, s->job.checkpoint.every, s->job.steps);
+    s->out.put_off = (saves || s->out.saving) && may_put_off(s);
+    return s->out.put_off ? WEFT_OK : save_step(s);
 }
 
 static weft_status run_steps(weft_session *s, weft_ending *ending)
@@ -174,6 +215,27 @@ static weft_status run_steps(weft_session *s, weft_ending *ending)
     return WEFT_OK;
 }
 
+bool weft_session__measures_gaps(void)
+{
+    const char *x = getenv("WEFT_GAPS");
+    return x && !strcmp(x, "1");
+}
+
+/* How long the GPU had nothing to do, of steps that were replayed. */
+static void say_gaps(weft_session *s)
+{
+    weft_exec_gap between, commit;
+    weft_exec_get_gaps(weft_runner_exec(s->now->runner), &between, &commit);
+    if (!between.n) return;
+    weft_say_info(&s->say,
+                  "the device had nothing to do between %lld steps: median %.1f us, mean "
+                  "%.1f, most %.0f; at their commit points: median %.1f us, mean %.1f, "
+                  "most %.0f",
+                  (long long)between.n, 1e6 * between.median_s, 1e6 * between.mean_s,
+                  1e6 * between.most_s, 1e6 * commit.median_s, 1e6 * commit.mean_s,
+                  1e6 * commit.most_s);
+}
+
 /* The state is whole when it ends, however it ends; or it is marked as not. */
 weft_status weft_generation_run(weft_session *s, weft_ending *ending)
 {
@@ -185,10 +247,12 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
     }
     *ending        = WEFT_ENDING_DONE;
     s->ending      = WEFT_ENDING_DONE;
+    s->out.put_off = false;
     weft_status st = run_steps(s, ending);
     snprintf(text, sizeof text, "%s", weft_error_text());
     weft_session__close_memory_ahead(s->now); /* it reads the state's table */
     weft_status settled = weft_runner_settle(s->now->runner);
+    if (settled == WEFT_OK) say_gaps(s);
     if (settled != WEFT_OK &&
         weft_runner_progress(s->now->runner).outcome == WEFT_EXEC_TORN)
         weft_session__mark_state(s, -1);

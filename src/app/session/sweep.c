@@ -180,12 +180,13 @@ weft_status weft_sweep__sum_up(weft_sweep__samples *s, weft_arena *a, weft_timin
     WEFT_TRY(weft_arena_status(a));
     for (int64_t i = 0, end; i < s->n; i = end) {
         for (end = i; end < s->n && !by_work(&s->sample[i], &s->sample[end]);) end++;
-        const weft_workload *w = &s->sample[i].w;
+        const weft_workload *w   = &s->sample[i].w;
+        int64_t              mid = i + (end - i) / 2, low = mid - !((end - i) % 2);
         weft_timing         *t = &(*out)[(*n)++];
         *t                     = (weft_timing){.link   = -1,
                                                .work   = weft_arena_strdup(a, w->kind),
                                                .n_size = w->n,
-                                               .s      = s->sample[i + (end - i) / 2].s};
+                                               .s      = (s->sample[low].s + s->sample[mid].s) / 2};
         memcpy(t->size, w->size, sizeof w->size);
     }
     return weft_arena_status(a);

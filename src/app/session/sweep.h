@@ -27,12 +27,13 @@ weft_status weft_sweep_run(weft_pool *pool, const weft_sweep_peers *peers, weft_
 /* The same of a GPU, in bf16, with what a step takes besides its instructions (program/work.h). */
 typedef struct weft_sweep_gpu_options {
     weft_device *device;
-    weft_pool   *pool;     /* draws weights */
-    int          n_model;  /* the first so many alone, for tests; 0: all */
-    double       settle_s; /* of steps without a pause before one counts; 0: 0.4 s */
+    weft_pool   *pool;    /* draws weights */
+    int          n_model; /* the first so many alone, for tests; 0: all */
+    double settle_s;      /* of steps without a pause before one counts; 0: by the step */
     /* nothing is timed: programs of these models, and of common ones, are made once, so that the
      * plugin chooses the algorithms of their matmuls (WEFT_CUDA_TUNE) */
     bool       tunes;
+    double     tune_limit_s;       /* no model is begun after; 0: no limit */
     weft_text *list;               /* steps and their parts, as CSV; NULL */
     void (*log)(const char *line); /* a line for each model; NULL */
 } weft_sweep_gpu_options;

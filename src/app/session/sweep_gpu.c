@@ -6,7 +6,11 @@
  * is solved for the three: the clocks that a card holds without records in between, what lies
  * between two nodes of a graph, and what a step takes of the host.  A gap below 0 is what the
  * records themselves take, and comes off the instructions.  Reads are what a step takes for them:
- * samples are there already, read while the device worked on the step before. */
+ * samples are there already, read while the device worked on the step before.
+ *
+ * The clocks of a card at its power limit come and go by some percent.  So each model's
+ * instructions are scaled so that with gaps and rest they make up its own step T, which was run for
+ * longer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +58,7 @@ static const weft_sweep__model table[] = {
     {WEFT_SWEEP_GPT, 640, 64, 1024, 8, WEFT_STRATEGY_FULL, 2, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 896, 64, 2048, 2, WEFT_STRATEGY_SELECTIVE, 2, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 1280, 64, 256, 2, WEFT_STRATEGY_FULL, 2, 16384, 0, 0},
-    {WEFT_SWEEP_GPT, 1280, 64, 1024, 4, WEFT_STRATEGY_SELECTIVE, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1280, 80, 1024, 4, WEFT_STRATEGY_SELECTIVE, 2, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 1024, 64, 1024, 16, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 1536, 64, 1024, 4, WEFT_STRATEGY_SELECTIVE, 1, 16384, 0, 0},
     {WEFT_SWEEP_GPT, 1792, 128, 1024, 8, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
@@ -89,18 +93,26 @@ enum {
     TRACED      = 2   /* steps that are kept */
 };
 
-#define FAR_OFF 0.1
-#define LEAST_S 1e-9 /* below: rounding */
-/* Of steps without a pause: at its power limit a card comes down to clocks that it can hold, some
- * tenths of a second after the work began. */
-#define SETTLE_S 0.4
+#define FAR_OFF   0.1
+#define LEAST_S   1e-9 /* below: rounding */
+#define MOST_PACE 0.1  /* a model's scale is this near to 1 */
+
+/* Steps without a pause before one counts: at its power limit a card comes down to clocks that it
+ * can hold, some tenths of a second after the work began.  Short steps, of small operands, do not
+ * come near that limit; traced ones follow the others at once, and are scaled to them. */
+#define LONG_STEP_S 3e-3
+static const struct {
+    double plain_s, traced_s, again_s;
+} settle[2] = {{0.15, 0.1, 0.05}, {0.4, 0.15, 0.1}}; /* short, long */
 
 /* A model's step and its parts. */
 typedef struct step_parts {
     const weft_sweep__model *model;
     double                   step_s, instr_s, read_s;
     int                      n_node;
+    int64_t                  from, to;  /* its samples; none of a deep one */
     bool                     disturbed; /* the step is not what its parts say */
+    double                   scale;     /* of its instructions, so that they are */
 } step_parts;
 
 enum {
@@ -118,6 +130,8 @@ typedef struct gpu_sweep {
     step_parts          step[WEFT_COUNT(table)];
     int                 n_step;
     double              pace, gap_s, rest_s;
+    double              end_s; /* when no model is begun any more */
+    int                 n_left_out;
 } gpu_sweep;
 
 static const char *const family_name[] = {"gpt", "llama", "moe"};
@@ -137,12 +151,11 @@ static weft_status run_step(weft_runner *r, int64_t i)
 }
 
 /* The median of the later half, of the last ones where there are many. */
-static weft_status time_steps(const gpu_sweep *sweep, weft_runner *r, int64_t *step,
+static weft_status time_steps(weft_runner *r, double settle_s, int64_t *step,
                               double *median)
 {
     double s[LAST_STEPS], start = weft_clock_s();
-    double settle_s = sweep->o->settle_s > 0 ? sweep->o->settle_s : SETTLE_S;
-    int    n        = 0;
+    int    n = 0;
     for (int i = 0; n < LEAST_STEPS || weft_clock_s() - start < settle_s; i++) {
         double begin = weft_clock_s();
         WEFT_TRY(run_step(r, (*step)++));
@@ -153,6 +166,14 @@ static weft_status time_steps(const gpu_sweep *sweep, weft_runner *r, int64_t *s
     qsort(s + from, (size_t)(n - from), sizeof *s, by_size);
     *median = s[from + (n - from) / 2];
     return WEFT_OK;
+}
+
+/* How long to go on before a step counts, after one that took step_s. */
+static double find_settle(const gpu_sweep *s, double step_s, int trace)
+{
+    int k = step_s > LONG_STEP_S;
+    if (s->o->settle_s > 0) return s->o->settle_s;
+    return trace < 0 ? settle[k].plain_s : trace ? settle[k].again_s : settle[k].traced_s;
 }
 
 static void add_parts(const weft_timeline *t, step_parts *out)
@@ -215,8 +236,9 @@ static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
 {
     weft_timeline *t = NULL;
     double         ignored;
+    out->from = s->samples.n;
     for (int i = 0; i < TRACED; i++) {
-        WEFT_TRY(time_steps(s, r, step, &ignored));
+        WEFT_TRY(time_steps(r, find_settle(s, out->step_s, i), step, &ignored));
         WEFT_TRY(weft_runner_timeline(r, &t));
         add_parts(t, out);
         if (!i) keep_shared(s, t);
@@ -224,7 +246,16 @@ static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
         weft_timeline_destroy(t);
         WEFT_TRY(st);
     }
+    out->to = s->samples.n;
     return WEFT_OK;
+}
+
+/* A step as jobs run it; the first few say how long it is. */
+static weft_status time_plain(const gpu_sweep *s, weft_runner *r, int64_t *step,
+                              double *step_s)
+{
+    WEFT_TRY(time_steps(r, 0, step, step_s));
+    return time_steps(r, find_settle(s, *step_s, -1), step, step_s);
 }
 
 static weft_status run_compiled(gpu_sweep *s, const weft_compiled *c, step_parts *out)
@@ -237,7 +268,7 @@ static weft_status run_compiled(gpu_sweep *s, const weft_compiled *c, step_parts
     WEFT_GO(weft_runner_create(&o, &plain));
     if (s->o->tunes) goto out;
     WEFT_GO(weft_bench_draw_weights(plain, c, s->o->pool));
-    WEFT_GO(time_steps(s, plain, &step, &out->step_s));
+    WEFT_GO(time_plain(s, plain, &step, &out->step_s));
     o.state = weft_runner_state(plain);
     o.trace = weft_runner_instructions(c->program);
     WEFT_GO(weft_runner_create(&o, &traced));
@@ -319,20 +350,50 @@ static void fit_rest(gpu_sweep *s)
     s->rest_s = fmax(0, x[2]);
 }
 
-/* Of one instruction, as it takes part in a step. */
-static double correct_time(const gpu_sweep *s, const weft_timing *t)
-{
-    double x = s->pace * t->s;
-    if (!strcmp(t->work, "read")) return t->s;
-    if (s->gap_s < 0) x = fmax(x / 2, x + s->gap_s);
-    return x;
-}
-
 static bool is_shared(const gpu_sweep *s, const char *work)
 {
     for (int i = 0; i < s->n_shared; i++)
         if (!strcmp(s->shared[i].kind, work)) return true;
     return false;
+}
+
+/* Of one instruction, as it takes part in a step, by its model's clocks at the time. */
+static double take_off_gap(const gpu_sweep *s, double x)
+{
+    return s->gap_s < 0 ? fmax(x / 2, x + s->gap_s) : x;
+}
+
+static bool is_scaled(const gpu_sweep *s, const weft_sweep__sample *x)
+{
+    return strcmp(x->w.kind, "read") != 0 && !is_shared(s, x->w.kind);
+}
+
+/* The scale with which a model's instructions make up its step. */
+static double find_scale(const gpu_sweep *s, const step_parts *p)
+{
+    double own = 0, shared = 0, least = 1 - MOST_PACE, most = 1 + MOST_PACE;
+    for (int64_t i = p->from; i < p->to; i++) {
+        const weft_sweep__sample *x = &s->samples.sample[i];
+        if (is_scaled(s, x))
+            own += take_off_gap(s, x->s) / TRACED;
+        else if (is_shared(s, x->w.kind))
+            shared += s->pace * x->s / TRACED;
+    }
+    double rest = p->read_s + s->rest_s + shared + fmax(0, s->gap_s) * p->n_node;
+    if (p->disturbed || !(own > 0)) return s->pace;
+    return fmin(most, fmax(least, (p->step_s - rest) / own));
+}
+
+static void scale_samples(gpu_sweep *s)
+{
+    for (int k = 0; k < s->n_step; k++) {
+        step_parts *p = &s->step[k];
+        p->scale      = find_scale(s, p);
+        for (int64_t i = p->from; i < p->to; i++) {
+            weft_sweep__sample *x = &s->samples.sample[i];
+            if (is_scaled(s, x)) x->s = p->scale * take_off_gap(s, x->s);
+        }
+    }
 }
 
 void weft_sweep__fit_launch(const weft_sweep__shared *all, int n, weft_sweep__shared *x)
@@ -379,8 +440,7 @@ static weft_status add_rest(gpu_sweep *s, weft_arena *a, weft_timing **t, int *n
     *n = 0;
     for (int i = 0; i < most; i++) {
         if (is_shared(s, (*t)[i].work)) continue;
-        all[*n]       = (*t)[i];
-        all[(*n)++].s = correct_time(s, &(*t)[i]);
+        all[(*n)++] = (*t)[i];
     }
     for (int i = 0; i < s->n_shared; i++) {
         weft_sweep__fit_launch(s->all, s->n_all, &s->shared[i]);
@@ -407,24 +467,27 @@ static void print_steps(const gpu_sweep *s, weft_text *t)
             s->shared[i].kind, 1e6 * s->shared[i].once_s, 1e6 * s->shared[i].each_s,
             1e-9 * s->shared[i].bytes / s->shared[i].s);
     weft_text_add(t, "family,width,head,seq,batch,recompute,layers,vocab,step_s,instr_s,"
-                     "read_s,nodes,as_composed_s\n");
+                     "read_s,nodes,as_composed_s,scale\n");
     for (int i = 0; i < s->n_step; i++) {
         const step_parts        *p = &s->step[i];
         const weft_sweep__model *m = p->model;
-        weft_text_add(
-            t, "%s,%d,%d,%d,%d,%d,%d,%d,%.6g,%.6g,%.6g,%d,%.6g\n", family_name[m->family],
-            m->width, m->head, m->seq, m->batch, (int)m->recompute, m->layers, m->vocab,
-            p->step_s, p->instr_s, p->read_s, p->n_node,
-            s->pace * p->instr_s + p->read_s + s->gap_s * p->n_node + s->rest_s);
+        weft_text_add(t, "%s,%d,%d,%d,%d,%d,%d,%d,%.6g,%.6g,%.6g,%d,%.6g,%.4f\n",
+                      family_name[m->family], m->width, m->head, m->seq, m->batch,
+                      (int)m->recompute, m->layers, m->vocab, p->step_s, p->instr_s,
+                      p->read_s, p->n_node,
+                      s->pace * p->instr_s + p->read_s + s->gap_s * p->n_node + s->rest_s,
+                      p->scale);
     }
 }
 
 /* One that does not fit this GPU is left out. */
 static weft_status try_model(gpu_sweep *s, const weft_sweep__model *m)
 {
-    char        line[400];
-    double      start = weft_clock_s();
-    weft_status st    = run_model(s, m);
+    char   line[400];
+    double start = weft_clock_s();
+    s->n_left_out += start > s->end_s;
+    if (start > s->end_s) return WEFT_OK;
+    weft_status st = run_model(s, m);
     if (st == WEFT_OK && !s->o->tunes)
         snprintf(line, sizeof line,
                  "%s, width %d, %d x %d tokens: %.4g ms a step, %.1f s",
@@ -443,6 +506,17 @@ static weft_status try_model(gpu_sweep *s, const weft_sweep__model *m)
     return WEFT_OK;
 }
 
+static void say_left_out(const gpu_sweep *s)
+{
+    char line[160];
+    if (!s->n_left_out || !s->o->log) return;
+    snprintf(line, sizeof line,
+             "%d models are left out after %g s: their matmuls have the first algorithm "
+             "that is offered",
+             s->n_left_out, s->o->tune_limit_s);
+    s->o->log(line);
+}
+
 weft_status weft_sweep_gpu(const weft_sweep_gpu_options *o, weft_arena *a,
                            weft_timing **out, int *n)
 {
@@ -453,10 +527,14 @@ weft_status weft_sweep_gpu(const weft_sweep_gpu_options *o, weft_arena *a,
     int end = o->n_model > 0 && o->n_model < (int)WEFT_COUNT(table)
                   ? o->n_model
                   : (int)WEFT_COUNT(table);
+    s->end_s =
+        o->tunes && o->tune_limit_s > 0 ? weft_clock_s() + o->tune_limit_s : INFINITY;
     for (int i = 0; i < (int)WEFT_COUNT(common) && o->tunes && !o->n_model; i++)
         WEFT_GO(try_model(s, &common[i]));
     for (int i = 0; i < end; i++) WEFT_GO(try_model(s, &table[i]));
+    say_left_out(s);
     fit_rest(s);
+    scale_samples(s);
     WEFT_GO(weft_sweep__sum_up(&s->samples, a, out, n));
     WEFT_GO(add_rest(s, a, out, n));
     if (o->list) print_steps(s, o->list);

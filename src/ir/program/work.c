@@ -87,11 +87,24 @@ static void by_bytes(const weft_instr *i, weft_workload *w)
     w->size[0] = weft_instr_bytes(i);
 }
 
-/* Kernels go by the width of vectors. */
-static double head_size(const weft_instr *i)
+static bool is_attention(const weft_instr *i)
 {
-    const weft_shape *q = &i->in[i->op == WEFT_OP_ATTENTION ? 0 : 1].type.shape;
-    return (double)q->d[q->n - 1];
+    return i->op == WEFT_OP_ATTENTION || i->op == WEFT_OP_ATTENTION_GRAD;
+}
+
+/* Kernels go by the number of keys that a row sees and by the width of vectors; bytes say less,
+ * since heads may share keys.  The gradient of keys that heads share is a sum over these. */
+static void by_keys(const weft_instr *i, weft_workload *w)
+{
+    int               at = i->op == WEFT_OP_ATTENTION ? 0 : 1;
+    const weft_shape *q = &i->in[at].type.shape, *k = &i->in[at + 1].type.shape;
+    bool              shared = at && k->d[2] < q->d[2];
+    snprintf(w->kind, sizeof w->kind, "%s by keys%s", weft_op_get(i->op)->name,
+             shared ? "+shared" : "");
+    w->n       = 3;
+    w->size[0] = weft_instr_flops(i);
+    w->size[1] = (double)k->d[1];
+    w->size[2] = (double)q->d[q->n - 1];
 }
 
 bool weft_instr_launches(const weft_instr *i)
@@ -140,16 +153,15 @@ void weft_instr_work(const weft_instr *i, weft_workload *w)
     if (i->op == WEFT_OP_MATMUL && product(i, w, &turned)) {
         snprintf(w->kind, sizeof w->kind, "%s %s%s", name, turned,
                  weft_instr_is_fp8(i) ? " fp8" : "");
+    } else if (is_attention(i)) {
+        by_keys(i, w);
     } else {
         snprintf(w->kind, sizeof w->kind, "%s", name);
         by_bytes(i, w);
-        if (i->op == WEFT_OP_ATTENTION || i->op == WEFT_OP_ATTENTION_GRAD ||
-            i->op == WEFT_OP_GROUPED_MATMUL || i->op == WEFT_OP_GROUPED_MATMUL_WGRAD) {
+        if (i->op == WEFT_OP_GROUPED_MATMUL || i->op == WEFT_OP_GROUPED_MATMUL_WGRAD) {
             w->size[w->n++] = w->size[0];
             w->size[0]      = weft_instr_flops(i);
         }
-        if (i->op == WEFT_OP_ATTENTION || i->op == WEFT_OP_ATTENTION_GRAD)
-            w->size[w->n++] = head_size(i);
         if (row_width(i) > 0) w->size[w->n++] = row_width(i);
     }
     add_steps(i, w);

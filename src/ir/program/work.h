@@ -4,7 +4,8 @@
  *
  *     matmul nn+add+gelu   512 768 192     a product, no operand turned, two fused steps: m n k
  *     matmul tn fp8        512 768 192     its operands rounded to fp8
- *     attention            8e6 1e5 64      flops, bytes, size of a head
+ *     attention by keys    8e6 1024 64     flops, keys that a row sees, size of a head; its
+ *                                          gradient "+shared" where heads share keys
  *     grouped_matmul       8e6 1e5         flops and bytes
  *     layer_norm           1e6 768         bytes, width of a row; reduce: bytes, results
  *     adamw                1e6             bytes

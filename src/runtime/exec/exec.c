@@ -113,7 +113,11 @@ static weft_status end_failed(weft_exec *e)
 {
     wait_for_threads(e, true);
     report_dropped(e);
-    if (!e->ended) weft_exec__end_failed(e);
+    if (!e->ended) {
+        bool torn = weft_exec__finish_left(e) != WEFT_OK;
+        weft_exec__end_failed(e);
+        if (torn) e->outcome = WEFT_EXEC_TORN;
+    }
     e->ended = true;
     return WEFT_FAIL(e->st, "%s", e->text);
 }
@@ -121,6 +125,10 @@ static weft_status end_failed(weft_exec *e)
 weft_status weft_exec_settle(weft_exec *e)
 {
     wait_for_threads(e, true);
+    if (!e->stop) {
+        weft_status st = weft_exec__finish_left(e);
+        if (st != WEFT_OK) weft_exec__fail(&e->issuer[0], st);
+    }
     return e->stop ? end_failed(e) : WEFT_OK;
 }
 
@@ -182,6 +190,11 @@ weft_exec_stats weft_exec_get_stats(const weft_exec *e)
 {
     return (weft_exec_stats){
         .steps = e->until, .host_wakeups = e->host_wakeups, .busy_s = e->busy_s};
+}
+
+void weft_exec_get_gaps(const weft_exec *e, weft_exec_gap *between, weft_exec_gap *commit)
+{
+    weft_exec__sum_gaps(weft_exec__graph_gaps(e), between, commit);
 }
 
 weft_exec_memory weft_exec_mem(const weft_exec *e)

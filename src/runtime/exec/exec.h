@@ -37,6 +37,9 @@ typedef weft_status (*weft_exec_read_fn)(void *user, int64_t step, int micro, in
  * and the next step can run.  All ranks of a job answer alike.  An error is one of the run's. */
 typedef weft_status (*weft_exec_commit_fn)(void *user, int64_t step, int n,
                                            const double *value, bool *hold);
+/* Host work while the device has a step: state is that of the step before, whose updates may still
+ * be under way.  An error ends the step, which has written nothing. */
+typedef weft_status (*weft_exec_given_fn)(void *user, int64_t step);
 
 /* How long an instruction of p lasts; as weft_cost_instr, whose cluster is arg. */
 typedef weft_status (*weft_exec_price_fn)(const weft_program *p, const weft_instr *i,
@@ -71,7 +74,10 @@ typedef struct weft_exec_options {
     int64_t             batch, micro_batch;
     weft_exec_read_fn   read;
     weft_exec_commit_fn commit; /* NULL: no step is held back */
-    void               *user;   /* of both */
+    /* NULL: there is nothing to do meanwhile.  Where weft_exec_overlaps() a step is given to the
+     * device up to its commit point, and this is called before it is waited for. */
+    weft_exec_given_fn given;
+    void              *user; /* of all three */
 
     /* weft_exec_journal_bytes() of memory that outlives this process, as the slabs do, or NULL.  On
      * devices in host memory only; steps are run one by one. */
@@ -81,7 +87,8 @@ typedef struct weft_exec_options {
     /* there are no peers, and no comm: weft_exec_resume() is all that is called */
     bool alone;
 
-    int trace; /* slices to keep a stream, the newest ones; 0: none */
+    int  trace; /* slices to keep a stream, the newest ones; 0: none */
+    bool gaps;  /* weft_exec_get_gaps() */
     /* Emulation: instructions have seconds instead of kernels and readers, and perhaps messages
      * have, too.  NULL: they compute and communicate. */
     weft_exec_price_fn price;
@@ -108,6 +115,10 @@ weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step);
  * a start of another step than the next.  An error of theirs comes from the next of these calls. */
 weft_status weft_exec_start(weft_exec *e, int64_t step, int n_step);
 weft_status weft_exec_settle(weft_exec *e);
+/* Does a device go on with updates when a step has ended, behind which the next one is given to it?
+ * Then, in `given`: what the step before has left is waited for, the running one not. */
+bool        weft_exec_overlaps(const weft_exec *e);
+weft_status weft_exec_await_updates(weft_exec *e);
 
 /* What the newest step of the last run has done to the state.  Step N is the one that the run was
  * in when it ended; a program without a commit point writes no state, and its steps end as RAN or,
@@ -221,6 +232,15 @@ typedef struct weft_exec_stats {
     double busy_s;
 } weft_exec_stats;
 weft_exec_stats weft_exec_get_stats(const weft_exec *e);
+
+/* Of the newest steps that were replayed as graphs: how long the device had nothing to do between
+ * two of them, and at their commit points.  n 0: none, or not asked for (option gaps). */
+typedef struct weft_exec_gap {
+    int64_t n;
+    double  median_s, mean_s, most_s;
+} weft_exec_gap;
+void weft_exec_get_gaps(const weft_exec *e, weft_exec_gap *between,
+                        weft_exec_gap *commit);
 
 /* Memory for the slabs of p that have none (address NULL): staging and the host's in space PINNED,
  * others in DEVICE.  An error frees what was allocated. */

@@ -357,6 +357,8 @@ void        weft_exec__begin_numbers(weft_exec *e); /* of a run */
 int  weft_exec__note_sent(weft_exec__instr *x);
 void weft_exec__note_got(weft_exec__instr *x, int call);
 
+typedef struct weft_exec__gaps weft_exec__gaps;
+
 /* replay.c: steps as graphs, where a device captures and only reading and the commit point are the
  * host's. */
 bool        weft_exec__can_replay(const weft_exec *e);
@@ -364,6 +366,13 @@ weft_status weft_exec__make_graph(weft_exec *e);
 void        weft_exec__free_graph(weft_exec *e);
 int64_t     weft_exec__graph_bytes(const weft_exec *e);
 weft_status weft_exec__replay_step(weft_exec *e);
+/* Does the device still work on the updates of the last step?  Until they are finished, or the next
+ * step is at its commit point. */
+bool                   weft_exec__is_left(const weft_exec *e);
+weft_status            weft_exec__finish_left(weft_exec *e);
+const weft_exec__gaps *weft_exec__graph_gaps(const weft_exec *e);
+/* The stream that steps are given to; NULL: there is no graph. */
+weft_stream *weft_exec__graph_order(const weft_exec *e);
 /* The rest of the step that was being replayed, without peers. */
 weft_status weft_exec__replay_alone(weft_exec *e);
 /* Numbers that the step has left in pinned memory, NULL: none.  Operand k of the commit point, at
@@ -371,6 +380,18 @@ weft_status weft_exec__replay_alone(weft_exec *e);
 const void *weft_exec__find_outcome(const weft_exec *e, int k);
 const void *weft_exec__find_output(const weft_exec *e, const char *name);
 void        weft_exec__forget_outputs(weft_exec *e);
+
+/* gaps.c: times in which the device has nothing to do; all accept NULL. */
+weft_status weft_exec__open_gaps(weft_device *d, weft_arena *a, weft_exec__gaps **out);
+void        weft_exec__close_gaps(weft_exec__gaps *g);
+/* part 0: up to the commit point, 1: after it. */
+weft_status weft_exec__record_gap(weft_exec__gaps *g, weft_stream *s, int part,
+                                  bool last);
+/* Before the updates of a step are given, and after that. */
+weft_status weft_exec__read_updates(weft_exec__gaps *g);
+weft_status weft_exec__read_before_commit(weft_exec__gaps *g);
+void        weft_exec__sum_gaps(const weft_exec__gaps *g, weft_exec_gap *between,
+                                weft_exec_gap *commit);
 
 /* stream.c */
 /* The waits before a firing, and its records after it. */

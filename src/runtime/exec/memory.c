@@ -65,16 +65,18 @@ typedef struct binding_copy {
     const char        *from;  /* one of both is NULL */
     int64_t            done;  /* bytes of host memory */
     weft_stream       *order; /* writes in its order; NULL: done on return */
+    const weft_memory *host;  /* of these: the slab's pinned memory */
 } binding_copy;
 
+/* By pinned memory, so that nothing waits for the stream.  A write to the same place that is under
+ * way takes the new value, too, and is followed by this one. */
 static weft_status write_in_order(const binding_copy *c, int64_t at, int64_t bytes)
 {
     weft_device *d = c->m->device;
-    weft_memory  to, from = {.device  = d,
-                             .space   = WEFT_SPACE_HOST,
-                             .address = (void *)(uintptr_t)(c->from + c->done),
-                             .bytes   = bytes};
+    weft_memory  to, from;
+    WEFT_TRY(weft_memory_part(c->host, at, bytes, &from));
     WEFT_TRY(weft_memory_part(c->m, at, bytes, &to));
+    memcpy(from.address, c->from + c->done, (size_t)bytes);
     return d->copy(d, c->order, &to, &from);
 }
 
@@ -112,8 +114,8 @@ static weft_status copy_binding(const weft_exec *e, const char *name, int micro,
             return WEFT_FAIL(WEFT_ERR_ARG, "'%s': the region is not inside its shape",
                              name);
     if (!c->m->address) return WEFT_OK; /* it has no elements */
-    if (!e->host_slab[c->m - e->slab].address)
-        c->order = NULL; /* others look at it, too */
+    c->host = &e->host_slab[c->m - e->slab];
+    if (!c->host->address) c->order = NULL; /* others look at it, too */
     c->v       = &v;
     int64_t at = (char *)v.p - (char *)c->m->address;
     if (!c->r && weft_view_contiguous(&v))
@@ -133,7 +135,7 @@ weft_status weft_exec_read(const weft_exec *e, const char *name, int micro,
         return WEFT_OK;
     }
     if (e->graph) { /* after what was written in its order */
-        weft_stream s = e->stream[0].dev;
+        weft_stream s = *weft_exec__graph_order(e);
         WEFT_TRY(s.device->finish(&s));
     }
     return copy_binding(e, name, micro, &(binding_copy){.r = r, .to = host});
@@ -143,8 +145,7 @@ weft_status weft_exec_write(weft_exec *e, const char *name, int micro,
                             const weft_region *r, const void *host)
 {
     weft_exec__forget_outputs(e);
-    return copy_binding(e, name, micro,
-                        &(binding_copy){.r     = r,
-                                        .from  = host,
-                                        .order = e->graph ? &e->stream[0].dev : NULL});
+    return copy_binding(
+        e, name, micro,
+        &(binding_copy){.r = r, .from = host, .order = weft_exec__graph_order(e)});
 }

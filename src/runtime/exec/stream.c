@@ -322,7 +322,7 @@ static weft_status issue_steps(weft_exec__issuer *u)
     while (u->e->graph && u->stream[0]->step < u->e->until)
         WEFT_TRY(weft_exec__replay_step(u->e));
     for (weft_exec__stream *s; (s = next_stream(u));) WEFT_TRY(fire_next(s));
-    for (int i = 0; i < u->n; i++)
+    for (int i = 0; i < u->n && !weft_exec__is_left(u->e); i++)
         WEFT_TRY(u->stream[i]->device->finish(&u->stream[i]->dev));
     return u->open ? WEFT_OK : weft_exec__check_device_comm(u->e);
 }
