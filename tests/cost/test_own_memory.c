@@ -61,11 +61,12 @@ static void fp8_matmuls(void **state)
 }
 
 /* do, q, k, v, o, lse -> dq, dk, dv */
-#define GRAD(b, h, g, s)                                                                 \
+#define GRAD(b, h, g, s) GRAD_AND(b, h, g, s, "")
+#define GRAD_AND(b, h, g, s, posts)                                                      \
     "compute d attention_grad (x bf16[" b "," s "," h ",64], x bf16[" b "," s "," h      \
     ",64], x bf16[" b "," s "," g ",64], x bf16[" b "," s "," g ",64], x bf16[" b "," s  \
     "," h ",64], x f32[" b "," s "," h "]) -> (x bf16[" b "," s "," h ",64], x bf16[" b  \
-    "," s "," g ",64], x bf16[" b "," s "," g ",64]) ;"
+    "," s "," g ",64], x bf16[" b "," s "," g ",64]) " posts ";"
 
 static void attention(void **state)
 {
@@ -98,6 +99,12 @@ static void attention_by_warpgroups(void **state)
                          2 * 8 * (8 * 2 * 128 * 4 + 7 * 2 * 64 * 64 * 4) +
                          2 * 2 * 8 * 2 * 2 * 64 * 64 * 4 +
                          (4 * (1 + 2 * 8 * 8 * 2 + 2 * 2 * 8 * 2) + 255) / 256 * 256);
+    /* gradients of rotary embeddings are made where dq and dk are stored */
+    assert_int_equal(besides(GRAD_AND("32", "12", "12", "1024",
+                                      "post rotary \"inverse=1\" out 0 "
+                                      "post rotary \"inverse=1\" out 1"),
+                             "h200-141g"),
+                     besides(GRAD("32", "12", "12", "1024"), "h200-141g"));
 }
 
 int main(void)

@@ -26,10 +26,11 @@ static bool is_causal(const weft_instr *i)
     return attr_of(i, "causal")->i && find_ahead(i) < i->in[2].type.shape.d[1] - 1;
 }
 
-/* Is it a call for our kernel by warpgroups (plugin/cuda/ops/attention_back.c)? */
+/* Is it a call for our kernel by warpgroups (plugin/cuda/ops/attention_back.c)?  Rotary embeddings'
+ * gradients, its further steps, take no memory. */
 static bool is_by_warpgroups(const weft_instr *i, const weft_device_kind *d)
 {
-    if (!weft_cluster_is_hopper(d) || i->n_in != 6 || i->n_post ||
+    if (!weft_cluster_is_hopper(d) || i->n_in != 6 ||
         i->in[1].type.dtype != WEFT_DTYPE_BF16 || attr_of(i, "window")->i > 0)
         return false;
     const int64_t *q = i->in[1].type.shape.d, *k = i->in[2].type.shape.d;
