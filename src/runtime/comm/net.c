@@ -172,7 +172,7 @@ static net_outcome drive(net_end *e, net_waiter *w, double deadline)
         if (over(e)) return NET_OVER;
         bool   moved = weft_comm__net_pump(e) > 0;
         double now   = weft_clock_s();
-        if (moved && e->n_nap) call_those_done(e);
+        if (moved && e->n_wait > 1) call_those_done(e);
         if (now >= deadline && !w->done(w->arg)) /* whatever else there is to do */
             return over(e) ? NET_OVER : NET_LATE;
         if (moved) {
