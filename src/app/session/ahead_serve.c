@@ -1,5 +1,5 @@
-/* The helper process that makes plans ahead: low priority, without anything of the rank that has
- * started it but the request on its standard input, and with its end. */
+/* The helper process that makes plans ahead: in time that nobody else wants, with nothing of the
+ * rank that has started it but the request on its standard input, and with its end. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -36,7 +36,8 @@ static void use_all_cores(void)
 static bool step_back(void)
 {
     for (int fd = 3; fd < MAX_FD; fd++) (void)close(fd);
-    (void)setpriority(PRIO_PROCESS, 0, NICE);
+    (void)setpriority(PRIO_PROCESS, 0, NICE); /* where SCHED_IDLE is not known */
+    (void)sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
     use_all_cores();
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);

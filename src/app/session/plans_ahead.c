@@ -3,8 +3,10 @@
  * leaves it to us how they share the work.  Its answers are in a memory file: at a fault the plan
  * is there, and nothing is searched.
  *
- * (1) The helper runs with the lowest priority, on any core of its agent, and shares nothing with
- *     this process: what it does can neither stop a step nor end a rank.  It ends with its rank.
+ * (1) The helper has the time that nobody else wants (SCHED_IDLE: a rank that wakes up runs at
+ *     once, and of a core that is always busy the helper gets 0.3 %), on any core of its agent, and
+ *     shares nothing with this process: what it does can neither stop a step nor end a rank.  It
+ *     ends with its rank.
  * (2) Answers are used for the plan that they follow alone.
  * (3) Those for more ranks go to the agent as well, for ranks that prepare (prepare.c).
  * (4) Where it finds a better plan for the ranks that there are, rank 0 asks its agent for a view;

@@ -51,7 +51,53 @@ static void wake_callers(net_end *e)
     if (e->asleep) ring(e->kick);
 }
 
-/* ---- waiting ---- */
+/* ---- the lock ---- */
+
+void weft_comm__net_lock(net_end *e)
+{
+    atomic_fetch_add(&e->n_want, 1);
+    pthread_mutex_lock(&e->lock);
+    atomic_fetch_sub(&e->n_want, 1);
+}
+
+/* To those who wait for it, in turn: the unlock gives it to the first of them
+ * (PTHREAD_PRIO_INHERIT), where a plain mutex would go to the caller, who runs already. */
+static void pass_lock(net_end *e, bool yield)
+{
+    pthread_mutex_unlock(&e->lock);
+    if (yield) sched_yield();
+    weft_comm__net_lock(e);
+}
+
+/* ---- waiting ----
+ *
+ * One caller drives the link, also for the others, who nap: those whose goal it has reached are
+ * called, and get the lock next.  A driver that leaves is replaced by one of those who nap. */
+
+typedef struct net_waiter {
+    struct net_waiter *next;
+    net_test          *done;
+    const void        *arg;
+    bool               naps, sleeps, called; /* sleeps: in sleep_on, as the driver */
+} net_waiter;
+
+static void call_those_done(net_end *e)
+{
+    bool any = false;
+    for (net_waiter *w = e->waiter; w; w = w->next) {
+        if (!(w->naps || w->sleeps) || w->called || !w->done(w->arg)) continue;
+        w->called = true;
+        any       = any || w->naps;
+        if (w->naps) atomic_fetch_add(&e->n_want, 1);
+        if (w->sleeps) ring(e->kick);
+    }
+    if (any) pthread_cond_broadcast(&e->moved);
+}
+
+static bool is_driven(const net_end *e)
+{
+    return e->n_wait > e->n_nap;
+}
 
 /* Until the link has something to do, or bell rings; the lock is free meanwhile. */
 static void sleep_on(net_end *e, int bell, double until)
@@ -68,29 +114,45 @@ static void sleep_on(net_end *e, int bell, double until)
                           {.fd = bell, .events = POLLIN}};
     pthread_mutex_unlock(&e->lock);
     poll(p, 2, ms);
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     if (p[1].revents) quiet(bell);
-}
-
-/* An agent sees that this rank waits, and is not stuck itself. */
-static void doze(net_end *e, double deadline)
-{
-    weft_progress_beat();
-    if (e->asleep) { /* one sleeper is enough; it passes on what it learns */
-        double          nap = weft_clock_s() + MAX_NAP_MS * 1e-3;
-        struct timespec t   = at_time(nap < deadline ? nap : deadline);
-        pthread_cond_timedwait(&e->moved, &e->lock, &t);
-        return;
-    }
-    e->asleep = true;
-    sleep_on(e, e->kick, deadline);
-    e->asleep = false;
-    if (e->n_wait > 1) pthread_cond_broadcast(&e->moved);
 }
 
 static bool over(const net_end *e)
 {
     return e->condemned && e->c.epoch <= e->condemned_epoch;
+}
+
+/* After a pump by a caller that leaves it to others: who sleeps does not know of what was queued
+ * since, nor those who wait of what has come. */
+static void tell_waiters(net_end *e)
+{
+    if (e->n_wait) call_those_done(e);
+    if (e->asleep && !e->link->arm(e)) ring(e->kick);
+}
+
+/* While another caller drives.  An agent sees that this rank waits, and is not stuck itself. */
+static void nap(net_end *e, net_waiter *w, double deadline)
+{
+    double          longest = weft_clock_s() + MAX_NAP_MS * 1e-3;
+    struct timespec t       = at_time(longest < deadline ? longest : deadline);
+    weft_progress_beat();
+    tell_waiters(e);
+    w->naps = true;
+    e->n_nap++;
+    while (!w->called && is_driven(e) && !over(e))
+        if (pthread_cond_timedwait(&e->moved, &e->lock, &t)) break;
+    e->n_nap--;
+    if (w->called) atomic_fetch_sub(&e->n_want, 1);
+    w->naps = w->called = false;
+}
+
+static void doze(net_end *e, net_waiter *w, double deadline)
+{
+    weft_progress_beat();
+    e->asleep = w->sleeps = true;
+    sleep_on(e, e->kick, deadline);
+    e->asleep = w->sleeps = w->called = false;
 }
 
 /* The agent has decided another membership without one of these ranks. */
@@ -101,58 +163,53 @@ static void look_at_word(net_end *e)
     weft_comm__net_condemn(e, e->over_epoch, "a rank of this membership is lost");
 }
 
-net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
-                                double deadline)
+/* The caller drives, until its goal is reached or it is known that it will not be. */
+static net_outcome drive(net_end *e, net_waiter *w, double deadline)
 {
-    double      spin_until = 0;
-    net_outcome o          = NET_DONE;
-    e->n_wait++;
-    while (!done(arg)) {
+    double spin_until = 0;
+    while (!w->done(w->arg)) {
         look_at_word(e);
-        if (over(e)) {
-            o = NET_OVER;
-            break;
-        }
+        if (over(e)) return NET_OVER;
         bool   moved = weft_comm__net_pump(e) > 0;
         double now   = weft_clock_s();
-        if (moved && e->n_wait > 1) wake_callers(e);
-        if (now >= deadline && !done(arg)) { /* whatever else there is to do */
-            o = over(e) ? NET_OVER : NET_LATE;
-            break;
-        }
+        if (moved && e->n_wait > 1) call_those_done(e);
+        if (now >= deadline && !w->done(w->arg)) /* whatever else there is to do */
+            return over(e) ? NET_OVER : NET_LATE;
         if (moved) {
             spin_until = 0;
+            if (e->n_want) pass_lock(e, false);
+            continue;
+        }
+        if (e->n_wait - e->n_nap > 1) {
+            nap(e, w, deadline);
             continue;
         }
         if (spin_until <= 0) spin_until = now + SPIN_S;
         if (now >= spin_until) {
-            double nap = now + 0.1; /* a peer that parts is looked after */
-            doze(e, e->n_parting && nap < deadline ? nap : deadline);
+            double until = now + 0.1; /* a peer that parts is looked after */
+            doze(e, w, e->n_parting && until < deadline ? until : deadline);
             spin_until = 0;
         } else if (e->n_want ||
                    e->crowded) { /* a core that is shared is given away at once */
-            pthread_mutex_unlock(&e->lock);
-            sched_yield();
-            pthread_mutex_lock(&e->lock);
+            pass_lock(e, e->crowded);
         }
     }
+    return NET_DONE;
+}
+
+net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
+                                double deadline)
+{
+    net_waiter w = {.next = e->waiter, .done = done, .arg = arg};
+    e->waiter    = &w;
+    e->n_wait++;
+    net_outcome  o  = drive(e, &w, deadline);
+    net_waiter **at = &e->waiter;
+    while (*at != &w) at = &(*at)->next;
+    *at = w.next;
     e->n_wait--;
+    if (e->n_nap && !is_driven(e)) pthread_cond_broadcast(&e->moved);
     return o;
-}
-
-/* A caller wants the lock, which would go to whoever runs already: the thread waits until the
- * caller has it. */
-static void let_in(net_end *e)
-{
-    struct timespec t = at_time(weft_clock_s() + REST_MS * 1e-3);
-    pthread_cond_timedwait(&e->rest, &e->lock, &t);
-}
-
-void weft_comm__net_lock(net_end *e)
-{
-    atomic_fetch_add(&e->n_want, 1);
-    pthread_mutex_lock(&e->lock);
-    atomic_fetch_sub(&e->n_want, 1);
 }
 
 /* Serves the peers while no caller does: questions, grants, what is still to be sent. */
@@ -170,8 +227,7 @@ static void *serve(void *arg)
             continue;
         }
         if (weft_comm__net_pump(e)) {
-            wake_callers(e);
-            if (e->n_want) let_in(e);
+            if (e->n_want) pass_lock(e, false);
             continue;
         }
         sleep_on(e, e->nudge, weft_clock_s() + 10);
@@ -257,6 +313,7 @@ weft_status weft_comm__net_enter(net_end *e, net_port *port)
 void weft_comm__net_leave(net_end *e)
 {
     if (e->outbox || e->flow) weft_comm__net_pump(e);
+    tell_waiters(e);
     if (e->flow && !e->n_wait) { /* what is not sent yet is the thread's to send */
         pthread_cond_signal(&e->rest);
         ring(e->nudge);
@@ -295,6 +352,7 @@ static void tell_note(weft_comm *c, int rank, uint32_t key, bool waits)
                             (net_head){.epoch = c->epoch, .port = key, .seq = waits},
                             NULL);
     weft_comm__net_pump(e);
+    tell_waiters(e);
     ring(e->nudge);
     pthread_mutex_unlock(&e->lock);
 }
@@ -459,7 +517,11 @@ static weft_status fill(net_end *e, const weft_comm_net_options *o)
     pthread_condattr_t a;
     pthread_condattr_init(&a);
     pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutexattr_t m;
+    pthread_mutexattr_init(&m);
+    (void)pthread_mutexattr_setprotocol(&m, PTHREAD_PRIO_INHERIT);
+    if (pthread_mutex_init(&e->lock, &m)) pthread_mutex_init(&e->lock, NULL);
+    pthread_mutexattr_destroy(&m);
     pthread_cond_init(&e->moved, &a);
     pthread_cond_init(&e->rest, &a);
     pthread_condattr_destroy(&a);

@@ -15,6 +15,7 @@ struct weft_comm_channel {
     int64_t    bytes;
     char      *ring; /* credits * bytes */
     net_flow  *flow; /* n_slot of them */
+    net_window window;
 };
 
 static void free_channel(void *channel)
@@ -148,6 +149,7 @@ weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side s
                             ((uint64_t)instance << 32 & ~NET_IS_GROUP) | (uint32_t)tag);
     weft_status st =
         ch->port ? weft_comm__net_check(e) : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    ch->window = (net_window){.port = ch->port, .flow = ch->flow, .n = ch->n_slot};
     if (st == WEFT_OK) st = compare(ch, send);
     if (st == WEFT_OK) {
         if (send) c->bytes += bytes * credits;
@@ -210,6 +212,7 @@ static weft_status send_locked(weft_comm_channel *ch, const void *p, int64_t byt
                     .seq     = port->seq,
                     .p       = p,
                     .unasked = NET_SHORT,
+                    .window  = ch->credits ? &ch->window : NULL,
                     .length  = bytes};
     if (ch->credits && bytes) {
         f->p = ch->ring + (int64_t)slot * ch->bytes;
@@ -244,7 +247,7 @@ bool weft_comm__net_can_send(weft_comm *c, weft_comm_channel *ch)
 {
     net_end *e = ch->e;
     (void)c;
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     const net_port *port = ch->port;
     const net_flow *f    = &ch->flow[port->seq % (uint32_t)ch->n_slot];
     uint32_t        need =

@@ -4,7 +4,8 @@
  * port (a channel's end or a group) under (epoch, source, seq, step).  What is short, and the
  * beginning of what is long, is sent at once and kept by a receiver that has not asked for it
  * yet; the rest of a long message follows when its receiver has said READY, straight into the
- * memory where it belongs, or added to what lies there.  Where partners exchange one message in a
+ * memory where it belongs, or added to what lies there.  Over a channel with credits NET_UNASKED
+ * more goes before that.  Where partners exchange one message in a
  * collective, to which they come at the same time, a piece is short; elsewhere NET_SHORT is: much
  * that waits in the kernel is out of the caches when it is taken.
  *
@@ -31,15 +32,18 @@ enum {
 };
 
 /* What one peer may make this end hold; a peer that sends more fails.  Each is far above what a
- * rank of ours needs: it sends at most credits * NET_SHORT bytes unasked over a channel, a piece
- * in each message of a call, one READY for each message that it waits for, and one message for
- * each channel and group that this end has not opened yet. */
+ * rank of ours needs: it sends at most NET_UNASKED + credits * NET_SHORT bytes unasked over a
+ * channel, a piece in each message of a call, one READY for each message that it waits for, and
+ * one message for each channel and group that this end has not opened yet. */
 enum {
     NET_MOST_READY  = 1 << 16,
     NET_MOST_PORTS  = 1 << 16, /* opened by messages, not by this end */
     NET_MOST_QUEUED = 1 << 16, /* answers that it does not read */
 };
 #define NET_MOST_HELD (INT64_C(1) << 30) /* bytes of messages that are not expected yet */
+/* Of a channel with credits: bytes past the NET_SHORT of each message whose receiver has not said
+ * READY.  Enough for what a line holds: 10 Gbit/s for 1.6 ms. */
+#define NET_UNASKED (INT64_C(2) << 20)
 
 typedef enum net_kind {
     NET_HELLO = 1,
@@ -117,17 +121,19 @@ typedef struct net_post {
 
 /* A message that is being sent. */
 typedef struct net_flow {
-    struct net_flow *next;
-    struct net_end  *e;
-    int32_t          to;
-    uint64_t         port;
-    uint32_t         epoch, seq, step, what;
-    const char      *p;
-    int64_t          length, sent;
-    int64_t          unasked; /* bytes that go before the receiver is ready */
-    const int64_t   *upto;    /* no further than this; NULL: all is there */
-    int              n_under_way;
-    bool             granted, begun, done;
+    struct net_flow         *next;
+    struct net_end          *e;
+    int32_t                  to;
+    uint64_t                 port;
+    uint32_t                 epoch, seq, step, what;
+    const char              *p;
+    int64_t                  length, sent;
+    int64_t                  unasked; /* bytes that go before the receiver is ready */
+    const struct net_window *window;  /* how much more; NULL: nothing */
+    const int64_t           *upto;    /* no further than this; NULL: all is there */
+    int                      n_under_way;
+    bool                     asked; /* READY has come */
+    bool                     granted, begun, done;
     struct net_piece {
         net_parcel       parcel; /* first */
         struct net_flow *flow;
@@ -140,6 +146,14 @@ typedef enum net_side {
     NET_OUT,
     NET_GROUP,
 } net_side;
+
+/* The messages of a channel, which share NET_UNASKED: so the line is not idle from the end of a
+ * message to the word that the next one may come. */
+typedef struct net_window {
+    const struct net_port *port;
+    const net_flow        *flow;
+    int                    n;
+} net_window;
 
 /* Where messages go.  Made by whoever mentions it first: a peer may be ahead. */
 typedef struct net_port {
@@ -243,7 +257,9 @@ typedef struct net_end {
     bool                    threaded, stop, leaving;
     bool                    stopped; /* weft_comm_drop */
     bool                    asleep;  /* a waiting caller sleeps on efd */
-    int                     n_wait;  /* callers that drive the link */
+    int                     n_wait;  /* callers that wait, in waiter */
+    int                     n_nap;   /* of them, while another drives the link */
+    struct net_waiter      *waiter;
     int                     keeper; /* whom a caller waits for at a channel; -1: nobody */
     net_port               *joined; /* the group in which a caller waits; NULL: none */
     _Atomic int             n_want; /* callers that want the lock */

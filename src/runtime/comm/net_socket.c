@@ -49,16 +49,19 @@ static weft_status find_address(const char *device, tcp_address *out)
                      device ? device : "(any)");
 }
 
+enum {
+    AHEAD = 256 << 10, /* bytes that the system takes before it can send them */
+};
+
 static void set_up(int fd)
 {
     /* an idle peer whose host is gone: 2 s without a word, then four questions */
     static const struct {
         int level, name, value;
-    } option[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
-                  {SOL_SOCKET, SO_KEEPALIVE, 1},
-                  {IPPROTO_TCP, TCP_KEEPIDLE, 2},
-                  {IPPROTO_TCP, TCP_KEEPINTVL, 1},
-                  {IPPROTO_TCP, TCP_KEEPCNT, 4}};
+    } option[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},   {IPPROTO_TCP, TCP_NOTSENT_LOWAT, AHEAD},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},   {IPPROTO_TCP, TCP_KEEPIDLE, 2},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 1}, {IPPROTO_TCP, TCP_KEEPCNT, 4}};
     for (size_t i = 0; i < WEFT_COUNT(option); i++)
         setsockopt(fd, option[i].level, option[i].name, &option[i].value,
                    sizeof option[i].value);

@@ -189,13 +189,30 @@ static unsigned flush(tcp_line *l)
     return n;
 }
 
+/* What lets a peer send on, and means the same whatever comes before it. */
+static bool is_urgent(const net_parcel *p)
+{
+    return p->head.kind == NET_READY || p->head.kind == NET_ACK;
+}
+
+/* Behind what has begun and what is as urgent; the socket takes little ahead (net_socket.c). */
+static net_parcel **find_place(tcp_line *l, const net_parcel *p)
+{
+    if (!is_urgent(p) || !l->queue) return l->end;
+    net_parcel **at = l->done ? &l->queue->next : &l->queue;
+    while (*at && is_urgent(*at)) at = &(*at)->next;
+    return at;
+}
+
 static void send_parcel(net_end *e, int to, net_parcel *p)
 {
-    tcp_line *l = e->peer[to].line;
-    p->next     = NULL;
-    *l->end     = p;
-    l->end      = &p->next;
-    if (l->queue == p) flush(l);
+    tcp_line    *l     = e->peer[to].line;
+    net_parcel **at    = find_place(l, p);
+    bool         empty = !l->queue;
+    p->next            = *at;
+    *at                = p;
+    if (!p->next) l->end = &p->next;
+    if (empty) flush(l);
 }
 
 /* Takes fd and secure.  Connecting: a hello comes first, else the connection has had it. */
@@ -364,8 +381,9 @@ static bool aim(net_end *e, tcp_inlet *in)
         return true;
     }
     /* what was asked for, and is awaited no longer, is dropped */
-    in->target = DROPPED;
-    if (in->head.kind == NET_DATA && in->at > PIECE - in->left) return true;
+    int64_t unasked = in->head.port & NET_IS_GROUP ? PIECE : NET_UNASKED + NET_SHORT;
+    in->target      = DROPPED;
+    if (in->head.kind == NET_DATA && in->at > unasked - in->left) return true;
     in->target = NOTED;
     in->note   = weft_comm__net_new_note(e, in->left);
     return in->note != NULL;

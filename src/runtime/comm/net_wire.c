@@ -262,7 +262,7 @@ static void on_ready(net_end *e, net_port *port, const net_head *h)
     for (net_flow *f = e->flow; f; f = f->next)
         if (f->to == h->source && f->port == h->port && f->epoch == h->epoch &&
             f->seq == h->seq && f->step == h->step) {
-            f->granted = true;
+            f->granted = f->asked = true;
             return;
         }
     /* a channel's messages that are sent were short */
@@ -536,14 +536,38 @@ static void piece_sent(net_parcel *parcel)
     p->flow->n_under_way--;
 }
 
+/* Bytes that may still go unasked over a channel. */
+static int64_t left_unasked(const net_window *w)
+{
+    int64_t left = NET_UNASKED;
+    for (int k = 0; k < w->n; k++) {
+        const net_flow *f = &w->flow[k];
+        if (f->epoch != w->port->epoch || f->asked || f->seq < w->port->acked) continue;
+        if (f->sent > f->unasked) left -= f->sent - f->unasked;
+    }
+    return left;
+}
+
+/* Where the next piece ends at most.  What is unasked may have to be kept over there: in short
+ * pieces. */
+static int64_t find_end(const net_end *e, const net_flow *f)
+{
+    int64_t end = f->upto ? *f->upto : f->length, most = f->sent + e->link->piece;
+    if (!f->granted && end > f->unasked) {
+        bool more = f->window && left_unasked(f->window) >= NET_SHORT;
+        if (f->sent < f->unasked)
+            most = f->unasked;
+        else
+            most = f->sent + (more ? NET_SHORT : 0);
+    }
+    return end < most ? end : most;
+}
+
 /* The next piece, or false: none can go now. */
 static bool send_piece(net_end *e, net_flow *f)
 {
-    int     k    = 0;
-    int64_t upto = f->upto ? *f->upto : f->length, bytes;
-    if (!f->granted && upto > f->unasked) upto = f->unasked;
-    bytes = upto - f->sent;
-    if (bytes > e->link->piece) bytes = e->link->piece;
+    int     k     = 0;
+    int64_t bytes = find_end(e, f) - f->sent, upto = f->sent + bytes;
     /* what is still being summed goes in pieces that are worth one */
     if (f->upto && bytes < NET_SHORT && upto < f->length) return false;
     if (!bytes && f->length) return false;
@@ -601,11 +625,14 @@ void weft_comm__net_start(net_end *e, net_port *port, net_flow *f)
     f->sent         = 0;
     f->n_under_way  = 0;
     f->done = f->begun = false;
+    f->asked           = ready != NULL;
     f->granted         = ready || f->length <= f->unasked;
     if (ready) weft_comm__net_free_note(e, ready);
     for (int k = 0; k < NET_WINDOW; k++) f->piece[k].busy = false;
-    f->next = e->flow;
-    e->flow = f;
+    net_flow **end = &e->flow; /* the first is due first */
+    while (*end) end = &(*end)->next;
+    f->next = NULL;
+    *end    = f;
 }
 
 void weft_comm__net_stop(net_end *e, net_flow *f)
