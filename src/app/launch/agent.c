@@ -145,7 +145,7 @@ static void note_move(weft_launch__agent *a, const weft_membership_move *move)
 {
     bool    back = a->outcome.move.back || move->back;
     int64_t made = a->outcome.move.made_bytes + move->made_bytes;
-    if (move->bytes > 0) a->outcome.move = *move;
+    if (move->bytes > 0 || move->learned > 0) a->outcome.move = *move;
     a->outcome.move.back       = back;
     a->outcome.move.made_bytes = made;
 }
@@ -189,6 +189,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
             snprintf(a->scale_why, sizeof a->scale_why, "rank %d: %.150s",
                      weft_launch__rank(l, r), m->text);
         break;
+    case WEFT_LINE_LEARNS: weft_launch__note_learned(l, r, m->step); break;
     case WEFT_LINE_PREPARED:
         e.kind = WEFT_MEMBER_IS_PREPARED;
         weft_member_tell(a->member, &e);

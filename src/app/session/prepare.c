@@ -152,10 +152,13 @@ weft_status weft_session__prepare(weft_session *s)
     WEFT_GO(weft_session__read_model(s));
     prepare_program(s, &x);
     WEFT_GO(open_files(s));
+    weft_session__learn(s, &x);
     s->job        = *s->asked; /* what was decided is taken over in the membership */
     s->job.source = s->model_source;
-    weft_failpoint("prepare.done");
-    weft_session__tell_agent(s, WEFT_MEMBERSHIP_PREPARED);
+    if (!s->learned.prepared) {
+        weft_failpoint("prepare.done");
+        weft_session__tell_agent(s, WEFT_MEMBERSHIP_PREPARED);
+    }
 out:
     s->now = NULL;
     return st;
