@@ -57,8 +57,8 @@ struct learning {
     weft_memory                     slab[WEFT_KEPT_MAX_SLAB];
     weft_exec                      *exec;
     weft_tail                       tail;
-    weft_spans                      state_row, input_row;
-    uint64_t                        state_hash;
+    weft_lesson_state               state_row;
+    weft_spans                      input_row;
     int                             n_teacher;
     teacher                         teacher[WEFT_LESSON_TEACHERS];
     _Atomic uint32_t                over;
@@ -118,13 +118,14 @@ static void forget_slot(weft_comm_shm_slot *slot)
 
 /* ---- receiving ---- */
 
+/* row NULL: nowhere. */
 static weft_status receive_into(teacher *t, const weft_spans *row, int64_t at, int64_t n)
 {
     learning *l = t->l;
     for (int64_t done = 0; done < n;) {
         int64_t part = n - done < WEFT_LESSON_CHUNK ? n - done : WEFT_LESSON_CHUNK;
         WEFT_TRY(weft_comm_recv(l->comm, t->in, t->chunk, part));
-        weft_spans_write(row, at + done, part, t->chunk);
+        if (row) weft_spans_write(row, at + done, part, t->chunk);
         done += part;
         pthread_mutex_lock(&l->lock);
         l->received += part;
@@ -152,12 +153,14 @@ static weft_status await_applied(learning *l, int64_t step)
 static weft_status take_piece(teacher *t, const weft_lesson_head *h)
 {
     learning *l = t->l;
-    if (h->at != t->at || h->bytes <= 0 || h->bytes > t->state_hi - t->at ||
+    int64_t   n = weft_lesson_piece(&l->state_row, t->at);
+    if (n > t->state_hi - t->at) n = t->state_hi - t->at;
+    if (h->at != t->at || h->bytes <= 0 || h->bytes != n ||
         h->step != t->step || h->step < l->begin)
         return refuse_head(t, h);
     weft_failpoint("learn.piece");
     WEFT_TRY(await_applied(l, h->step));
-    WEFT_TRY(receive_into(t, &l->state_row, h->at, h->bytes));
+    WEFT_TRY(receive_into(t, &l->state_row.row, h->at, h->bytes));
     t->at += h->bytes;
     pthread_mutex_lock(&l->lock);
     l->pieces += h->bytes;
@@ -180,10 +183,11 @@ static weft_status take_inputs(teacher *t, const weft_lesson_head *h)
 {
     bool    skipped = h->kind == WEFT_LESSON_SKIP;
     int64_t n       = skipped ? 0 : t->input_hi - t->input_lo;
+    bool    drops   = h->step <= t->l->begin; /* other teachers began later */
     if (h->step != t->step + 1 || h->bytes != n) return refuse_head(t, h);
     weft_failpoint("learn.inputs");
-    WEFT_TRY(await_applied(t->l, t->step));
-    WEFT_TRY(receive_into(t, &t->l->input_row, t->input_lo, n));
+    if (!drops) WEFT_TRY(await_applied(t->l, t->step));
+    WEFT_TRY(receive_into(t, drops ? NULL : &t->l->input_row, t->input_lo, n));
     note_step(t, h->step, skipped);
     return WEFT_OK;
 }
@@ -269,7 +273,8 @@ static weft_status make_program(learning *l)
     o.pool = l->pool;
     WEFT_TRY(weft_exec_create(made->program, &o, &l->exec));
     WEFT_TRY(weft_lesson_spans_of_tail(l->exec, &l->tail, l->arena, &l->input_row));
-    return weft_lesson_spans_of_state(l->state, l->arena, &l->state_row, &l->state_hash);
+    return weft_lesson_state_make(l->state, made->program, &l->tail, l->arena,
+                                  &l->state_row);
 }
 
 static void close_program(learning *l)
@@ -292,7 +297,7 @@ static weft_status compare_hello(const learning *l, const weft_lesson_hello *h)
         return WEFT_FAIL(WEFT_ERR_ARG, "a teacher of another version");
     if (h->refused)
         return WEFT_FAIL(WEFT_ERR_ARG, "%.*s", (int)sizeof h->why - 1, h->why);
-    if (h->state != l->state_hash || h->state_bytes != l->state_row.bytes)
+    if (h->state != l->state_row.hash || h->state_bytes != l->state_row.row.bytes)
         return WEFT_FAIL(WEFT_ERR_ARG, "in the plan to come ranks hold other parts of the "
                                        "state than now");
     if (h->tail != l->tail.hash || h->input_bytes != l->input_row.bytes)
@@ -331,21 +336,36 @@ static weft_status agree(learning *l, weft_status made)
         snprintf(why, sizeof why, "%s", weft_error_text());
     }
     pick.refused = *why != 0;
-    pick.begin   = pick.refused ? 0 : weft_lesson_begin(hello, l->n_teacher);
     snprintf(pick.why, sizeof pick.why, "%s", why);
-    l->begin = l->applied = pick.begin;
     for (int k = 0; k < l->n_teacher; k++) {
         teacher *t = &l->teacher[k];
         pick.which = k;
         weft_lesson_share(l->input_row.bytes, l->n_teacher, k, &t->input_lo,
                           &t->input_hi);
-        weft_lesson_share(l->state_row.bytes, l->n_teacher, k, &t->state_lo,
-                          &t->state_hi);
-        t->at   = t->state_lo;
-        t->step = pick.begin;
+        weft_lesson_state_share(&l->state_row, l->n_teacher, k, &t->state_lo,
+                                &t->state_hi);
+        t->at = t->state_lo;
         WEFT_TRY(weft_comm_send(l->comm, t->out, &pick, sizeof pick));
     }
     return pick.refused ? WEFT_FAIL(WEFT_ERR_ARG, "%s", why) : WEFT_OK;
+}
+
+/* The step from which on all teachers follow. */
+static weft_status agree_on_step(learning *l)
+{
+    weft_lesson_pick go = {.n = l->n_teacher};
+    for (int k = 0; k < l->n_teacher; k++) {
+        teacher         *t = &l->teacher[k];
+        weft_lesson_head h;
+        WEFT_TRY(weft_comm_recv(l->comm, t->in, &h, sizeof h));
+        if (h.kind != WEFT_LESSON_BEGIN || h.step < 0) return refuse_head(t, &h);
+        t->step = h.step;
+        if (t->step > go.begin) go.begin = t->step;
+    }
+    l->begin = l->applied = go.begin;
+    for (int k = 0; k < l->n_teacher; k++)
+        WEFT_TRY(weft_comm_send(l->comm, l->teacher[k].out, &go, sizeof go));
+    return WEFT_OK;
 }
 
 static weft_status start_teachers(learning *l)
@@ -380,9 +400,8 @@ static progress look(const learning *l)
         p.ended          = p.ended && t->last >= 0;
         if (t->last > p.last) p.last = t->last;
     }
-    p.percent = l->state_row.bytes
-                    ? (int)(99.0 * (double)l->pieces / (double)l->state_row.bytes)
-                    : 99;
+    int64_t all = l->state_row.row.bytes;
+    p.percent   = all ? (int)(99.0 * (double)l->pieces / (double)all) : 99;
     return p;
 }
 
@@ -466,6 +485,7 @@ static weft_status learn(learning *l)
     WEFT_TRY(m->meet(m->arg, x, l->x->rank - x->first,
                      l->x->world - x->first + l->n_teacher, &l->over, &l->comm));
     WEFT_TRY(agree(l, make_program(l)));
+    WEFT_TRY(agree_on_step(l));
     weft_failpoint("learn.begin");
     WEFT_TRY(start_teachers(l));
     return follow(l);
@@ -493,7 +513,7 @@ void weft_session__learn(weft_session *s, const weft_membership_expected *x)
     int                           n = x->lesson.first ? weft_lesson_n_teacher(x->lesson.first)
                                                       : 0;
     learning l = {.s = s, .x = x, .say = s->say, .n_teacher = n, .begun_s = weft_clock_s()};
-    bool     may = n && m->meet && m->invited && s->kept.made.program &&
+    bool     may = n && s->job.learn && m->meet && m->invited && s->kept.made.program &&
                !strncmp(s->job.device, "cpu", 3) &&
                x->world - x->lesson.first <= WEFT_LESSON_LEARNERS;
     if (!may || weft_arena_create(&l.arena) != WEFT_OK) return;

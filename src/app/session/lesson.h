@@ -2,17 +2,22 @@
  * it say to each other, and the bytes that they mean.
  *
  *     teacher                              learner
- *     HELLO  tail, state, its step    ->
- *                                     <-   PICK   its share, the step to begin with
+ *     HELLO  tail, state              ->
+ *                                     <-   PICK   its share
+ *     BEGIN  inputs of steps after it ->
+ *                                     <-   GO     the latest of these steps
  *     PIECE  of the state after step s     it has made the updates up to s
- *     INPUTS of the update of step s + 1   it makes that update, of all that it has
+ *     INPUTS of the update of step s + 1   it makes that update, of all that it has (of steps
+ *                                          before the one of GO: it drops them)
  *     WHOLE, after the last piece of its share
  *     END    ranks leave after this step
  *
  * (1) What the tail of a step reads (program/tail.h) is complete at its commit point, and sent only
  *     after that: what is learned is always of a committed step.
  * (2) A piece is read between two updates, and written between the same two: pieces that came
- *     before were updated meanwhile, what has not come yet is overwritten when it comes.
+ *     before were updated meanwhile, what has not come yet is overwritten when it comes.  So what
+ *     an update computes together is in one piece: elements of a parameter with those of its
+ *     moments (blocks of weft_lesson_state).
  * (3) Each teacher sends a share of the bytes of state and inputs, over a channel of its own, in
  *     the order of steps.  The learner makes an update when all shares of its inputs are there. */
 #ifndef WEFT_SESSION_LESSON_H
@@ -39,6 +44,7 @@ typedef enum weft_lesson_kind {
     WEFT_LESSON_SKIP,      /* step: it has no update */
     WEFT_LESSON_WHOLE,
     WEFT_LESSON_END,   /* step: the last one */
+    WEFT_LESSON_BEGIN, /* step */
     WEFT_LESSON_ALIVE, /* nothing is new */
     WEFT_N_LESSON_KIND
 } weft_lesson_kind;
@@ -51,14 +57,13 @@ typedef struct weft_lesson_hello {
     int64_t  version, refused;
     uint64_t tail, state; /* hashes */
     int64_t  input_bytes, state_bytes;
-    int64_t  step; /* the newest that is committed */
-    double   step_s;
     char     why[200]; /* refused */
 } weft_lesson_hello;
 
+/* PICK, then GO. */
 typedef struct weft_lesson_pick {
     int64_t refused, n, which; /* its share is the which-th of n */
-    int64_t begin; /* the first step whose state is sent; inputs are those after it */
+    int64_t begin; /* GO: the first step whose state is sent */
     char    why[200];
 } weft_lesson_pick;
 
@@ -74,6 +79,15 @@ typedef struct weft_spans {
     weft_span *span;
 } weft_spans;
 
+/* The state as a row of blocks: what is computed together, or of that the same elements of all
+ * tensors. */
+typedef struct weft_lesson_state {
+    weft_spans row;
+    uint64_t   hash; /* of names, types, parts and blocks; not of where they are */
+    int        n_block;
+    int64_t   *end; /* of each block, in the row */
+} weft_lesson_state;
+
 /* In a; the row begins empty. */
 weft_status weft_spans_create(weft_arena *a, int most, weft_spans *out);
 void        weft_spans_add(weft_spans *s, void *p, int64_t bytes);
@@ -81,24 +95,27 @@ void        weft_spans_add(weft_spans *s, void *p, int64_t bytes);
 void weft_spans_read(const weft_spans *s, int64_t at, int64_t n, void *out);
 void weft_spans_write(const weft_spans *s, int64_t at, int64_t n, const void *in);
 
-/* What is held of each tensor, one after another; *hash: names, types and parts, and not where they
- * are.  WEFT_ERR_ARG: the state is not in memory of the host alone, or holds something for others. */
-weft_status weft_lesson_spans_of_state(const weft_state *s, weft_arena *a,
-                                       weft_spans *out, uint64_t *hash);
+/* t: the tail of p, whose state s is.  WEFT_ERR_ARG: the state is not in memory of the host alone,
+ * holds something for others, or is computed otherwise than by elements. */
+weft_status weft_lesson_state_make(const weft_state *s, const weft_program *p,
+                                   const weft_tail *t, weft_arena *a,
+                                   weft_lesson_state *out);
+/* Bytes of the piece from `at` on: blocks, of a chunk at most. */
+int64_t weft_lesson_piece(const weft_lesson_state *s, int64_t at);
+/* The k-th of n shares, in whole blocks. */
+void weft_lesson_state_share(const weft_lesson_state *s, int n, int k, int64_t *lo,
+                             int64_t *hi);
+
 weft_status weft_lesson_spans_of_tail(const weft_exec *e, const weft_tail *t,
                                       weft_arena *a, weft_spans *out);
 
-/* [*lo, *hi) of so many bytes, the k-th of n shares. */
+/* [*lo, *hi) of so many bytes of inputs, the k-th of n shares. */
 void weft_lesson_share(int64_t bytes, int n, int k, int64_t *lo, int64_t *hi);
 
 /* Ranks below `first` of a membership to come teach; which of them (by number) is teacher k of how
  * many? */
 int weft_lesson_n_teacher(int first);
 int weft_lesson_teacher(int first, int k);
-
-/* The step whose state is the first that is sent: late enough that all teachers hear of it in time.
- * n: of their HELLOs. */
-int64_t weft_lesson_begin(const weft_lesson_hello *of, int n);
 
 /* Can inputs of so many bytes be sent with each step, at the speed of what was sent so far?  text:
  * why not. */

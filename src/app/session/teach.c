@@ -46,7 +46,7 @@ typedef struct pupil {
     pthread_t          thread;
     bool               has_thread;
     weft_comm_channel *out, *in;
-    int64_t            begin;
+    int64_t            begin;              /* of the first pieces; its thread's */
     int64_t            input_lo, input_hi; /* its share of the rows, of this teacher */
     int64_t            at, state_hi;       /* what is left of the pieces */
     char              *buffer[N_BUFFER], *chunk;
@@ -65,8 +65,10 @@ struct weft_session__teaching {
     weft_membership_lesson        lesson;
     int                           me, n_teacher, n_learner; /* this teacher; how many */
     weft_arena                   *arena;
-    weft_spans                    state, input;
+    weft_lesson_state             state;
+    weft_spans                    input;
     weft_lesson_hello             hello;
+    double                        step_s; /* that the last step took; under lock */
     weft_pool                    *pool;
     pthread_t                     thread;
     bool                          has_thread;
@@ -169,9 +171,9 @@ static bool may_send_piece(const pupil *p)
 /* Under lock: a chunk of the state, as of t->step. */
 static int64_t copy_piece(pupil *p)
 {
-    int64_t n = p->state_hi - p->at;
-    if (n > WEFT_LESSON_CHUNK) n = WEFT_LESSON_CHUNK;
-    weft_spans_read(&p->t->state, p->at, n, p->chunk);
+    int64_t n = weft_lesson_piece(&p->t->state, p->at);
+    if (n > p->state_hi - p->at) n = p->state_hi - p->at;
+    weft_spans_read(&p->t->state.row, p->at, n, p->chunk);
     return n;
 }
 
@@ -250,21 +252,30 @@ static weft_status take_pick(pupil *p, const weft_lesson_pick *x)
     teaching *t = p->t;
     if (x->refused)
         return WEFT_FAIL(WEFT_ERR_ARG, "%.*s", (int)sizeof x->why - 1, x->why);
-    if (x->n < 1 || x->n > WEFT_LESSON_TEACHERS || x->which < 0 || x->which >= x->n ||
-        x->begin < 0)
+    if (x->n < 1 || x->n > WEFT_LESSON_TEACHERS || x->which < 0 || x->which >= x->n)
         return WEFT_FAIL(WEFT_ERR_PEER, "what a learner asks for is out of range");
     weft_lesson_share(t->input.bytes, (int)x->n, (int)x->which, &p->input_lo,
                       &p->input_hi);
-    weft_lesson_share(t->state.bytes, (int)x->n, (int)x->which, &p->at, &p->state_hi);
-    p->begin = x->begin;
-    WEFT_TRY(make_buffers(p));
+    weft_lesson_state_share(&t->state, (int)x->n, (int)x->which, &p->at, &p->state_hi);
+    return make_buffers(p);
+}
+
+/* From now on it gets the inputs of each step; of the state from that step on which all teachers
+ * have come to. */
+static weft_status begin_to_follow(pupil *p, weft_lesson_pick *x)
+{
+    teaching *t = p->t;
     pthread_mutex_lock(&t->lock);
-    bool missed = t->step > p->begin;
-    p->follows  = !missed;
+    p->follows   = true;
+    int64_t from = t->step;
     pthread_mutex_unlock(&t->lock);
-    return missed ? WEFT_FAIL(WEFT_ERR_PEER,
-                              "steps are shorter than the time to agree on one")
-                  : WEFT_OK;
+    WEFT_TRY(send_head(p, WEFT_LESSON_BEGIN, from, 0, 0));
+    WEFT_TRY(weft_comm_recv(t->comm, p->in, x, sizeof *x));
+    if (x->refused || x->begin < from)
+        return WEFT_FAIL(WEFT_ERR_PEER, "a learner begins at step %lld, not at %lld",
+                         (long long)x->begin, (long long)from);
+    p->begin = x->begin;
+    return WEFT_OK;
 }
 
 static weft_status teach_pupil(pupil *p)
@@ -275,14 +286,11 @@ static weft_status teach_pupil(pupil *p)
                                     WEFT_LESSON_CHUNK, WEFT_LESSON_CREDITS, &p->out));
     WEFT_TRY(weft_comm_open_channel(t->comm, p->rank, WEFT_COMM_RECV, WEFT_LESSON_TAG + 1,
                                     sizeof x, 1, &p->in));
-    pthread_mutex_lock(&t->lock);
-    weft_lesson_hello hello = t->hello;
-    hello.step              = t->step;
-    pthread_mutex_unlock(&t->lock);
-    WEFT_TRY(weft_comm_send(t->comm, p->out, &hello, sizeof hello));
+    WEFT_TRY(weft_comm_send(t->comm, p->out, &t->hello, sizeof t->hello));
     WEFT_TRY(weft_comm_recv(t->comm, p->in, &x, sizeof x));
     if (t->hello.refused) return WEFT_FAIL(WEFT_ERR_ARG, "%s", t->hello.why);
     WEFT_TRY(take_pick(p, &x));
+    WEFT_TRY(begin_to_follow(p, &x));
     weft_failpoint("teach.begin");
     return run_jobs(p);
 }
@@ -335,15 +343,13 @@ static weft_status find_rows(weft_session *s, teaching *t)
     const weft_program *p = s->now->made.program;
     const weft_exec    *e = weft_runner_exec(s->now->runner);
     weft_tail           tail;
-    if (!s->job.learn) return WEFT_FAIL(WEFT_ERR_ARG, "learn: false");
-    if (!s->device->host_access)
-        return WEFT_FAIL(WEFT_ERR_ARG, "the state is on a GPU");
     WEFT_TRY(weft_program_find_tail(p, t->arena, &tail));
+    WEFT_TRY(weft_lesson_state_make(s->state, p, &tail, t->arena, &t->state));
     WEFT_TRY(weft_lesson_spans_of_tail(e, &tail, t->arena, &t->input));
-    WEFT_TRY(weft_lesson_spans_of_state(s->state, t->arena, &t->state, &t->hello.state));
+    t->hello.state       = t->state.hash;
     t->hello.tail        = tail.hash;
     t->hello.input_bytes = t->input.bytes;
-    t->hello.state_bytes = t->state.bytes;
+    t->hello.state_bytes = t->state.row.bytes;
     return WEFT_OK;
 }
 
@@ -371,7 +377,7 @@ void weft_session__begin_teaching(weft_session *s, const weft_membership_expecte
     const weft_membership_lesson *l = &next->lesson;
     int                           n = weft_lesson_n_teacher(l->first), me = 0;
     weft_session__close_teaching(s);
-    if (!l->first || !s->o->member->meet || next->world - l->first > WEFT_LESSON_LEARNERS)
+    if (!l->first || !s->job.learn || !s->o->member->meet || next->world - l->first > WEFT_LESSON_LEARNERS)
         return;
     while (me < n && weft_lesson_teacher(l->first, me) != next->rank) me++;
     if (me == n) return;
@@ -389,8 +395,7 @@ void weft_session__begin_teaching(weft_session *s, const weft_membership_expecte
     t->step      = s->r.steps;
     t->open      = true;
     t->last      = -1;
-    t->hello     = (weft_lesson_hello){.version = WEFT_LESSON_VERSION,
-                                       .step_s  = last_step_s(s)};
+    t->hello.version = WEFT_LESSON_VERSION;
     if (weft_arena_create(&t->arena) != WEFT_OK) {
         free_teaching(t);
         return;
@@ -451,9 +456,8 @@ static void give_inputs(teaching *t, pupil *p, int64_t step)
     if (!p->follows || is_over(t)) return;
     copy_row c = {&t->input, p->input_lo, p->input_hi,
                   buffer < 0 ? NULL : p->buffer[buffer]};
-    double   step_s = t->hello.step_s;
-    bool     fast   = weft_lesson_keeps_up(c.hi - c.lo, p->sent, p->sent_s, step_s, text,
-                                           sizeof text);
+    bool     fast = weft_lesson_keeps_up(c.hi - c.lo, p->sent, p->sent_s, t->step_s, text,
+                                         sizeof text);
     pthread_mutex_unlock(&t->lock);
     if (buffer < 0 || p->n_turn == N_TURN)
         fail_lesson(t, "the new rank lags, and training does not wait for it");
@@ -472,10 +476,10 @@ static void next_step(weft_session *s, int64_t step, bool skipped)
     pthread_mutex_lock(&t->lock);
     t->open         = false;
     t->step         = step; /* one that begins to follow now has missed it */
-    t->hello.step_s = last_step_s(s);
+    t->step_s       = last_step_s(s);
     for (int k = 0; k < t->n_pupil && t->last < 0; k++) {
         pupil *p = &t->pupil[k];
-        if (!p->follows || step <= p->begin || is_over(t)) continue;
+        if (!p->follows || is_over(t)) continue;
         if (skipped)
             add_turn(p, step, -1);
         else

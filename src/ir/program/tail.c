@@ -2,6 +2,7 @@
  *
  *     list       the instructions after the commit point, in the order of its stream
  *     resolve    of each operand: state, made by an earlier one of them, or an input
+ *     join       what is computed together
  *     sort       by names: programs of other numbers of ranks have other orders of updates
  *     hash       each instruction with what its operands are, by names, never by places */
 #include "program/tail.h"
@@ -55,6 +56,7 @@ typedef struct tail_pass {
     weft_commit_place   commit;
     int                 n;
     tail_instr         *instr;
+    int                 n_slot;
     int                *first; /* of each buffer: number of its first slot */
     slot_use           *use;   /* of each slot */
     const weft_binding **state; /* of each buffer; NULL: it is no bound state */
@@ -135,7 +137,8 @@ static weft_status number_slots(tail_pass *x)
         x->first[b] = n;
         n += p->buffer[b].n_slot;
     }
-    x->use = WEFT_ARENA_ARRAY(x->arena, slot_use, n + 1);
+    x->n_slot = n;
+    x->use    = WEFT_ARENA_ARRAY(x->arena, slot_use, n + 1);
     WEFT_TRY(weft_arena_status(x->arena));
     for (int b = 0; b < p->n_buffer; b++)
         for (int k = 0; k < p->buffer[b].n_slot; k++)
@@ -143,8 +146,11 @@ static weft_status number_slots(tail_pass *x)
                 (slot_use){.buffer = b, .writer = -1, .input = NO_INPUT};
     for (int k = 0; k < p->n_binding; k++) {
         const weft_binding *b = &p->binding[k];
-        if (b->kind == WEFT_BIND_PARAM || b->kind == WEFT_BIND_STATE)
-            x->state[b->at.buffer] = b;
+        if (b->kind != WEFT_BIND_PARAM && b->kind != WEFT_BIND_STATE) continue;
+        if (x->state[b->at.buffer])
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s and %s are in one buffer", b->name,
+                             x->state[b->at.buffer]->name);
+        x->state[b->at.buffer] = b;
     }
     return WEFT_OK;
 }
@@ -223,6 +229,92 @@ static weft_status resolve_instr(tail_pass *x, tail_instr *t)
         if (is_added_to(i, k))
             WEFT_TRY(resolve_read(x, t, true, &i->out[k], &t->in[i->n_in + k]));
     for (int k = 0; k < i->n_out; k++) WEFT_TRY(resolve_write(x, t, k));
+    return WEFT_OK;
+}
+
+/* ---- join ---- */
+
+/* The lowest binding stands for all. */
+static int find_root(weft_tail_unit *unit, int b)
+{
+    while (unit[b].first != b) b = unit[b].first = unit[unit[b].first].first;
+    return b;
+}
+
+static void join_units(weft_tail_unit *unit, int a, int b)
+{
+    a = find_root(unit, a);
+    b = find_root(unit, b);
+    if (a == b) return;
+    int low = a < b ? a : b, high = a < b ? b : a;
+    unit[high].first     = low;
+    unit[low].by_element = unit[low].by_element && unit[high].by_element;
+}
+
+static bool is_by_element(const weft_instr *i)
+{
+    if (i->kind != WEFT_INSTR_COMPUTE) return i->kind == WEFT_INSTR_COPY;
+    for (int k = 0; k < i->n_post; k++)
+        if (i->post[k].op != WEFT_OP_CAST && i->post[k].op != WEFT_OP_ADD) return false;
+    return i->op == WEFT_OP_CAST || weft_op_get(i->op)->flags & WEFT_OP_UPDATE;
+}
+
+/* Is the operand all of the binding, in its order? */
+static bool is_whole(const weft_operand *o, const weft_binding *b)
+{
+    return weft_operand_contiguous(o) && o->offset == b->at.offset &&
+           weft_shape_count(&o->type.shape) == weft_shape_count(&b->at.type.shape);
+}
+
+/* unit_of: of each slot, a binding whose unit has made it; -1: none yet. */
+static void join_operand(tail_pass *x, const tail_instr *t, int *unit_of, bool is_out,
+                         const weft_operand *o, int *unit)
+{
+    int     slot;
+    int64_t lo, hi;
+    if (o->buffer < 0 || find_slot(x, t, is_out, o, &slot, &lo, &hi) != WEFT_OK) return;
+    const weft_binding *b = x->state[o->buffer];
+    if (b && unit_of[slot] < 0) unit_of[slot] = (int)(b - x->p->binding);
+    if (is_out && unit_of[slot] < 0) unit_of[slot] = *unit;
+    if (unit_of[slot] < 0) return; /* an input */
+    if (*unit < 0) *unit = unit_of[slot];
+    join_units(x->out->unit, *unit, unit_of[slot]);
+    /* what is made on the way has the shape of a state, or some other one */
+    const weft_binding *of = &x->p->binding[unit_of[slot]];
+    if (b ? !is_whole(o, b)
+          : !weft_operand_contiguous(o) ||
+                weft_shape_count(&o->type.shape) != weft_shape_count(&of->at.type.shape))
+        x->out->unit[find_root(x->out->unit, *unit)].by_element = false;
+}
+
+static weft_status join_all(tail_pass *x, int n_slot, weft_arena *keep)
+{
+    const weft_program *p       = x->p;
+    int                *unit_of = WEFT_ARENA_ARRAY(x->arena, int, n_slot + 1);
+    weft_tail_unit     *unit    = WEFT_ARENA_ARRAY(keep, weft_tail_unit, p->n_binding + 1);
+    WEFT_TRY(weft_arena_status(x->arena));
+    WEFT_TRY(weft_arena_status(keep));
+    x->out->unit = unit;
+    for (int k = 0; k < n_slot; k++) unit_of[k] = -1;
+    for (int b = 0; b < p->n_binding; b++) unit[b] = (weft_tail_unit){b, true};
+    for (int n = 0; n < x->n; n++) {
+        const tail_instr *t    = &x->instr[n];
+        int               with = -1;
+        for (int k = 0; k < t->i->n_in; k++)
+            join_operand(x, t, unit_of, false, &t->i->in[k], &with);
+        for (int k = 0; k < t->i->n_out; k++)
+            join_operand(x, t, unit_of, true, &t->i->out[k], &with);
+        if (with >= 0 && !is_by_element(t->i))
+            unit[find_root(unit, with)].by_element = false;
+    }
+    for (int b = 0; b < p->n_binding; b++) {
+        bool state = p->binding[b].kind == WEFT_BIND_PARAM ||
+                     p->binding[b].kind == WEFT_BIND_STATE;
+        int root           = find_root(unit, b);
+        unit[b].first      = root;
+        unit[b].by_element = unit[root].by_element;
+        if (!state) unit[b].first = -1;
+    }
     return WEFT_OK;
 }
 
@@ -365,6 +457,7 @@ static weft_status find_tail(tail_pass *x, weft_arena *keep)
     WEFT_TRY(check_streams(x));
     WEFT_TRY(number_slots(x));
     for (int n = 0; n < x->n; n++) WEFT_TRY(resolve_instr(x, &x->instr[n]));
+    WEFT_TRY(join_all(x, x->n_slot, keep));
     int most = 1;
     for (int n = 0; n < x->n; n++) most += x->instr[n].i->n_in + x->instr[n].i->n_out;
     x->out->input = WEFT_ARENA_ARRAY(keep, weft_tail_input, most);

@@ -9,7 +9,10 @@
  *     operators, attributes, types and strides, and what each operand is.  Input k of the one is
  *     input k of the other, and has as many bytes.
  * (2) So a process that holds the state after a step and gets each later step's inputs follows the
- *     job without its other ranks. */
+ *     job without its other ranks.
+ * (3) What is computed together is a unit: a parameter, its moments, its copies.  A process that
+ *     holds a unit follows for that unit, whatever the others are; where each element is computed
+ *     from the same element of the unit's bindings alone, the same is true of each element. */
 #ifndef WEFT_PROGRAM_TAIL_H
 #define WEFT_PROGRAM_TAIL_H
 
@@ -20,12 +23,19 @@ typedef struct weft_tail_input {
     int64_t at, bytes;
 } weft_tail_input;
 
+/* Of a binding that is state: the first binding of its unit; -1: it is no state. */
+typedef struct weft_tail_unit {
+    int32_t first;
+    bool    by_element; /* the same for all of a unit */
+} weft_tail_unit;
+
 typedef struct weft_tail {
     /* The first instruction: of firing `at` of the stream. */
     int              stream, at, instr;
     int              n_input;
     weft_tail_input *input;
     int64_t          bytes; /* of all inputs */
+    weft_tail_unit  *unit;  /* of each binding of the program */
     uint64_t         hash;
 } weft_tail;
 
