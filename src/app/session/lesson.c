@@ -296,9 +296,10 @@ bool weft_lesson_keeps_up(int64_t input_bytes, int64_t sent, double sent_s, doub
 {
     const int64_t enough = 4 << 20; /* bytes by which the speed is known */
     const double  share  = 0.9;     /* of a step, for its inputs; the rest is for pieces */
+    const double  short_s = 0.05;   /* a moment of a busy host, which says nothing */
     if (sent < enough || sent_s <= 0 || step_s <= 0) return true;
     double need_s = (double)input_bytes * sent_s / (double)sent;
-    if (need_s <= share * step_s) return true;
+    if (need_s <= share * step_s || need_s <= short_s) return true;
     snprintf(text, n,
              "sending %.3g MB with each step would take %.3g s, and a step takes %.3g s",
              (double)input_bytes / 1e6, need_s, step_s);
@@ -324,5 +325,5 @@ bool weft_lesson_wait(pthread_cond_t *c, pthread_mutex_t *lock, double until_s)
 
 double weft_lesson_patience_s(double lesson_s)
 {
-    return 0.2 + 0.05 * lesson_s;
+    return 0.5 + 0.05 * lesson_s;
 }
