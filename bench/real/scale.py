@@ -83,7 +83,8 @@ def write_keys(o, size, folder, output, n):
         make_config(keys["model"])
     if not o.keys:
         keys.update(plan="off", dp=n)
-    return ["%s=%s" % x for x in keys.items()] + o.turn + o.keys
+    keys.update(word.split("=", 1) for word in o.turn + o.keys)
+    return ["%s=%s" % x for x in keys.items()]
 
 
 def run(o, weft, size, folder):
@@ -230,7 +231,7 @@ def write_table(o, found, names):
     if o.csv:
         with open(o.csv, "w") as f:
             f.write("# bench/real/scale.py --sizes %s --rounds %d --threads %d --minutes %g%s, %d processors, load %.1f\n" % (
-                o.sizes, o.rounds, o.threads, o.minutes, " --hosts" if o.hosts else "", len(os.sched_getaffinity(0)), os.getloadavg()[0]))
+                o.sizes, o.rounds, o.threads, o.minutes, (" --hosts" if o.hosts else "") + (" --turns " + o.turns if o.turns else "") + "".join(" " + k for k in o.keys), len(os.sched_getaffinity(0)), os.getloadavg()[0]))
             f.write("\n".join(lines) + "\n")
     return lines
 

@@ -133,7 +133,7 @@ def joiner_lost(scratch, ref):
 
 def teacher_lost(scratch, ref):
     """A rank that teaches, its host, and the leader's host are lost while a third host learns."""
-    for what, agent, point in (("rank", 1, "teach.piece:kill:nth=3"), ("inputs", 0, "teach.copied:kill:nth=4"),
+    for what, agent, point in (("rank", 1, "teach.piece:kill:nth=3"), ("inputs", 0, "teach.copied:kill:nth=2"),
                                ("host", 1, "teach.piece:host:nth=3"), ("leader", 0, "teach.piece:host:nth=3")):
         once, armed = scratch.path("teacher-once-" + what), scratch.path("teacher-armed-" + what)
         point = "%s:while=%s,%s" % (point, armed, PIECES)

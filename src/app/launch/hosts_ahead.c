@@ -185,9 +185,9 @@ weft_member_view *weft_launch__ahead_ask(weft_launch__run *l, int n_scale)
 /* The hosts that are new in the view learn from the others, where they are its last ones. */
 static void draw_lesson(weft_launch__hosts *h)
 {
-    host_asking            *x     = &h->asking;
-    const weft_member_view *now   = weft_hosts_view(h->agreement);
-    int                     stay  = 0, first = 0;
+    host_asking            *x    = &h->asking;
+    const weft_member_view *now  = weft_hosts_view(h->agreement);
+    int                     stay = 0, first = 0;
     bool                    order = true;
     x->lesson                     = (host_lesson){0};
     for (int i = 0; i < x->view->n_host; i++) {
@@ -235,11 +235,11 @@ static bool ask_hosts(weft_launch__run *l, double now_s)
     host_asking            *x = &h->asking;
     const weft_member_view *v = weft_hosts_view(h->agreement);
     uint8_t                 bytes[sizeof x->lesson + WEFT_MEMBER_VIEW_MOST];
-    size_t n = weft_member_view_encode(x->view, bytes + sizeof x->lesson,
-                                       WEFT_MEMBER_VIEW_MOST);
+    size_t                  n =
+        weft_member_view_encode(x->view, bytes + sizeof x->lesson, WEFT_MEMBER_VIEW_MOST);
     memcpy(bytes, &x->lesson, sizeof x->lesson);
     if (n) n += sizeof x->lesson;
-    bool                    repeat = now_s >= x->repeat_s, all = true;
+    bool repeat = now_s >= x->repeat_s, all = true;
     if (repeat) x->repeat_s = now_s + ASK_S;
     for (int i = 0; i < v->n_host && n; i++) {
         if (x->has[i] || weft_member_view_find(x->view, v->host[i].id) < 0) continue;

@@ -61,7 +61,9 @@ bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_fra
     case FRAME_KEY: fine = read_whole(&f, &f.key, sizeof f.key); break;
     case FRAME_ASK:
     case FRAME_ASK_BRIEF: fine = read_whole(&f, &f.epoch, sizeof f.epoch); break;
-    case FRAME_BRIEF: fine = read_part(&f, &f.epoch, sizeof f.epoch) && read_lesson(&f); break;
+    case FRAME_BRIEF:
+        fine = read_part(&f, &f.epoch, sizeof f.epoch) && read_lesson(&f);
+        break;
     case FRAME_AHEAD:
         fine = read_lesson(&f) && f.n > 0 && f.n <= WEFT_MEMBER_VIEW_MOST;
         break;

@@ -11,15 +11,15 @@
 #include "comm/auth.h"
 
 enum {
-    FRAME_WHO        = 16, /* the number of the agent, once a connection */
-    FRAME_MESSAGE    = 17, /* the same, and bytes of the agreement */
-    FRAME_USE        = 18, /* the same, and host_use */
-    FRAME_KEY        = 19, /* the same, and host_key */
-    FRAME_ASK        = 20, /* the same, and the epoch whose key is asked for */
-    FRAME_SCALE      = 21, /* the same: the job is to have so many ranks */
-    FRAME_ASK_BRIEF  = 22, /* the same, and the epoch that is prepared for */
-    FRAME_BRIEF      = 23, /* the same, lesson, and what its ranks need to know, or nothing */
-    FRAME_STAYS      = 24, /* the same: a new rank failed, and so many ranks go on */
+    FRAME_WHO       = 16, /* the number of the agent, once a connection */
+    FRAME_MESSAGE   = 17, /* the same, and bytes of the agreement */
+    FRAME_USE       = 18, /* the same, and host_use */
+    FRAME_KEY       = 19, /* the same, and host_key */
+    FRAME_ASK       = 20, /* the same, and the epoch whose key is asked for */
+    FRAME_SCALE     = 21, /* the same: the job is to have so many ranks */
+    FRAME_ASK_BRIEF = 22, /* the same, and the epoch that is prepared for */
+    FRAME_BRIEF = 23, /* the same, lesson, and what its ranks need to know, or nothing */
+    FRAME_STAYS = 24, /* the same: a new rank failed, and so many ranks go on */
     FRAME_LEAVE_OUT  = 25, /* the same: the host of that rank goes on without it */
     FRAME_CRASH      = 26, /* the same, and which process was ended by what it ran */
     FRAME_AHEAD      = 27, /* the same, lesson, and the view that its ranks prepare for */
@@ -64,7 +64,7 @@ typedef struct host_frame {
         uint32_t   epoch; /* ASK, ASK_BRIEF, BRIEF */
     };
     host_lesson    lesson; /* BRIEF, AHEAD */
-    const uint8_t *bytes; /* MESSAGE, BRIEF, AHEAD: in the frame */
+    const uint8_t *bytes;  /* MESSAGE, BRIEF, AHEAD: in the frame */
     size_t         n;
 } host_frame;
 

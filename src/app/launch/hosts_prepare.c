@@ -43,10 +43,10 @@ void weft_launch__hosts_fill_prepare(const weft_launch__run *l, weft_line_messag
     m->first              = p->first;
     m->local              = p->local;
     memcpy(m->text, p->hosts, sizeof p->hosts);
-    m->lesson = (weft_membership_lesson){
-        .epoch = weft_hosts_view(l->hosts->agreement)->epoch + 1,
-        .first = p->lesson.first,
-        .key   = p->lesson.key};
+    m->lesson =
+        (weft_membership_lesson){.epoch = weft_hosts_view(l->hosts->agreement)->epoch + 1,
+                                 .first = p->lesson.first,
+                                 .key   = p->lesson.key};
     if (!weft_hosts_is_member(l->hosts->agreement)) m->lesson.epoch = p->epoch;
     snprintf(m->lesson.at, sizeof m->lesson.at, "%s", p->lesson_at);
 }
@@ -74,8 +74,8 @@ static void give_brief(weft_launch__run *l, uint64_t to, uint32_t epoch)
     const host_link    *link = weft_launch__find_link(h, to, true);
     weft_text           t    = {0};
     host_lesson         none = {0};
-    bool learns = x->view && x->view->epoch == epoch &&
-                  weft_member_view_find(x->view, to) >= 0;
+    bool                learns =
+        x->view && x->view->epoch == epoch && weft_member_view_find(x->view, to) >= 0;
     if (!link || !weft_hosts_is_member(h->agreement)) return;
     weft_text_put(&t, (const char *)&h->self.id, sizeof h->self.id);
     weft_text_put(&t, (const char *)&epoch, sizeof epoch);
@@ -94,8 +94,8 @@ static void take_brief(weft_launch__run *l, const host_frame *f)
     size_t        n = f->n;
     if (p->from != f->from || f->epoch != p->epoch || p->briefed) return;
     bool same = p->started && p->brief.n == n && (!n || !memcmp(p->brief.s, f->bytes, n));
-    same      = weft_launch__expect_lesson(
-               l->hosts, weft_hosts_expected(l->hosts->agreement), &f->lesson) &&
+    same = weft_launch__expect_lesson(l->hosts, weft_hosts_expected(l->hosts->agreement),
+                                      &f->lesson) &&
            same;
     weft_failpoint("hosts.take_brief");
     p->briefed = true;

@@ -17,8 +17,8 @@
 #include "launch/line.h"
 #include "member/view.h"
 
-/* Of the timeout: for the ranks of a lesson to meet.  Who does not learn joins as it is, in the rest
- * of it. */
+/* Of the timeout: for the ranks of a lesson to meet.  Who does not learn joins as it is, in the
+ * rest of it. */
 #define LESSON_WAIT 0.5
 
 struct weft_launch_member {
@@ -314,7 +314,7 @@ static bool is_expected(void *arg, weft_membership_expected *out)
     return true;
 }
 
-static bool is_invited(void *arg)
+static int is_invited(void *arg)
 {
     weft_launch_member *m = arg;
     return weft_line_has_view(m->line, m->epoch);
@@ -343,13 +343,12 @@ static bool is_lesson_over(void *end)
 
 /* Nothing of the member changes, as memberships come and go meanwhile. */
 static weft_status meet_lesson(void *arg, const weft_membership_lesson *l, int rank,
-                               int world, const _Atomic uint32_t *over,
-                               weft_comm **out)
+                               int world, const _Atomic uint32_t *over, weft_comm **out)
 {
-    const weft_launch_member *m = arg;
-    lesson_end             end = {over, l->epoch};
-    rank_meeting           w = {.rank = rank, .world = world, .epoch = l->epoch, .at = l->at};
-    weft_comm_token        token;
+    const weft_launch_member *m   = arg;
+    lesson_end                end = {over, l->epoch};
+    rank_meeting    w = {.rank = rank, .world = world, .epoch = l->epoch, .at = l->at};
+    weft_comm_token token;
     weft_comm_rdzv_table   table = {0};
     weft_comm             *open  = NULL;
     const void            *mine;

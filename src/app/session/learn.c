@@ -66,8 +66,8 @@ struct learning {
     pthread_mutex_t                 lock;
     pthread_cond_t                  moved;
     /* under lock */
-    int64_t begin;   /* the state of the first pieces is after this step */
-    int64_t applied; /* updates up to that one are made */
+    int64_t begin;            /* the state of the first pieces is after this step */
+    int64_t applied;          /* updates up to that one are made */
     int64_t pieces, received; /* bytes, of the state and in all */
     bool    failed;
     char    why[300];
@@ -136,8 +136,9 @@ static weft_status receive_into(teacher *t, const weft_spans *row, int64_t at, i
 
 static weft_status refuse_head(const teacher *t, const weft_lesson_head *h)
 {
-    return WEFT_FAIL(WEFT_ERR_PEER, "teacher %d sent what is out of range (%lld, step %lld)",
-                     t->rank, (long long)h->kind, (long long)h->step);
+    return WEFT_FAIL(WEFT_ERR_PEER,
+                     "teacher %d sent what is out of range (%lld, step %lld)", t->rank,
+                     (long long)h->kind, (long long)h->step);
 }
 
 /* Until updates up to that step are made. */
@@ -155,8 +156,8 @@ static weft_status take_piece(teacher *t, const weft_lesson_head *h)
     learning *l = t->l;
     int64_t   n = weft_lesson_piece(&l->state_row, t->at);
     if (n > t->state_hi - t->at) n = t->state_hi - t->at;
-    if (h->at != t->at || h->bytes <= 0 || h->bytes != n ||
-        h->step != t->step || h->step < l->begin)
+    if (h->at != t->at || h->bytes <= 0 || h->bytes != n || h->step != t->step ||
+        h->step < l->begin)
         return refuse_head(t, h);
     weft_failpoint("learn.piece");
     WEFT_TRY(await_applied(l, h->step));
@@ -194,7 +195,7 @@ static weft_status take_inputs(teacher *t, const weft_lesson_head *h)
 
 static weft_status take_end(teacher *t, const weft_lesson_head *h)
 {
-    learning *l = t->l;
+    learning *l     = t->l;
     bool      whole = h->kind == WEFT_LESSON_WHOLE;
     if (whole ? t->at != t->state_hi : h->step != t->step && h->step >= l->begin)
         return refuse_head(t, h);
@@ -247,8 +248,8 @@ static weft_status make_slabs(learning *l)
     l->slab[state] = *weft_state_memory(l->state);
     for (int i = 0; i < p->n_slab; i++)
         if (i != state)
-            WEFT_TRY(weft_program_slab_share(p, i, l->own, weft_device_cpu(),
-                                             &l->slab[i]));
+            WEFT_TRY(
+                weft_program_slab_share(p, i, l->own, weft_device_cpu(), &l->slab[i]));
     return weft_exec_alloc_slabs(p, weft_device_cpu(), l->slab);
 }
 
@@ -298,8 +299,9 @@ static weft_status compare_hello(const learning *l, const weft_lesson_hello *h)
     if (h->refused)
         return WEFT_FAIL(WEFT_ERR_ARG, "%.*s", (int)sizeof h->why - 1, h->why);
     if (h->state != l->state_row.hash || h->state_bytes != l->state_row.row.bytes)
-        return WEFT_FAIL(WEFT_ERR_ARG, "in the plan to come ranks hold other parts of the "
-                                       "state than now");
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "in the plan to come ranks hold other parts of the "
+                         "state than now");
     if (h->tail != l->tail.hash || h->input_bytes != l->input_row.bytes)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "in the plan to come updates are made from other gradients");
@@ -310,8 +312,8 @@ static weft_status open_channels(learning *l)
 {
     for (int k = 0; k < l->n_teacher; k++) {
         teacher *t = &l->teacher[k];
-        *t         = (teacher){.l = l, .rank = l->x->world - l->x->lesson.first + k, .last = -1};
-        t->chunk   = malloc(WEFT_LESSON_CHUNK);
+        *t = (teacher){.l = l, .rank = l->x->world - l->x->lesson.first + k, .last = -1};
+        t->chunk = malloc(WEFT_LESSON_CHUNK);
         if (!t->chunk) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
         WEFT_TRY(weft_comm_open_channel(l->comm, t->rank, WEFT_COMM_RECV, WEFT_LESSON_TAG,
                                         WEFT_LESSON_CHUNK, WEFT_LESSON_CREDITS, &t->in));
@@ -432,15 +434,16 @@ static void say_learned(learning *l)
                                            sizeof inputs));
 }
 
-/* The others wait for this rank, and nothing has come for a while. */
+/* The others wait for this rank, and nothing has come for a while; or the job ends. */
 static bool is_late(const learning *l, const progress *p, int64_t *received,
                     double *since_s)
 {
-    const weft_membership_source *m   = l->s->o->member;
-    double                        now = weft_clock_s();
-    if (p->received != *received || !m->invited(m->arg)) *since_s = now;
+    const weft_membership_source *m       = l->s->o->member;
+    double                        now     = weft_clock_s();
+    int                           invited = m->invited(m->arg);
+    if (p->received != *received || !invited) *since_s = now;
     *received = p->received;
-    return now - *since_s > INVITE_S;
+    return invited < 0 || now - *since_s > INVITE_S;
 }
 
 /* Until ranks leave for the membership that this one will be in. */
@@ -510,10 +513,10 @@ static void end_lesson(learning *l, bool in_order)
 void weft_session__learn(weft_session *s, const weft_membership_expected *x)
 {
     const weft_membership_source *m = s->o->member;
-    int                           n = x->lesson.first ? weft_lesson_n_teacher(x->lesson.first)
-                                                      : 0;
-    learning l = {.s = s, .x = x, .say = s->say, .n_teacher = n, .begun_s = weft_clock_s()};
-    bool     may = n && s->job.learn && m->meet && m->invited && s->kept.made.program &&
+    int      n = x->lesson.first ? weft_lesson_n_teacher(x->lesson.first) : 0;
+    learning l = {
+        .s = s, .x = x, .say = s->say, .n_teacher = n, .begun_s = weft_clock_s()};
+    bool may = n && s->job.learn && m->meet && m->invited && s->kept.made.program &&
                !strncmp(s->job.device, "cpu", 3) &&
                x->world - x->lesson.first <= WEFT_LESSON_LEARNERS;
     if (!may || weft_arena_create(&l.arena) != WEFT_OK) return;

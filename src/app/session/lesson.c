@@ -76,9 +76,9 @@ typedef struct row_pass {
     const weft_program *p;
     const weft_tail    *t;
     tensor_group       *group; /* of each binding that stands for a unit */
-    int                *next;  /* of each tensor: the next of its group; -1: it is the last */
-    weft_hash_state     hash;
-    weft_lesson_state  *out;
+    int            *next; /* of each tensor: the next of its group; -1: it is the last */
+    weft_hash_state hash;
+    weft_lesson_state *out;
 } row_pass;
 
 static int64_t element_bytes(const row_pass *x, int first)
@@ -156,11 +156,12 @@ static void add_group(row_pass *x, int unit)
         for (int i = first; i >= 0; i = x->next[i]) {
             const weft_state_tensor *t    = weft_state_at(x->s, i);
             int64_t                  size = weft_dtype_bytes(t->dtype);
-            int64_t                  n    = whole           ? weft_part_count(t->part)
+            int64_t                  n    = whole              ? weft_part_count(t->part)
                                             : all - at < block ? all - at
                                                                : block;
             weft_spans_add(&out->row,
-                           (char *)weft_state_memory(x->s)->address + t->offset + at * size,
+                           (char *)weft_state_memory(x->s)->address + t->offset +
+                               at * size,
                            n * size);
         }
         out->end[out->n_block++] = out->row.bytes;
@@ -294,9 +295,9 @@ int weft_lesson_teacher(int first, int k)
 bool weft_lesson_keeps_up(int64_t input_bytes, int64_t sent, double sent_s, double step_s,
                           char *text, size_t n)
 {
-    const int64_t enough = 4 << 20; /* bytes by which the speed is known */
-    const double  share  = 0.9;     /* of a step, for its inputs; the rest is for pieces */
-    const double  short_s = 0.05;   /* a moment of a busy host, which says nothing */
+    const int64_t enough  = 4 << 20; /* bytes by which the speed is known */
+    const double  share   = 0.9;  /* of a step, for its inputs; the rest is for pieces */
+    const double  short_s = 0.05; /* a moment of a busy host, which says nothing */
     if (sent < enough || sent_s <= 0 || step_s <= 0) return true;
     double need_s = (double)input_bytes * sent_s / (double)sent;
     if (need_s <= share * step_s || need_s <= short_s) return true;

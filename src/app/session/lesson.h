@@ -63,7 +63,7 @@ typedef struct weft_lesson_hello {
 /* PICK, then GO. */
 typedef struct weft_lesson_pick {
     int64_t refused, n, which; /* its share is the which-th of n */
-    int64_t begin; /* GO: the first step whose state is sent */
+    int64_t begin;             /* GO: the first step whose state is sent */
     char    why[200];
 } weft_lesson_pick;
 

@@ -114,7 +114,7 @@ static void report_move(weft_session *s, const weft_session__moved *of)
     weft_move_speed               speed;
     weft_move_routes              routes = {.world = s->now->comm->world,
                                             .host  = weft_comm_hosts_of(s->now->comm)};
-    char                          bytes[32], sent[32], peak[32], learned[32], batches[96] = "";
+    char bytes[32], sent[32], peak[32], learned[32], batches[96] = "";
     bool has_far = find_far(&routes) >= 0; /* on one host a GPU's state is sent, too */
     weft_move_load *load = WEFT_ARENA_ARRAY(s->now->arena, weft_move_load, routes.world);
     for (int r = 0; load && r < routes.world; r++) {

@@ -386,13 +386,12 @@ void        weft_session__offer_brief(const weft_session *s);
  * that it will need then, in a thread; the agent hears when it is there. */
 void weft_session__step_memory_ahead(weft_session *s);
 void weft_session__close_memory_ahead(weft_generation *g);
-/* teach.c: new ranks of a membership to come get the state while this one trains (lesson.h).  begin:
- * between two steps, where the agent asks to prepare.  inputs: at the commit point, before the state
- * changes; skipped: the same of a step without an update; state: it is whole after a step.  end: the
- * steps of the generation are over; step: in order, after that one, and what is left to send is
- * sent; -1: not.  close: nothing is sent any more. */
-void weft_session__begin_teaching(weft_session                   *s,
-                                  const weft_membership_expected *next);
+/* teach.c: new ranks of a membership to come get the state while this one trains (lesson.h).
+ * begin: between two steps, where the agent asks to prepare.  inputs: at the commit point, before
+ * the state changes; skipped: the same of a step without an update; state: it is whole after a
+ * step.  end: the steps of the generation are over; step: in order, after that one, and what is
+ * left to send is sent; -1: not.  close: nothing is sent any more. */
+void weft_session__begin_teaching(weft_session *s, const weft_membership_expected *next);
 void weft_session__teach_inputs(weft_session *s, int64_t step);
 void weft_session__teach_skipped(weft_session *s, int64_t step);
 void weft_session__teach_state(weft_session *s, int64_t step);

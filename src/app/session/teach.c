@@ -53,11 +53,11 @@ typedef struct pupil {
     /* under lock */
     int64_t sent;
     double  sent_s;
-    bool follows; /* it gets the inputs of steps after `begin` */
-    bool busy[N_BUFFER];
-    int  n_turn;
-    turn turn[N_TURN];
-    bool over;
+    bool    follows; /* it gets the inputs of steps after `begin` */
+    bool    busy[N_BUFFER];
+    int     n_turn;
+    turn    turn[N_TURN];
+    bool    over;
 } pupil;
 
 struct weft_session__teaching {
@@ -72,15 +72,15 @@ struct weft_session__teaching {
     weft_pool                    *pool;
     pthread_t                     thread;
     bool                          has_thread;
-    _Atomic uint32_t              over; /* the epoch of the lesson, once this rank ends it */
-    weft_comm                    *comm;
-    double                        begun_s, waited_s;
-    pthread_mutex_t               lock;
-    pthread_cond_t                moved;
+    _Atomic uint32_t over; /* the epoch of the lesson, once this rank ends it */
+    weft_comm       *comm;
+    double           begun_s, waited_s;
+    pthread_mutex_t  lock;
+    pthread_cond_t   moved;
     /* under lock */
-    int64_t step;       /* the newest that is committed */
-    bool    open;       /* the state is of that step, and may be read */
-    int64_t last;       /* ranks leave after this step; -1: not yet */
+    int64_t step; /* the newest that is committed */
+    bool    open; /* the state is of that step, and may be read */
+    int64_t last; /* ranks leave after this step; -1: not yet */
     int     n_pupil;
     pupil   pupil[WEFT_LESSON_LEARNERS];
     bool    failed, told;
@@ -179,8 +179,8 @@ static int64_t copy_piece(pupil *p)
 
 static job_kind find_job(pupil *p, int64_t *step, int64_t *bytes)
 {
-    teaching *t    = p->t;
-    job_kind  kind = JOB_ALIVE;
+    teaching *t       = p->t;
+    job_kind  kind    = JOB_ALIVE;
     double    until_s = weft_clock_s() + ALIVE_S;
     pthread_mutex_lock(&t->lock);
     for (bool late = false; !late && kind == JOB_ALIVE;) {
@@ -322,8 +322,8 @@ static void *run_lesson(void *arg)
     pthread_mutex_lock(&t->lock);
     t->comm = c;
     for (int k = 0; k < t->n_learner && !is_over(t); k++) {
-        pupil *p = &t->pupil[t->n_pupil++];
-        *p       = (pupil){.t = t, .rank = k};
+        pupil *p      = &t->pupil[t->n_pupil++];
+        *p            = (pupil){.t = t, .rank = k};
         p->has_thread = !pthread_create(&p->thread, NULL, run_pupil, p);
         p->over       = !p->has_thread;
     }
@@ -377,7 +377,8 @@ void weft_session__begin_teaching(weft_session *s, const weft_membership_expecte
     const weft_membership_lesson *l = &next->lesson;
     int                           n = weft_lesson_n_teacher(l->first), me = 0;
     weft_session__close_teaching(s);
-    if (!l->first || !s->job.learn || !s->o->member->meet || next->world - l->first > WEFT_LESSON_LEARNERS)
+    if (!l->first || !s->job.learn || !s->o->member->meet ||
+        next->world - l->first > WEFT_LESSON_LEARNERS)
         return;
     while (me < n && weft_lesson_teacher(l->first, me) != next->rank) me++;
     if (me == n) return;
@@ -385,23 +386,23 @@ void weft_session__begin_teaching(weft_session *s, const weft_membership_expecte
     if (!t) return;
     pthread_mutex_init(&t->lock, NULL);
     weft_lesson_cond_init(&t->moved);
-    t->source    = s->o->member;
-    t->lesson    = *l;
-    t->me        = me;
-    t->n_teacher = n;
-    t->n_learner = next->world - l->first;
-    t->pool      = s->pool;
-    t->begun_s   = weft_clock_s();
-    t->step      = s->r.steps;
-    t->open      = true;
-    t->last      = -1;
+    t->source        = s->o->member;
+    t->lesson        = *l;
+    t->me            = me;
+    t->n_teacher     = n;
+    t->n_learner     = next->world - l->first;
+    t->pool          = s->pool;
+    t->begun_s       = weft_clock_s();
+    t->step          = s->r.steps;
+    t->open          = true;
+    t->last          = -1;
     t->hello.version = WEFT_LESSON_VERSION;
     if (weft_arena_create(&t->arena) != WEFT_OK) {
         free_teaching(t);
         return;
     }
     if (find_rows(s, t) != WEFT_OK) refuse(t, weft_error_text());
-    s->teaching = t;
+    s->teaching   = t;
     t->has_thread = !pthread_create(&t->thread, NULL, run_lesson, t);
     if (!t->has_thread) weft_session__close_teaching(s);
 }
@@ -434,8 +435,7 @@ static int find_buffer(const pupil *p)
 static int await_buffer(teaching *t, pupil *p)
 {
     double begin = weft_clock_s();
-    double until =
-        begin + weft_lesson_patience_s(begin - t->begun_s) - t->waited_s;
+    double until = begin + weft_lesson_patience_s(begin - t->begun_s) - t->waited_s;
     while (find_buffer(p) < 0 && p->follows && !is_over(t))
         if (weft_lesson_wait(&t->moved, &t->lock, until)) break;
     t->waited_s += weft_clock_s() - begin;
@@ -454,7 +454,7 @@ static void give_inputs(teaching *t, pupil *p, int64_t step)
     char text[160] = "";
     int  buffer    = await_buffer(t, p);
     if (!p->follows || is_over(t)) return;
-    copy_row c = {&t->input, p->input_lo, p->input_hi,
+    copy_row c    = {&t->input, p->input_lo, p->input_hi,
                   buffer < 0 ? NULL : p->buffer[buffer]};
     bool     fast = weft_lesson_keeps_up(c.hi - c.lo, p->sent, p->sent_s, t->step_s, text,
                                          sizeof text);
@@ -474,9 +474,9 @@ static void next_step(weft_session *s, int64_t step, bool skipped)
     teaching *t = s->teaching;
     if (!t) return;
     pthread_mutex_lock(&t->lock);
-    t->open         = false;
-    t->step         = step; /* one that begins to follow now has missed it */
-    t->step_s       = last_step_s(s);
+    t->open   = false;
+    t->step   = step; /* one that begins to follow now has missed it */
+    t->step_s = last_step_s(s);
     for (int k = 0; k < t->n_pupil && t->last < 0; k++) {
         pupil *p = &t->pupil[k];
         if (!p->follows || is_over(t)) continue;
@@ -505,8 +505,9 @@ static void say_failed(weft_session *s, teaching *t)
     if (!t->failed || t->told) return;
     t->told = true;
     if (!atomic_load(&t->over))
-        weft_say_info(&s->say, "new ranks do not learn the state while the others train: "
-                               "%s",
+        weft_say_info(&s->say,
+                      "new ranks do not learn the state while the others train: "
+                      "%s",
                       t->why);
 }
 

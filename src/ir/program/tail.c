@@ -51,16 +51,16 @@ typedef struct slot_use {
 } slot_use;
 
 typedef struct tail_pass {
-    const weft_program *p;
-    weft_arena         *arena;
-    weft_commit_place   commit;
-    int                 n;
-    tail_instr         *instr;
-    int                 n_slot;
-    int                *first; /* of each buffer: number of its first slot */
-    slot_use           *use;   /* of each slot */
+    const weft_program  *p;
+    weft_arena          *arena;
+    weft_commit_place    commit;
+    int                  n;
+    tail_instr          *instr;
+    int                  n_slot;
+    int                 *first; /* of each buffer: number of its first slot */
+    slot_use            *use;   /* of each slot */
     const weft_binding **state; /* of each buffer; NULL: it is no bound state */
-    weft_tail          *out;
+    weft_tail           *out;
 } tail_pass;
 
 /* ---- list ---- */
@@ -131,7 +131,7 @@ static weft_status number_slots(tail_pass *x)
     const weft_program *p = x->p;
     int                 n = 0;
     x->first              = WEFT_ARENA_ARRAY(x->arena, int, p->n_buffer + 1);
-    x->state              = WEFT_ARENA_ARRAY(x->arena, const weft_binding *, p->n_buffer + 1);
+    x->state = WEFT_ARENA_ARRAY(x->arena, const weft_binding *, p->n_buffer + 1);
     WEFT_TRY(weft_arena_status(x->arena));
     for (int b = 0; b < p->n_buffer; b++) {
         x->first[b] = n;
@@ -291,7 +291,7 @@ static weft_status join_all(tail_pass *x, int n_slot, weft_arena *keep)
 {
     const weft_program *p       = x->p;
     int                *unit_of = WEFT_ARENA_ARRAY(x->arena, int, n_slot + 1);
-    weft_tail_unit     *unit    = WEFT_ARENA_ARRAY(keep, weft_tail_unit, p->n_binding + 1);
+    weft_tail_unit     *unit = WEFT_ARENA_ARRAY(keep, weft_tail_unit, p->n_binding + 1);
     WEFT_TRY(weft_arena_status(x->arena));
     WEFT_TRY(weft_arena_status(keep));
     x->out->unit = unit;
@@ -337,9 +337,9 @@ static void number_inputs(tail_pass *x)
             const source *from = &x->instr[n].in[k];
             slot_use     *u    = &x->use[from->slot];
             if (from->kind != FROM_INPUT || u->input != FOUND) continue;
-            const weft_buffer *b = &x->p->buffer[u->buffer];
-            int                place = from->slot - x->first[u->buffer];
-            u->input                 = out->n_input;
+            const weft_buffer *b       = &x->p->buffer[u->buffer];
+            int                place   = from->slot - x->first[u->buffer];
+            u->input                   = out->n_input;
             out->input[out->n_input++] = (weft_tail_input){
                 b->slab, b->offset + place * b->bytes + u->lo, u->hi - u->lo};
             out->bytes += u->hi - u->lo;
@@ -407,9 +407,9 @@ static void hash_source(const tail_pass *x, const tail_instr *const *by_number,
 static void hash_instr(const tail_pass *x, const tail_instr *const *by_number,
                        const tail_instr *t, weft_hash_state *h)
 {
-    const weft_instr *i       = t->i;
-    const int         part[7] = {(int)i->kind, i->n_in,   i->n_own_in, i->n_out,
-                                 i->n_own_out, i->n_post, 0};
+    const weft_instr *i = t->i;
+    const int part[7]   = {(int)i->kind, i->n_in, i->n_own_in, i->n_out, i->n_own_out,
+                           i->n_post,    0};
     hash_name(h, i->name);
     weft_hash_add(h, part, sizeof part);
     hash_number(h, i->add);

@@ -72,9 +72,9 @@ typedef struct weft_membership_incident {
 /* New ranks of a membership to come learn the state from those that stay, while these train
  * (session/lesson.h): where they meet, and what they prove. */
 typedef struct weft_membership_lesson {
-    uint32_t      epoch; /* of the membership to come */
-    int           first; /* the first rank of it that learns, and all after it; 0: none does */
-    char          at[280];
+    uint32_t epoch; /* of the membership to come */
+    int      first; /* the first rank of it that learns, and all after it; 0: none does */
+    char     at[280];
     weft_comm_key key; /* of these ranks' own */
 } weft_membership_lesson;
 
@@ -99,7 +99,7 @@ typedef struct weft_membership_move {
     int     n_batch;    /* of tensors, one after another */
     int64_t peak_bytes; /* of pages of a host's slots then; 0: not known */
     int64_t made_bytes; /* of pages that were made for it and for work memory */
-    int64_t learned; /* that new ranks had got before, while the others trained */
+    int64_t learned;    /* that new ranks had got before, while the others trained */
 } weft_membership_move;
 
 /* What gives a rank its memberships, one after another: the environment of a launcher gives one,
@@ -117,12 +117,13 @@ typedef struct weft_membership_source {
      * never. */
     bool (*resizes)(void *arg, weft_membership_expected *out);
     /* The ranks of a lesson, numbered for it, as a communicator of their own: returns when all are
-     * there, in any thread.  WEFT_ERR_PEER: they did not come, or *over is the lesson's epoch, which
-     * ends every wait of the communicator, too.  NULL: never. */
+     * there, in any thread.  WEFT_ERR_PEER: they did not come, or *over is the epoch of the lesson,
+     * which ends every wait of the communicator, too.  NULL: never. */
     weft_status (*meet)(void *arg, const weft_membership_lesson *l, int rank, int world,
                         const _Atomic uint32_t *over, weft_comm **out);
-    /* Is there a later one, which only has to be awaited?  NULL: never. */
-    bool (*invited)(void *arg);
+    /* 1: there is a later one, which only has to be awaited; -1: there will be none; 0: neither.
+     * NULL: never. */
+    int (*invited)(void *arg);
     /* Asked between steps: is there a newer one?  NULL: never. */
     bool (*changed)(void *arg);
     /* Then: does a host leave, and its memory with it?  NULL: never. */

@@ -238,7 +238,7 @@ void *weft_exec_tail_input(const weft_exec *e, const weft_tail_input *x)
 
 weft_status weft_exec_run_tail(weft_exec *e, const weft_tail *t, int64_t step)
 {
-    weft_exec__stream *s = NULL;
+    weft_exec__stream *s  = NULL;
     weft_status        st = WEFT_OK;
     for (int k = 0; k < e->n_stream; k++)
         if (e->stream[k].number == t->stream) s = &e->stream[k];
@@ -250,7 +250,8 @@ weft_status weft_exec_run_tail(weft_exec *e, const weft_tail *t, int64_t step)
     e->alone      = true;
     s->step       = 0;
     s->instr      = t->instr;
-    for (s->at = t->at; s->at < e->p->stream[t->stream].n_firing && st == WEFT_OK; s->at++)
+    for (s->at = t->at; s->at < e->p->stream[t->stream].n_firing && st == WEFT_OK;
+         s->at++)
         st = weft_exec__fire(s);
     if (st == WEFT_OK) st = s->device->finish(&s->dev);
     s->at = s->instr = 0;
