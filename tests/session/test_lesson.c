@@ -11,7 +11,10 @@
 
 static void rows_of_bytes(void **state)
 {
-    enum { N = 5, ALL = 1 + 64 + 3 + 700 + 32 };
+    enum {
+        N   = 5,
+        ALL = 1 + 64 + 3 + 700 + 32
+    };
     static const int64_t bytes[N] = {1, 64, 3, 700, 32};
     static char          memory[N][1024], flat[ALL], out[ALL];
     weft_arena          *a;
@@ -103,7 +106,8 @@ static void check_blocks(const side *x)
 {
     int64_t before = 0, all = 0, at = 0;
     for (int k = 0; k < x->row.n_block; k++) {
-        assert_true(x->row.end[k] > before && x->row.end[k] - before <= WEFT_LESSON_CHUNK);
+        assert_true(x->row.end[k] > before &&
+                    x->row.end[k] - before <= WEFT_LESSON_CHUNK);
         before = x->row.end[k];
     }
     assert_int_equal(before, x->row.row.bytes);
@@ -145,7 +149,7 @@ static void check_together(const side *x, const char *name)
     int64_t n = weft_part_count(weft_state_at(x->state, w)->part);
     for (int64_t e = 0; e < n; e += n / 7 + 1) {
         int block[2] = {-1, -1};
-        p[0] = (char *)weft_state_memory(x->state)->address +
+        p[0]         = (char *)weft_state_memory(x->state)->address +
                weft_state_at(x->state, w)->offset + 4 * e;
         p[1] = (char *)weft_state_memory(x->state)->address +
                weft_state_at(x->state, m)->offset + 4 * e;

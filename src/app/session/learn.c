@@ -81,14 +81,6 @@ static void tell_percent(const learning *l, int percent)
     if (m->tell) m->tell(m->arg, WEFT_MEMBERSHIP_LEARNS, percent, NULL);
 }
 
-static void tell_prepared(weft_session *s)
-{
-    if (s->learned.prepared) return;
-    s->learned.prepared = true;
-    weft_failpoint("prepare.done");
-    weft_session__tell_agent(s, WEFT_MEMBERSHIP_PREPARED);
-}
-
 static void fail_learning(learning *l, const char *why)
 {
     pthread_mutex_lock(&l->lock);
@@ -469,7 +461,7 @@ static weft_status follow(learning *l)
         whole = p.whole;
         /* what came since p was looked at is of later steps */
         if (whole) mark_slot(l, l->applied);
-        if (whole) tell_prepared(l->s);
+        if (whole) weft_session__tell_prepared(l->s);
         if (!p.ready && p.ended)
             return whole && p.last == l->applied
                        ? WEFT_OK

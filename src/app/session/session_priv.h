@@ -381,6 +381,7 @@ void        weft_session__fill_card(const weft_session *s, const weft_metrics_ro
  * error: it cannot be one.  offer_brief: what others need for that, to the agent; once more when
  * plans were made ahead. */
 weft_status weft_session__prepare(weft_session *s);
+void        weft_session__tell_prepared(weft_session *s); /* the agent, once */
 void        weft_session__offer_brief(const weft_session *s);
 /* memory_ahead.c: after each step: a rank that stays where their number changes makes the memory
  * that it will need then, in a thread; the agent hears when it is there. */
