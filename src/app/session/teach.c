@@ -372,35 +372,39 @@ static void free_teaching(teaching *t)
     free(t);
 }
 
-void weft_session__begin_teaching(weft_session *s, const weft_membership_expected *next)
+static teaching *create_teaching(weft_session *s, const weft_membership_expected *next,
+                                 int me)
 {
-    const weft_membership_lesson *l = &next->lesson;
-    int                           n = weft_lesson_n_teacher(l->first), me = 0;
-    weft_session__close_teaching(s);
-    if (!l->first || !s->job.learn || !s->o->member->meet ||
-        next->world - l->first > WEFT_LESSON_LEARNERS)
-        return;
-    while (me < n && weft_lesson_teacher(l->first, me) != next->rank) me++;
-    if (me == n) return;
     teaching *t = calloc(1, sizeof *t);
-    if (!t) return;
+    if (!t) return NULL;
     pthread_mutex_init(&t->lock, NULL);
     weft_lesson_cond_init(&t->moved);
     t->source        = s->o->member;
-    t->lesson        = *l;
+    t->lesson        = next->lesson;
     t->me            = me;
-    t->n_teacher     = n;
-    t->n_learner     = next->world - l->first;
+    t->n_teacher     = weft_lesson_n_teacher(next->lesson.first);
+    t->n_learner     = next->world - next->lesson.first;
     t->pool          = s->pool;
     t->begun_s       = weft_clock_s();
     t->step          = s->r.steps;
     t->open          = true;
     t->last          = -1;
     t->hello.version = WEFT_LESSON_VERSION;
-    if (weft_arena_create(&t->arena) != WEFT_OK) {
-        free_teaching(t);
+    if (weft_arena_create(&t->arena) == WEFT_OK) return t;
+    free_teaching(t);
+    return NULL;
+}
+
+void weft_session__begin_teaching(weft_session *s, const weft_membership_expected *next)
+{
+    int first = next->lesson.first, n = weft_lesson_n_teacher(first), me = 0;
+    weft_session__close_teaching(s);
+    if (!first || !s->job.learn || !s->o->member->meet ||
+        next->world - first > WEFT_LESSON_LEARNERS)
         return;
-    }
+    while (me < n && weft_lesson_teacher(first, me) != next->rank) me++;
+    teaching *t = me < n ? create_teaching(s, next, me) : NULL;
+    if (!t) return;
     if (find_rows(s, t) != WEFT_OK) refuse(t, weft_error_text());
     s->teaching   = t;
     t->has_thread = !pthread_create(&t->thread, NULL, run_lesson, t);
