@@ -114,8 +114,8 @@ def switched_off(scratch, ref):
 
 def joiner_lost(scratch, ref):
     """Its rank is killed with some of the state, in an update, and when it has all of it; its agent and it are."""
-    for point in ("learn.piece:kill:nth=4", "learn.inputs:kill:nth=2", "learn.update:kill:nth=2", "learn.ended:kill"):
-        name = point.split(":")[0]
+    for point in ("learn.piece:kill:nth=4", "learn.inputs:kill:nth=2", "learn.update:kill:nth=2", "prepare.done:kill", "learn.ended:kill"):
+        name = point.split(":")[0]  # prepare.done: when it has all of it, before it is in a view
         job = start(scratch, "joiner-" + name, env=dict(WEFT_FAILPOINT=PIECES))
         once = scratch.path(name + "-once")
         join(job, 2, dict(WEFT_FAILPOINT=point, WEFT_FAILPOINT_ONCE=once))

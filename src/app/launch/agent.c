@@ -332,6 +332,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     noticed      = describe_loss(l, r, how, what, sizeof what);
     int position = weft_launch__position(l, r);
     if (position >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l)) {
+        if (weft_member_is_preparing(a->member, r)) /* it may have learned a state */
+            weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
         weft_launch__end_growth(l, r, pid, how, what);
         return end_released(l, r, cause, step);
     }
