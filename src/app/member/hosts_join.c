@@ -306,7 +306,7 @@ const weft_member_host *weft_hosts_learner(const weft_hosts *h, int k, int *perc
 {
     for (int n = 0; h->state == HOSTS_MEMBER && n < h->n_candidate; n++) {
         const hosts_candidate *c = &h->candidate[n];
-        if (!is_waited_for(h, c) || !c->learned || k-- > 0) continue;
+        if (!c->learned || k-- > 0) continue;
         *percent = c->learned;
         return &c->host;
     }
