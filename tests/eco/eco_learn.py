@@ -23,6 +23,7 @@ PERCENT = r"learning \d+ %"
 PACED = dict(WEFT_FAILPOINT=PACE)
 LEARNED = "has learned the state after step"
 PLANS.setdefault("dp3", (1, dict(dp=3)))
+PLANS.setdefault("dp6", (2, dict(dp=6)))
 PLANS.setdefault("zero1-three", (1, dict(dp=3, zero=1)))
 
 
@@ -180,18 +181,34 @@ def changed_meanwhile(scratch, ref):
     compare("changed meanwhile", job, ref(), [0, 0, 0])
 
 
+def scaled_meanwhile(scratch, ref):
+    """weft scale while a third host learns: its lesson is over, and the host joins with what follows.  The request may have an answer or
+    not: the view may have the host, too, and then another number of ranks."""
+    job = start(scratch, "scaled", "dp6", lanes=8)
+    join(job, 2)
+    job.env = dict(WEFT_FAILPOINT="learn.piece:delay=150:nth=every")
+    third = job.join()
+    job.await_text(third, "they prepare")
+    job.await_step(job.steps() + 5)
+    scale = subprocess.Popen([WEFT, "scale", "3", job.output], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    check(job.await_text(job.agents[0], ": 3 hosts"), "scaled meanwhile: no third host: " + third.name)
+    scale.kill()
+    scale.wait()
+    compare("scaled meanwhile", job, ref(lanes=8), [0, 0, 0])
+
+
 CASES = (one_after_the_other, together, ranks_of_a_host, encrypted, other_shards, switched_off, joiner_lost, teacher_lost, slow_joiner,
-         changed_meanwhile)
+         changed_meanwhile, scaled_meanwhile)
 
 
 def main():
     known = {}
 
     def run_cases(scratch):
-        def ref(steps=STEPS):
-            if steps not in known:
-                known[steps] = run_reference(scratch, steps, **{k: v for k, v in KEYS.items() if k != "steps"})
-            return known[steps]
+        def ref(steps=STEPS, lanes=KEYS["lanes"]):
+            if (steps, lanes) not in known:
+                known[steps, lanes] = run_reference(scratch, steps, **dict({k: v for k, v in KEYS.items() if k != "steps"}, lanes=lanes))
+            return known[steps, lanes]
         for case in CASES if CASE else here(CASES):
             if CASE and case.__name__ != CASE:
                 continue
