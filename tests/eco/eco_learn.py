@@ -115,7 +115,8 @@ def switched_off(scratch, ref):
 
 def joiner_lost(scratch, ref):
     """Its rank is killed with some of the state, in an update, and when it has all of it; its agent and it are."""
-    for point in ("learn.piece:kill:nth=4", "learn.inputs:kill:nth=2", "learn.update:kill:nth=2", "prepare.done:kill", "learn.ended:kill"):
+    points = ("learn.piece:kill:nth=4", "learn.inputs:kill:nth=2", "prepare.done:kill", "learn.ended:kill", "learn.update:kill:nth=2")
+    for point in points if LONG else points[::2]:
         name = point.split(":")[0]  # prepare.done: when it has all of it, before it is in a view
         job = start(scratch, "joiner-" + name, env=dict(WEFT_FAILPOINT=PIECES))
         once = scratch.path(name + "-once")
@@ -134,8 +135,9 @@ def joiner_lost(scratch, ref):
 
 def teacher_lost(scratch, ref):
     """A rank that teaches, its host, and the leader's host are lost while a third host learns."""
-    for what, agent, point in (("rank", 1, "teach.piece:kill:nth=3"), ("inputs", 0, "teach.copied:kill:nth=2"),
-                               ("host", 1, "teach.piece:host:nth=3"), ("leader", 0, "teach.piece:host:nth=3")):
+    losses = (("rank", 1, "teach.piece:kill:nth=3"), ("host", 1, "teach.piece:host:nth=3"), ("inputs", 0, "teach.copied:kill:nth=2"),
+              ("leader", 0, "teach.piece:host:nth=3"))
+    for what, agent, point in losses if LONG else losses[1::2]:
         once, armed = scratch.path("teacher-once-" + what), scratch.path("teacher-armed-" + what)
         point = "%s:while=%s,%s" % (point, armed, PIECES)
         env = dict(WEFT_FAILPOINT=point, WEFT_FAILPOINT_ONCE=once)
