@@ -508,9 +508,8 @@ void weft_session__learn(weft_session *s, const weft_membership_expected *x)
     int      n = x->lesson.first ? weft_lesson_n_teacher(x->lesson.first) : 0;
     learning l = {
         .s = s, .x = x, .say = s->say, .n_teacher = n, .begun_s = weft_clock_s()};
-    bool may = n && s->job.learn && m->meet && m->invited && s->kept.made.program &&
-               !strncmp(s->job.device, "cpu", 3) &&
-               x->world - x->lesson.first <= WEFT_LESSON_LEARNERS;
+    bool may = weft_lesson_is_held(s->asked, x->world, x->lesson.first) && m->meet &&
+               m->invited && s->kept.made.program;
     if (!may || weft_arena_create(&l.arena) != WEFT_OK) return;
     l.say.mute = false; /* any rank's line */
     pthread_mutex_init(&l.lock, NULL);

@@ -282,6 +282,12 @@ void weft_lesson_share(int64_t bytes, int n, int k, int64_t *lo, int64_t *hi)
     if (*hi > bytes) *hi = bytes;
 }
 
+bool weft_lesson_is_held(const weft_job *asked, int world, int first)
+{
+    return first > 0 && asked->learn && world - first <= WEFT_LESSON_LEARNERS &&
+           !strncmp(asked->device, "cpu", 3);
+}
+
 int weft_lesson_n_teacher(int first)
 {
     return first < WEFT_LESSON_TEACHERS ? first : WEFT_LESSON_TEACHERS;

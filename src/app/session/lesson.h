@@ -27,6 +27,7 @@
 
 #include "comm/comm.h"
 #include "exec/exec.h"
+#include "job/job.h"
 #include "state/state.h"
 
 enum {
@@ -111,6 +112,10 @@ weft_status weft_lesson_spans_of_tail(const weft_exec *e, const weft_tail *t,
 
 /* [*lo, *hi) of so many bytes of inputs, the k-th of n shares. */
 void weft_lesson_share(int64_t bytes, int n, int k, int64_t *lo, int64_t *hi);
+
+/* Do ranks of a membership to come from `first` on learn, as its job and numbers say?  All that
+ * take part find the same. */
+bool weft_lesson_is_held(const weft_job *asked, int world, int first);
 
 /* Ranks below `first` of a membership to come teach; which of them (by number) is teacher k of how
  * many? */

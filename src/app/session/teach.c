@@ -399,9 +399,7 @@ void weft_session__begin_teaching(weft_session *s, const weft_membership_expecte
 {
     int first = next->lesson.first, n = weft_lesson_n_teacher(first), me = 0;
     weft_session__close_teaching(s);
-    if (!first || !s->job.learn || !s->o->member->meet ||
-        next->world - first > WEFT_LESSON_LEARNERS)
-        return;
+    if (!weft_lesson_is_held(s->asked, next->world, first) || !s->o->member->meet) return;
     while (me < n && weft_lesson_teacher(first, me) != next->rank) me++;
     teaching *t = me < n ? create_teaching(s, next, me) : NULL;
     if (!t) return;
