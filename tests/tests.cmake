@@ -176,7 +176,7 @@ set_tests_properties(hosts_survive_standby PROPERTIES TIMEOUT 600 SKIP_RETURN_CO
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_mover eco_views eco_ahead eco_hosts eco_hosts_seen eco_slots eco_many eco_nccl eco_failpoints eco_fail_call test_cuda_fail test_overlap test_comm_rows test_shm
+set(half test_mover eco_views eco_ahead eco_hosts eco_learn eco_hosts_seen eco_slots eco_many eco_nccl eco_failpoints eco_fail_call test_cuda_fail test_overlap test_comm_rows test_shm
     hosts_survive hosts_survive_standby hosts_nccl)
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
     eco_resume random_plans test_ckpt_crash)

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """How long a resize pauses a job: weft scale 2, 4, 3, 1, 2 on this machine's CPUs.
 
-    bench/real/scale.py WEFT [--beside WEFT] [--hosts] [--sizes tiny,medium,wide,large] [--rounds N] [--threads N] [--minutes M] [--csv FILE] [KEY=VALUE ...]
+    bench/real/scale.py WEFT [--beside WEFT] [--turns KEY=VALUE,KEY=VALUE] [--hosts] [--sizes tiny,medium,wide,large] [--rounds N] [--threads N] [--minutes M] [--csv FILE] [KEY=VALUE ...]
 
     tiny     tiny256 (3.8 MB of weights), batch 8, seq 16
     medium   gpt2 with two layers (54M parameters), batch 2, seq 16, to 1 and 2 of two ranks
     wide     the same, batch 4, four ranks
     large    gpt2 124M, batch 4, seq 64: 1.5 GB of state a rank under dp, so 4 ranks take 12 GB
 
---beside: another build, in turns with the first.
+--beside: another build, in turns with the first.  --turns: the same build with each of these keys, in turns: they count as builds.
 --hosts: two agents of this machine with half of the ranks each instead: the second one joins, weft scale asks for a rank less and for all
-again (where a host has two), and the first one gets SIGTERM and leaves; all of it twice.  ready is from the request to the fourth row after it.
+again (where a host has two), and the first one gets SIGTERM and leaves; all of it twice.  ready is from the request to the fourth row after it.  learned_mb
+is what a joiner had got before the pause; before_step and asked_step are the median steps of the four rows before the request, and of those between it and the pause.
 
 Sizes take turns, and no round begins that would end after --minutes; FILE is written after each.
 
@@ -36,7 +37,7 @@ SIZES = {
     "large": dict(model="gpt2", seq=64, batch=4, micro_batch=1, lanes=4),
 }
 PHASES = ("asked", "decide", "leave", "start", "connect", "build", "move", "step", "total", "moved_mb")
-HOST_PHASES = ("leave", "connect", "build", "move", "step", "total", "ready", "moved_mb", "made_mb")
+HOST_PHASES = ("leave", "connect", "build", "move", "step", "total", "ready", "before_step", "asked_step", "moved_mb", "made_mb", "learned_mb")
 HOST_CHANGES = 2 * (("join", "join"), ("less", "scale"), ("more", "scale"), ("leave", "drain"))
 TARGETS = {"tiny": (2, 4, 3, 1, 2), "medium": (1, 2, 1, 2), "wide": (2, 4, 3, 1, 2), "large": (2, 4, 3, 1, 2)}
 RANKS = {"tiny": 4, "medium": 2, "wide": 4, "large": 4}
@@ -82,7 +83,8 @@ def write_keys(o, size, folder, output, n):
         make_config(keys["model"])
     if not o.keys:
         keys.update(plan="off", dp=n)
-    return ["%s=%s" % x for x in keys.items()] + o.keys
+    keys.update(word.split("=", 1) for word in o.turn + o.keys)
+    return ["%s=%s" % x for x in keys.items()]
 
 
 def run(o, weft, size, folder):
@@ -147,8 +149,13 @@ def read_incidents(output, cause):
         return []
 
 
+def median_step(output, begin, end):
+    return statistics.median([r["step_ms"] for r in rows(output)[max(0, begin):end]] or [0])
+
+
 def measure_view(output, seen, p, cause, n_before):
     """(pause in ms, step, phases) of the view whose incident of that cause follows n_before others."""
+    first = count_rows(output)
     limit = time.monotonic() + 120
     while p.poll() is None and len(read_incidents(output, cause)) <= n_before:
         time.sleep(0.003)
@@ -163,7 +170,10 @@ def measure_view(output, seen, p, cause, n_before):
     k = last["next_step"] - 1
     gap_ms = 1e3 * (seen.times[k] - seen.times[k - 1])
     return max(0.0, gap_ms - step_ms), step_ms, dict(last["ms"], moved_mb=last.get("move", {}).get("bytes", 0) / 1e6,
-                                                     made_mb=last.get("made_bytes", 0) / 1e6)
+                                                     made_mb=last.get("made_bytes", 0) / 1e6,
+                                                     learned_mb=last.get("learned", 0) / 1e6,
+                                                     before_step=median_step(output, first - 4, first),
+                                                     asked_step=median_step(output, first + 1, k))
 
 
 def run_hosts(o, weft, size, folder):
@@ -221,7 +231,7 @@ def write_table(o, found, names):
     if o.csv:
         with open(o.csv, "w") as f:
             f.write("# bench/real/scale.py --sizes %s --rounds %d --threads %d --minutes %g%s, %d processors, load %.1f\n" % (
-                o.sizes, o.rounds, o.threads, o.minutes, " --hosts" if o.hosts else "", len(os.sched_getaffinity(0)), os.getloadavg()[0]))
+                o.sizes, o.rounds, o.threads, o.minutes, (" --hosts" if o.hosts else "") + (" --turns " + o.turns if o.turns else "") + "".join(" " + k for k in o.keys), len(os.sched_getaffinity(0)), os.getloadavg()[0]))
             f.write("\n".join(lines) + "\n")
     return lines
 
@@ -230,6 +240,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("weft")
     a.add_argument("--beside")
+    a.add_argument("--turns", default="")
     a.add_argument("--hosts", action="store_true")
     a.add_argument("--sizes", default="tiny,large")
     a.add_argument("--rounds", type=int, default=5)
@@ -238,7 +249,7 @@ def main():
     a.add_argument("--csv")
     a.add_argument("keys", nargs="*")
     o = a.parse_args()
-    builds = [os.path.abspath(w) for w in (o.weft, o.beside) if w]
+    builds = [(os.path.abspath(w), t) for w in (o.weft, o.beside) if w for t in o.turns.split(",")]
     names = HOST_PHASES if o.hosts else PHASES
     found = {(size, b): [] for size in o.sizes.split(",") for b in range(len(builds))}
     until, took, lines = time.monotonic() + 60 * o.minutes, {}, []
@@ -248,7 +259,8 @@ def main():
             if begin + took.get(size, 0) > until:
                 continue
             with tempfile.TemporaryDirectory(prefix="weft-scale-") as folder:
-                rounds.append((run_hosts if o.hosts else run)(o, builds[b], size, folder))
+                o.turn = [builds[b][1]] if builds[b][1] else []
+                rounds.append((run_hosts if o.hosts else run)(o, builds[b][0], size, folder))
             took[size] = time.monotonic() - begin
             lines = write_table(o, found, names)
     print("\n".join(lines))

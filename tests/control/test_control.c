@@ -168,7 +168,7 @@ static void another_job_or_build_is_refused_by_name(void **state)
     a      = hello_of("alpha");
     a.wire = WEFT_CONTROL_WIRE - 1; /* of an older build */
     expect_refused(open_with(a, false), open_with(b, true),
-                   "other wire version: 3 on beta", "other wire version");
+                   "other wire version: 4 on beta", "other wire version");
 }
 
 static void another_build_joins_with_a_warning_under_fixed(void **state)

@@ -40,6 +40,17 @@ POINTS = {
     "hosts.give_brief": ("joining", "host-join", FIRST),
     "hosts.take_brief": ("joining", "host-join", THIRD),
     "hosts.prepared": ("joining", "host-join", THIRD),
+    "teach.meet": ("learning", "host-join", FIRST),
+    "teach.begin": ("learning", "host-join", FIRST),
+    "teach.piece": ("learning", "host-join", BOTH),
+    "teach.inputs": ("learning", "host-join", BOTH),
+    "teach.copied": ("learning", "host-join", FIRST),
+    "learn.meet": ("learning", "host-join", THIRD),
+    "learn.begin": ("learning", "host-join", THIRD),
+    "learn.piece": ("learning", "host-join", THIRD),
+    "learn.inputs": ("learning", "host-join", THIRD),
+    "learn.update": ("learning", "host-join", THIRD),
+    "learn.ended": ("learning", "host-join", THIRD),
     "hosts.scale": ("resize", "host-scale", FIRST),
     "hosts.ahead": ("resize", "host-scale", BOTH),
     "hosts.ahead_done": ("resize", "host-scale", BOTH),
@@ -51,13 +62,18 @@ POINTS = {
 }
 
 
+def is_of_rank(name):
+    return name.split(".")[0] in ("teach", "learn")
+
+
 class Hosts(Job):
-    """Agent `which` has the failpoint, which acts while the file `armed` is there."""
+    """Agent `which`, or its rank, has the failpoint, which acts while the file `armed` is there."""
 
     def __init__(self, scratch, name, scene, which, point, action, once):
         plan, keys, n_agent = SCENES[scene]
         self.which, self.armed = which, scratch.path(name + "-armed")
-        self.of_one = dict(WEFT_FAILPOINT="%s:%s:rank=none:while=%s" % (point, action, self.armed), WEFT_FAILPOINT_ONCE=once)
+        who = "" if is_of_rank(point) else ":rank=none"
+        self.of_one = dict(WEFT_FAILPOINT="%s:%s%s:while=%s" % (point, action, who, self.armed), WEFT_FAILPOINT_ONCE=once)
         self.unanswered = False
         super().__init__(scratch, name, plan, "1:3" if scene == "host-join" else "1:2",
                          ["--failure-timeout", "2"], n_agent, rdzv="file:" + scratch.path(name + "-register"), steps=STEPS, **keys)
@@ -120,7 +136,7 @@ def hit(scratch, k, name, action, draw, reference):
     codes = job.end()
     reached = os.path.exists(once + ".0")
     check(reached, "%s: was not reached: %s" % (what, job.text))
-    killed = action == "kill"
+    killed = action == "kill" and not is_of_rank(name)
     check(codes == [-9 if killed and n == which else 0 for n in range(len(codes))], "%s: codes %r\n%s" % (what, codes, job.text))
     found = [a.result["weights_xxh64"] for a in job.agents if a.result]
     check(found or (killed and scene == "host-end"), "%s: no result\n%s" % (what, job.text))

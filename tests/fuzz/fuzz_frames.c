@@ -28,7 +28,13 @@ static void check_frame(const host_frame *f, const uint8_t *data, size_t n)
     case FRAME_AHEAD_DONE:
         if (f->use.n_rank < 0 || n != sizeof f->from + sizeof f->use) abort();
         break;
-    case FRAME_BRIEF: (void)weft_brief_parse((const char *)f->bytes, f->n, &b); break;
+    case FRAME_AHEAD:
+        if (f->lesson.first < 0 || !f->n) abort();
+        break;
+    case FRAME_BRIEF:
+        if (f->lesson.first < 0) abort();
+        (void)weft_brief_parse((const char *)f->bytes, f->n, &b);
+        break;
     case FRAME_CRASH:
         if (f->crash.step < 0 || f->crash.slot < 0) abort();
         break;

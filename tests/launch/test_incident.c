@@ -40,7 +40,8 @@ static void a_job_that_goes_on(void **state)
                                                .seconds     = 3,
                                                .n_batch     = 7,
                                                .peak_bytes  = 6000000000,
-                                               .made_bytes  = 7000000000}};
+                                               .made_bytes  = 7000000000,
+                                               .learned     = 8000000000}};
     weft_incident_print(&lost, &o, &t);
     assert_string_equal(
         t.s, "{\"time\": 1000.500, \"rank\": 2, \"pid\": 77, \"epoch\": 4, \"step\": 9, "
@@ -51,7 +52,7 @@ static void a_job_that_goes_on(void **state)
              "\"first_step\": 2, \"ranks\": 4, \"plan\": \"plans/a.json\"}, "
              "\"move\": {\"bytes\": 5000000000, \"sent\": 1, \"predicted_s\": 2.5, "
              "\"seconds\": 3, \"batches\": 7, \"peak_bytes\": 6000000000}, "
-             "\"made_bytes\": 7000000000, "
+             "\"learned\": 8000000000, \"made_bytes\": 7000000000, "
              "\"ms\": {\"decide\": 1.000, \"leave\": 1.000, \"start\": 2.000, "
              "\"connect\": 1.000, \"build\": 10.000, \"move\": 1.000, \"step\": 84.000, "
              "\"total\": 100.000}}\n");

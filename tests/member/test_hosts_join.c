@@ -94,6 +94,44 @@ static void nobody_waits_for_one_alone(void **state)
     end_net(net);
 }
 
+static void learn(case_net *net, int k, int percent)
+{
+    tell(net, k,
+         (weft_hosts_event){.kind    = WEFT_HOSTS_LEARNS,
+                            .epoch   = weft_hosts_expected(net->agent[k].h)->epoch,
+                            .percent = percent});
+}
+
+/* All members hear how far it is; as long as that becomes more, it is not late. */
+static void one_that_learns_is_not_late(void **state)
+{
+    (void)state;
+    case_net *net     = start_prepared(2);
+    uint32_t  epoch   = epoch_of(net);
+    int       percent = 0;
+    add_slow(net);
+    pass_time(net, 1);
+    assert_null(weft_hosts_learner(net->agent[0].h, 0, &percent));
+    for (int k = 1; k <= 5; k++) {
+        learn(net, 2, 10 * k);
+        pass_time(net, PREPARE_S - 1);
+        for (int m = 0; m < 2; m++) {
+            const weft_member_host *x = weft_hosts_learner(net->agent[m].h, 0, &percent);
+            assert_int_equal(percent, 10 * k);
+            assert_int_equal(x ? x->id : 0, net->agent[2].id);
+        }
+        assert_null(weft_hosts_learner(net->agent[0].h, 1, &percent));
+    }
+    assert_string_equal(net->warning, "");
+    expect_view(net, 0, epoch, 2);
+    pass_time(net, PREPARE_S + 1); /* nothing more */
+    assert_non_null(strstr(net->warning, "is not prepared to join after 4 s"));
+    end_preparing(net, 2);
+    pass_time(net, 1);
+    expect_view(net, 2, epoch + 1, 3);
+    end_net(net);
+}
+
 /* Nothing that the leader sent has reached it: it is asked again. */
 static void one_that_was_not_reached_joins_later(void **state)
 {
@@ -310,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_view_waits_for_the_prepared),
         cmocka_unit_test(one_that_never_prepares_is_named),
         cmocka_unit_test(nobody_waits_for_one_alone),
+        cmocka_unit_test(one_that_learns_is_not_late),
         cmocka_unit_test(one_that_was_not_reached_joins_later),
         cmocka_unit_test(lost_while_it_prepares),
         cmocka_unit_test(a_loss_does_not_wait_for_it),

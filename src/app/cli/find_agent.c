@@ -46,6 +46,7 @@ static bool take_answer(const char *text, size_t n, int64_t least, weft_cli_agen
     a->state     = read_text(d, "state");
     a->why       = read_text(d, "why");
     a->lost      = read_text(d, "lost");
+    a->joining   = read_text(d, "joining");
     a->leader    = read_text(d, "leader");
     a->leader_at = read_text(d, "leader_at");
     return true;

@@ -16,6 +16,7 @@ typedef struct weft_cli_agents {
     bool              found; /* one answers, and what it says: */
     weft_doc         *doc;
     const char       *state, *why, *lost, *leader, *leader_at;
+    const char       *joining; /* hosts, with what they have learned; "": none */
     double            since_s; /* in seconds since 1970; 0: nothing has changed */
     bool              here;    /* it is this host's, and takes requests there: */
     weft_launch_agent agent;

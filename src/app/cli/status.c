@@ -212,6 +212,8 @@ static void print_state(const job_status *j, weft_text *t)
     if (!strcmp(j->state, "unknown"))
         weft_text_add(t, "unreachable %s\n", j->agents.unreachable);
     print_change(&j->agents, t);
+    if (j->agents.found && *j->agents.joining)
+        weft_text_add(t, "joining     %s\n", j->agents.joining);
 }
 
 static void print_step(const job_status *j, weft_text *t)
@@ -322,6 +324,7 @@ static void print_lines(const weft_doc *d, const job_status *j, weft_text *t)
 static void print_agents_json(const weft_cli_agents *a, weft_text *t)
 {
     if (*a->unreachable) weft_text_put_string_member(t, "unreachable", a->unreachable);
+    if (a->found && *a->joining) weft_text_put_string_member(t, "joining", a->joining);
     if (!a->found || !strcmp(a->state, "running")) return;
     if (a->since_s > 0) weft_text_put_member(t, "since", a->since_s);
     weft_text_put_string_member(t, "why", a->why);

@@ -15,7 +15,7 @@
 #include "base/text.h"
 
 enum {
-    WEFT_CONTROL_WIRE       = 3,   /* version of frames and of what agents send in them */
+    WEFT_CONTROL_WIRE       = 4,   /* version of frames and of what agents send in them */
     WEFT_CONTROL_NAME       = 128, /* bytes of a value, its NUL with it */
     WEFT_CONTROL_HELLO_MOST = 2048, /* bytes of a hello */
 };

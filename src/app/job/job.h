@@ -43,7 +43,7 @@ struct weft_job {
         *init, *output, *memory, *device, *recover;
     int64_t seq, batch, micro_batch, lanes, steps, seed, threads, snapshot_every;
     bool    given_micro_batch, given_lanes; /* else chosen here, at step 0 */
-    bool    shuffle, dropout, labels_shifted, share_gpu;
+    bool    shuffle, dropout, labels_shifted, share_gpu, learn;
     weft_compile_optimizer optimizer;
     weft_job_schedule      lr_schedule;
     weft_job_checkpoint    checkpoint;

@@ -145,7 +145,7 @@ static void note_move(weft_launch__agent *a, const weft_membership_move *move)
 {
     bool    back = a->outcome.move.back || move->back;
     int64_t made = a->outcome.move.made_bytes + move->made_bytes;
-    if (move->bytes > 0) a->outcome.move = *move;
+    if (move->bytes > 0 || move->learned > 0) a->outcome.move = *move;
     a->outcome.move.back       = back;
     a->outcome.move.made_bytes = made;
 }
@@ -189,6 +189,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
             snprintf(a->scale_why, sizeof a->scale_why, "rank %d: %.150s",
                      weft_launch__rank(l, r), m->text);
         break;
+    case WEFT_LINE_LEARNS: weft_launch__note_learned(l, r, m->step); break;
     case WEFT_LINE_PREPARED:
         e.kind = WEFT_MEMBER_IS_PREPARED;
         weft_member_tell(a->member, &e);
@@ -331,6 +332,8 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
     noticed      = describe_loss(l, r, how, what, sizeof what);
     int position = weft_launch__position(l, r);
     if (position >= weft_launch__agent_count(l) || weft_launch__hosts_is_out(l)) {
+        if (weft_member_is_preparing(a->member, r)) /* it may have learned a state */
+            weft_comm_shm_distrust(weft_comm_shm_slot_of(l->shm, r));
         weft_launch__end_growth(l, r, pid, how, what);
         return end_released(l, r, cause, step);
     }

@@ -13,8 +13,9 @@ enum {
 
 /* A process is to prepare for another number of ranks. */
 typedef struct weft_launch__asked {
-    uint32_t epoch; /* since this view; 0: it is not */
-    bool     ready; /* one that stays: it has */
+    uint32_t epoch;   /* since this view; 0: it is not */
+    bool     ready;   /* one that stays: it has */
+    int      learned; /* one that is new: percent of the state */
 } weft_launch__asked;
 
 struct weft_launch__agent {

@@ -163,6 +163,22 @@ void weft_launch__note_prepared(weft_launch__run *l, int r)
     if (a->asked[r].epoch == weft_member_epoch(a->member)) a->asked[r].ready = true;
 }
 
+void weft_launch__note_learned(weft_launch__run *l, int r, int64_t percent)
+{
+    weft_launch__asked *a = &l->agent->asked[r];
+    if (percent > a->learned && percent <= 100) a->learned = (int)percent;
+}
+
+int weft_launch__agent_learned(const weft_launch__run *l, int n)
+{
+    int least = -1;
+    for (int k = 0; k < n; k++) {
+        int learned = l->agent->asked[weft_launch__slot_at(l, k)].learned;
+        if (least < 0 || learned < least) least = learned;
+    }
+    return least > 0 ? least : -1;
+}
+
 /* No process is asked any more, but for new ranks that are preparing already. */
 void weft_launch__forget_asked(weft_launch__run *l)
 {

@@ -79,6 +79,21 @@ static void print_silent(const weft_launch__hosts *h, weft_text *t)
     weft_text_add(t, "]");
 }
 
+/* Hosts that are to join, with what their ranks have of the state. */
+static void print_joining(const weft_launch__hosts *h, weft_text *t)
+{
+    char text[400] = "";
+    int  percent   = 0;
+    for (int k = 0; k < WEFT_MEMBER_MAX_HOST; k++) {
+        const weft_member_host *x    = weft_hosts_learner(h->agreement, k, &percent);
+        size_t                  used = strlen(text);
+        if (!x) break;
+        snprintf(text + used, sizeof text - used, "%s%s (%s), learning %d %%",
+                 used ? "; " : "", x->name, x->control, percent);
+    }
+    weft_text_put_string_member(t, "joining", text);
+}
+
 static const char *name_state(const weft_launch__run *l)
 {
     weft_launch__hosts     *h = l->hosts;
@@ -112,6 +127,7 @@ static void print_hosts(const weft_launch__run *l, weft_text *t)
     weft_text_put_string_member(t, "lost", h->change.lost);
     weft_text_put_string_member(t, "leader", leader->name);
     weft_text_put_string_member(t, "leader_at", leader->control);
+    print_joining(h, t);
     print_silent(h, t);
 }
 

@@ -219,6 +219,7 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
         take_frame(l, &f);
     }
     weft_comm_key_wipe(&f.key.key);
+    weft_comm_key_wipe(&f.lesson.key);
 }
 
 static void hear_closed(weft_launch__run *l, const weft_control_event *e)

@@ -46,6 +46,21 @@ bool weft_launch__expect_view(weft_launch__hosts *h, const weft_member_view *v)
     return same;
 }
 
+bool weft_launch__expect_lesson(weft_launch__hosts *h, const weft_member_view *v,
+                                const host_lesson *lesson)
+{
+    host_prepare *p = &h->prepare;
+    int           i = 0, first = 0;
+    while (i < v->n_host && first < lesson->first) first += v->host[i++].n_rank;
+    bool fits = i > 0 && i < v->n_host && first == lesson->first;
+    bool same = lesson->first == p->lesson.first &&
+                !memcmp(&lesson->key, &p->lesson.key, sizeof lesson->key);
+    p->lesson = fits ? *lesson : (host_lesson){0};
+    snprintf(p->lesson_at, sizeof p->lesson_at, "%s", fits ? v->host[i].data : "");
+    if (!same) p->learned = -1;
+    return same;
+}
+
 static void report_done(weft_launch__run *l)
 {
     weft_launch__hosts *h    = l->hosts;
@@ -59,7 +74,8 @@ static void report_done(weft_launch__run *l)
 }
 
 /* v has this host. */
-static void take_ahead(weft_launch__run *l, uint64_t from, const weft_member_view *v)
+static void take_ahead(weft_launch__run *l, uint64_t from, const weft_member_view *v,
+                       const host_lesson *lesson)
 {
     weft_launch__hosts *h    = l->hosts;
     host_ahead         *a    = &h->ahead;
@@ -68,6 +84,7 @@ static void take_ahead(weft_launch__run *l, uint64_t from, const weft_member_vie
     if (!l->agent || h->over || h->drain_s > 0) return;
     if (busy && a->from != from && now < a->limit_s) return;
     bool same = weft_launch__expect_view(h, v) && a->from && a->epoch == v->epoch;
+    same      = weft_launch__expect_lesson(h, v, lesson) && same;
     if (same) {
         a->from = from;
         if (a->reported) report_done(l); /* that was not heard */
@@ -157,11 +174,31 @@ weft_member_view *weft_launch__ahead_ask(weft_launch__run *l, int n_scale)
     weft_member_view_copy(x->view, weft_hosts_view(h->agreement));
     x->view->epoch++;
     x->on       = true;
+    x->lesson   = (host_lesson){0};
     x->n_scale  = n_scale;
     x->repeat_s = 0;
     x->limit_s  = weft_clock_s() + weft_launch__prepare_limit_s(l);
     memset(x->has, 0, sizeof x->has);
     return x->view;
+}
+
+/* The hosts that are new in the view learn from the others, where they are its last ones. */
+static void draw_lesson(weft_launch__hosts *h)
+{
+    host_asking            *x    = &h->asking;
+    const weft_member_view *now  = weft_hosts_view(h->agreement);
+    int                     stay = 0, first = 0;
+    bool                    order = true;
+    x->lesson                     = (host_lesson){0};
+    for (int i = 0; i < x->view->n_host; i++) {
+        bool was = weft_member_view_find(now, x->view->host[i].id) >= 0;
+        order    = order && (!was || stay == i);
+        if (was) first += x->view->host[i].n_rank;
+        stay += was;
+    }
+    if (!order || !stay || stay == x->view->n_host) return;
+    if (weft_comm_random(&x->lesson.key, sizeof x->lesson.key) == WEFT_OK)
+        x->lesson.first = first;
 }
 
 void weft_launch__ahead_expected(weft_launch__run *l)
@@ -170,11 +207,13 @@ void weft_launch__ahead_expected(weft_launch__run *l)
     const weft_member_view *expected = weft_hosts_expected(h->agreement);
     bool                    scales   = h->asking.on && h->asking.n_scale;
     weft_member_view       *v        = scales ? NULL : weft_launch__ahead_ask(l, 0);
-    if (v)
+    if (v) {
         weft_member_view_copy(v, expected);
-    else /* the request is taken up again in the view that follows */
+        draw_lesson(h);
+    } else { /* the request is taken up again in the view that follows */
         weft_launch__tell_hosts(
             h, (weft_hosts_event){.kind = WEFT_HOSTS_PREPARED, .epoch = expected->epoch});
+    }
 }
 
 static void send_ahead(weft_launch__run *l, uint64_t to, const uint8_t *bytes, size_t n)
@@ -182,7 +221,7 @@ static void send_ahead(weft_launch__run *l, uint64_t to, const uint8_t *bytes, s
     weft_launch__hosts *h    = l->hosts;
     const host_link    *link = weft_launch__find_link(h, to, true);
     if (to == h->self.id)
-        take_ahead(l, to, h->asking.view);
+        take_ahead(l, to, h->asking.view, &h->asking.lesson);
     else if (link)
         weft_launch__send_frame(h, link->peer, FRAME_AHEAD, bytes, n);
     else
@@ -195,9 +234,12 @@ static bool ask_hosts(weft_launch__run *l, double now_s)
     weft_launch__hosts     *h = l->hosts;
     host_asking            *x = &h->asking;
     const weft_member_view *v = weft_hosts_view(h->agreement);
-    uint8_t                 bytes[WEFT_MEMBER_VIEW_MOST];
-    size_t                  n = weft_member_view_encode(x->view, bytes, sizeof bytes);
-    bool                    repeat = now_s >= x->repeat_s, all = true;
+    uint8_t                 bytes[sizeof x->lesson + WEFT_MEMBER_VIEW_MOST];
+    size_t                  n =
+        weft_member_view_encode(x->view, bytes + sizeof x->lesson, WEFT_MEMBER_VIEW_MOST);
+    memcpy(bytes, &x->lesson, sizeof x->lesson);
+    if (n) n += sizeof x->lesson;
+    bool repeat = now_s >= x->repeat_s, all = true;
     if (repeat) x->repeat_s = now_s + ASK_S;
     for (int i = 0; i < v->n_host && n; i++) {
         if (x->has[i] || weft_member_view_find(x->view, v->host[i].id) < 0) continue;
@@ -251,7 +293,7 @@ void weft_launch__ahead_hear(weft_launch__run *l, const host_frame *f)
     weft_member_view *v = calloc(1, sizeof *v);
     if (v && weft_member_view_decode(f->bytes, f->n, v) == WEFT_OK &&
         is_next(l, v->epoch) && weft_member_view_find(v, h->self.id) >= 0)
-        take_ahead(l, f->from, v);
+        take_ahead(l, f->from, v, &f->lesson);
     free(v);
 }
 

@@ -23,13 +23,20 @@ static bool is_crash(const host_crash *x)
            x->slot < MAX_RANK && (x->oom == 0 || x->oom == 1);
 }
 
-static bool read_brief(host_frame *f)
+/* The beginning of the rest. */
+static bool read_part(host_frame *f, void *out, size_t n)
 {
-    if (f->n < sizeof f->epoch) return false;
-    memcpy(&f->epoch, f->bytes, sizeof f->epoch);
-    f->bytes += sizeof f->epoch;
-    f->n -= sizeof f->epoch;
+    if (f->n < n) return false;
+    memcpy(out, f->bytes, n);
+    f->bytes += n;
+    f->n -= n;
     return true;
+}
+
+static bool read_lesson(host_frame *f)
+{
+    return read_part(f, &f->lesson, sizeof f->lesson) && f->lesson.first >= 0 &&
+           f->lesson.first < MAX_RANK;
 }
 
 bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_frame *out)
@@ -54,8 +61,12 @@ bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_fra
     case FRAME_KEY: fine = read_whole(&f, &f.key, sizeof f.key); break;
     case FRAME_ASK:
     case FRAME_ASK_BRIEF: fine = read_whole(&f, &f.epoch, sizeof f.epoch); break;
-    case FRAME_BRIEF: fine = read_brief(&f); break;
-    case FRAME_AHEAD: fine = f.n > 0 && f.n <= WEFT_MEMBER_VIEW_MOST; break;
+    case FRAME_BRIEF:
+        fine = read_part(&f, &f.epoch, sizeof f.epoch) && read_lesson(&f);
+        break;
+    case FRAME_AHEAD:
+        fine = read_lesson(&f) && f.n > 0 && f.n <= WEFT_MEMBER_VIEW_MOST;
+        break;
     case FRAME_CRASH:
         fine = read_whole(&f, &f.crash, sizeof f.crash) && is_crash(&f.crash);
         break;

@@ -11,18 +11,18 @@
 #include "comm/auth.h"
 
 enum {
-    FRAME_WHO        = 16, /* the number of the agent, once a connection */
-    FRAME_MESSAGE    = 17, /* the same, and bytes of the agreement */
-    FRAME_USE        = 18, /* the same, and host_use */
-    FRAME_KEY        = 19, /* the same, and host_key */
-    FRAME_ASK        = 20, /* the same, and the epoch whose key is asked for */
-    FRAME_SCALE      = 21, /* the same: the job is to have so many ranks */
-    FRAME_ASK_BRIEF  = 22, /* the same, and the epoch that is prepared for */
-    FRAME_BRIEF      = 23, /* the same, and what its ranks need to know, or nothing */
-    FRAME_STAYS      = 24, /* the same: a new rank failed, and so many ranks go on */
+    FRAME_WHO       = 16, /* the number of the agent, once a connection */
+    FRAME_MESSAGE   = 17, /* the same, and bytes of the agreement */
+    FRAME_USE       = 18, /* the same, and host_use */
+    FRAME_KEY       = 19, /* the same, and host_key */
+    FRAME_ASK       = 20, /* the same, and the epoch whose key is asked for */
+    FRAME_SCALE     = 21, /* the same: the job is to have so many ranks */
+    FRAME_ASK_BRIEF = 22, /* the same, and the epoch that is prepared for */
+    FRAME_BRIEF = 23, /* the same, lesson, and what its ranks need to know, or nothing */
+    FRAME_STAYS = 24, /* the same: a new rank failed, and so many ranks go on */
     FRAME_LEAVE_OUT  = 25, /* the same: the host of that rank goes on without it */
     FRAME_CRASH      = 26, /* the same, and which process was ended by what it ran */
-    FRAME_AHEAD      = 27, /* the same, and the view that its ranks are to prepare for */
+    FRAME_AHEAD      = 27, /* the same, lesson, and the view that its ranks prepare for */
     FRAME_AHEAD_DONE = 28, /* the same: they have, for a view of so many ranks */
     FRAME_LAST       = FRAME_AHEAD_DONE
 };
@@ -46,6 +46,14 @@ typedef struct host_crash {
     int32_t slot, oom;
 } host_crash;
 
+/* In a view to come the ranks from `first` on learn the state from those before them, while these
+ * train; 0: none does.  The key is of these ranks' connections; like that of a view it is drawn by
+ * the agent that has hosts prepare, and no register holds it. */
+typedef struct host_lesson {
+    int32_t       first;
+    weft_comm_key key;
+} host_lesson;
+
 typedef struct host_frame {
     uint32_t kind;
     uint64_t from;
@@ -55,7 +63,8 @@ typedef struct host_frame {
         host_crash crash;
         uint32_t   epoch; /* ASK, ASK_BRIEF, BRIEF */
     };
-    const uint8_t *bytes; /* MESSAGE, BRIEF, AHEAD: in the frame */
+    host_lesson    lesson; /* BRIEF, AHEAD */
+    const uint8_t *bytes;  /* MESSAGE, BRIEF, AHEAD: in the frame */
     size_t         n;
 } host_frame;
 

@@ -18,7 +18,8 @@
 #include "launch/hosts_priv.h"
 
 enum {
-    MAX_BRIEF = WEFT_CONTROL_FRAME_MOST - 64 /* a larger one is not sent */
+    /* a larger one is not sent */
+    MAX_BRIEF = WEFT_CONTROL_FRAME_MOST - 64 - (int)sizeof(host_lesson)
 };
 
 #define MORE_S 1 /* for the job to say first that this host is not waited for */
@@ -42,6 +43,12 @@ void weft_launch__hosts_fill_prepare(const weft_launch__run *l, weft_line_messag
     m->first              = p->first;
     m->local              = p->local;
     memcpy(m->text, p->hosts, sizeof p->hosts);
+    m->lesson =
+        (weft_membership_lesson){.epoch = weft_hosts_view(l->hosts->agreement)->epoch + 1,
+                                 .first = p->lesson.first,
+                                 .key   = p->lesson.key};
+    if (!weft_hosts_is_member(l->hosts->agreement)) m->lesson.epoch = p->epoch;
+    snprintf(m->lesson.at, sizeof m->lesson.at, "%s", p->lesson_at);
 }
 
 /* ---- briefs ---- */
@@ -63,11 +70,16 @@ static void ask_for_brief(weft_launch__hosts *h, double now_s)
 static void give_brief(weft_launch__run *l, uint64_t to, uint32_t epoch)
 {
     weft_launch__hosts *h    = l->hosts;
+    const host_asking  *x    = &h->asking;
     const host_link    *link = weft_launch__find_link(h, to, true);
     weft_text           t    = {0};
+    host_lesson         none = {0};
+    bool                learns =
+        x->view && x->view->epoch == epoch && weft_member_view_find(x->view, to) >= 0;
     if (!link || !weft_hosts_is_member(h->agreement)) return;
     weft_text_put(&t, (const char *)&h->self.id, sizeof h->self.id);
     weft_text_put(&t, (const char *)&epoch, sizeof epoch);
+    weft_text_put(&t, (const char *)(learns ? &x->lesson : &none), sizeof none);
     weft_launch__agent_read_brief(l, MAX_BRIEF, &t);
     weft_failpoint("hosts.give_brief");
     if (weft_text_status(&t) == WEFT_OK)
@@ -82,6 +94,9 @@ static void take_brief(weft_launch__run *l, const host_frame *f)
     size_t        n = f->n;
     if (p->from != f->from || f->epoch != p->epoch || p->briefed) return;
     bool same = p->started && p->brief.n == n && (!n || !memcmp(p->brief.s, f->bytes, n));
+    same = weft_launch__expect_lesson(l->hosts, weft_hosts_expected(l->hosts->agreement),
+                                      &f->lesson) &&
+           same;
     weft_failpoint("hosts.take_brief");
     p->briefed = true;
     if (same) return;
@@ -122,6 +137,20 @@ void weft_launch__prepare_begin(weft_launch__run *l, uint64_t from)
                      v->epoch, p->first, p->first + p->local - 1);
 }
 
+/* What is learned is a sign of life: as long as it becomes more, nothing is late. */
+static void report_learned(weft_launch__run *l, double now_s)
+{
+    weft_launch__hosts *h       = l->hosts;
+    host_prepare       *p       = &h->prepare;
+    int                 learned = weft_launch__agent_learned(l, p->local);
+    if (!p->started || learned <= p->learned) return;
+    p->learned = learned;
+    p->limit_s = now_s + weft_launch__prepare_limit_s(l) + MORE_S;
+    weft_launch__tell_hosts(h, (weft_hosts_event){.kind    = WEFT_HOSTS_LEARNS,
+                                                  .epoch   = p->epoch,
+                                                  .percent = learned});
+}
+
 static void report_prepared(weft_launch__hosts *h)
 {
     weft_failpoint("hosts.prepared");
@@ -138,6 +167,7 @@ void weft_launch__prepare_tick(weft_launch__run *l, double now_s)
     if (!p->from || h->entered || h->over || l->stopped_by) return;
     h->begun_s = now_s; /* a host of the job has answered */
     if (p->reported) return;
+    report_learned(l, now_s);
     if (!p->briefed) ask_for_brief(h, now_s);
     if (p->briefed && !p->brief.n) {
         if (!weft_launch__agent_has_processes(l)) report_prepared(h);

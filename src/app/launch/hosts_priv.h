@@ -44,6 +44,10 @@ typedef struct host_prepare {
     bool      started;  /* ranks prepare for that, or are to */
     bool      reported; /* that they are prepared, or cannot be */
     double    ask_s, limit_s;
+    /* New ranks learn the state: where they meet; learned: percent that was reported, -1: none. */
+    host_lesson lesson;
+    char        lesson_at[280];
+    int         learned;
 } host_prepare;
 
 /* Ranks of this host prepare for a view to come in which it stays, as host_prepare says
@@ -63,6 +67,7 @@ typedef struct host_asking {
     int               n_scale; /* ranks, of weft scale; 0: the agreement asks for it */
     bool              has[WEFT_MEMBER_MAX_HOST]; /* of the newest view: it has prepared */
     double            repeat_s, limit_s;
+    host_lesson       lesson; /* for that view */
 } host_asking;
 
 struct weft_launch__hosts {
@@ -164,6 +169,9 @@ void weft_launch__scale_now(weft_launch__run *l, int n);
 
 /* What ranks of this host, which is in that view, prepare for; true: it was that. */
 bool weft_launch__expect_view(weft_launch__hosts *h, const weft_member_view *v);
+/* The same of what new ranks learn; v: the view. */
+bool weft_launch__expect_lesson(weft_launch__hosts *h, const weft_member_view *v,
+                                const host_lesson *lesson);
 /* Has hosts prepare for the view that is returned, the newest one as it is with the next epoch,
  * which the caller changes; NULL: out of memory. */
 weft_member_view *weft_launch__ahead_ask(weft_launch__run *l, int n_scale);

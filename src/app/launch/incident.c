@@ -196,13 +196,15 @@ void weft_incident_print(const weft_incident *i, const weft_incident_outcome *o,
     }
     if (o->move.back) weft_text_add(t, ", \"back\": true");
     if (i->choice.n_rejected) weft_launch_levels_print(&i->choice, t);
-    if (o->move.bytes > 0)
+    if (o->move.bytes > 0 || o->move.learned > 0)
         weft_text_add(t,
                       ", \"move\": {\"bytes\": %lld, \"sent\": %lld, \"predicted_s\": "
                       "%.4g, \"seconds\": %.4g, \"batches\": %d, \"peak_bytes\": %lld}",
                       (long long)o->move.bytes, (long long)o->move.sent,
                       o->move.predicted_s, o->move.seconds, o->move.n_batch,
                       (long long)o->move.peak_bytes);
+    if (o->move.learned > 0)
+        weft_text_add(t, ", \"learned\": %lld", (long long)o->move.learned);
     if (o->move.made_bytes > 0)
         weft_text_add(t, ", \"made_bytes\": %lld", (long long)o->move.made_bytes);
     weft_text_add(t, ", ");

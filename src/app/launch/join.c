@@ -17,6 +17,10 @@
 #include "launch/line.h"
 #include "member/view.h"
 
+/* Of the timeout: for the ranks of a lesson to meet.  Who does not learn joins as it is, in the
+ * rest of it. */
+#define LESSON_WAIT 0.5
+
 struct weft_launch_member {
     weft_launch_environment  e;
     weft_launch_join_options o;
@@ -89,8 +93,9 @@ static weft_status meet_all(weft_launch_member *m, const rank_meeting *w,
     return weft_comm_rdzv_run(&rdzv, mine, bytes, &m->table);
 }
 
+/* over: as of weft_comm_net_options. */
 static weft_status open_listener(const weft_launch_member *m, const rank_meeting *w,
-                                 weft_comm **out)
+                                 const _Atomic uint32_t *over, weft_comm **out)
 {
     char                  device[64];
     weft_comm_net_options o = {.rank        = w->rank,
@@ -100,7 +105,7 @@ static weft_status open_listener(const weft_launch_member *m, const rank_meeting
                                .epoch       = w->epoch};
     weft_comm_rdzv_device(w->at, device, sizeof device);
     if (*device) o.device = device;
-    if (m->line) o.over = weft_line_over(m->line);
+    o.over = over;
     return weft_comm_net_open(&o, out);
 }
 
@@ -112,7 +117,8 @@ static weft_status meet_ranks(weft_launch_member *m, const rank_meeting *w,
     WEFT_TRY(find_token(m, &token));
     weft_status st = WEFT_OK;
     if (w->key) st = weft_comm_token_bind(&token, w->key, w->epoch);
-    if (st == WEFT_OK) st = open_listener(m, w, &open);
+    if (st == WEFT_OK)
+        st = open_listener(m, w, m->line ? weft_line_over(m->line) : NULL, &open);
     if (st == WEFT_OK) st = meet_all(m, w, &token, open);
     weft_comm_token_wipe(&token);
     if (st == WEFT_OK)
@@ -222,6 +228,7 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
     case WEFT_MEMBERSHIP_COMMITTED: tell_step(m, step, text); break;
     case WEFT_MEMBERSHIP_WANTS: send_wish(m, WEFT_LINE_WANTS, (int)step, text); break;
     case WEFT_MEMBERSHIP_BACK: m->move.back = true; break;
+    case WEFT_MEMBERSHIP_LEARNS: send_news(m, WEFT_LINE_LEARNS, step, NULL); break;
     case WEFT_MEMBERSHIP_PREPARED: send_wish(m, WEFT_LINE_PREPARED, 0, NULL); break;
     case WEFT_MEMBERSHIP_REPLAN: send_news(m, WEFT_LINE_REPLAN, step, text); break;
     case WEFT_MEMBERSHIP_STEPS: send_news(m, WEFT_LINE_STEPS, step, text); break;
@@ -293,6 +300,7 @@ static weft_membership_expected expect_view(weft_launch_member   *m,
                                       .n_host      = read_hosts(v->hosts, m->host_ranks),
                                       .host_ranks  = m->host_ranks,
                                       .brief_fd    = v->brief_fd,
+                                      .lesson      = v->lesson,
                                       .kept_fd     = m->e.shm_fd};
 }
 
@@ -306,6 +314,12 @@ static bool is_expected(void *arg, weft_membership_expected *out)
     return true;
 }
 
+static int is_invited(void *arg)
+{
+    weft_launch_member *m = arg;
+    return weft_line_has_view(m->line, m->epoch);
+}
+
 static bool is_resized(void *arg, weft_membership_expected *out)
 {
     weft_launch_member *m = arg;
@@ -313,6 +327,57 @@ static bool is_resized(void *arg, weft_membership_expected *out)
     if (m->e.shm_fd < 0 || !weft_line_take_next(m->line, &v)) return false;
     *out = expect_view(m, &v);
     return true;
+}
+
+/* Of the lesson of which epoch, and whether that is over. */
+typedef struct lesson_end {
+    const _Atomic uint32_t *over;
+    uint32_t                epoch;
+} lesson_end;
+
+static bool is_lesson_over(void *end)
+{
+    const lesson_end *x = end;
+    return atomic_load(x->over) >= x->epoch;
+}
+
+/* Nothing of the member changes, as memberships come and go meanwhile. */
+static weft_status meet_lesson(void *arg, const weft_membership_lesson *l, int rank,
+                               int world, const _Atomic uint32_t *over, weft_comm **out)
+{
+    const weft_launch_member *m   = arg;
+    lesson_end                end = {over, l->epoch};
+    rank_meeting    w = {.rank = rank, .world = world, .epoch = l->epoch, .at = l->at};
+    weft_comm_token token;
+    weft_comm_rdzv_table   table = {0};
+    weft_comm             *open  = NULL;
+    const void            *mine;
+    int64_t                bytes;
+    weft_comm_rdzv_options rdzv = {.at        = l->at,
+                                   .rank      = rank,
+                                   .world     = world,
+                                   .epoch     = l->epoch,
+                                   .timeout_s = LESSON_WAIT * m->o.timeout_s,
+                                   .token     = &token,
+                                   .check     = weft_comm_net_check_address,
+                                   .is_over   = is_lesson_over,
+                                   .arg       = &end};
+    weft_status            st   = WEFT_OK;
+    if (m->e.rdzv_fd > 0) rdzv.listen_fd = m->e.rdzv_fd;
+    w.local_world = m->e.local_world;
+    WEFT_TRY(weft_comm_token_find(&m->o.token, &token));
+    WEFT_GO(weft_comm_token_bind(&token, l->key.byte, l->epoch));
+    WEFT_GO(open_listener(m, &w, over, &open));
+    weft_comm_net_address(open, &mine, &bytes);
+    WEFT_GO(weft_comm_rdzv_run(&rdzv, mine, bytes, &table));
+    WEFT_GO(weft_comm_net_connect(open, &table.membership, table.part, table.bytes));
+    *out = open;
+    open = NULL;
+out:
+    weft_comm_token_wipe(&token);
+    weft_comm_rdzv_table_fini(&table);
+    weft_comm_destroy(open);
+    return st;
 }
 
 /* The first rank of each host tells its agent: any of them may be the one that others ask. */
@@ -424,6 +489,8 @@ weft_status weft_launch_member_create(const weft_launch_environment  *e,
         m->source      = (weft_membership_source){.await    = await_view,
                                                   .expected = is_expected,
                                                   .resizes  = is_resized,
+                                                  .meet     = meet_lesson,
+                                                  .invited  = is_invited,
                                                   .changed  = has_newer,
                                                   .drains   = has_drain,
                                                   .shrinks  = has_fewer,

@@ -216,6 +216,9 @@ double weft_launch__prepare_limit_s(const weft_launch__run *l);
 /* Slots up to n prepare to be in the first view of this host, with that brief. */
 void weft_launch__agent_prepare(weft_launch__run *l, int n, const weft_text *brief);
 bool weft_launch__agent_is_prepared(const weft_launch__run *l, int n);
+/* A rank that prepares has learned so much; the least of the first n ranks, -1: nothing. */
+void weft_launch__note_learned(weft_launch__run *l, int r, int64_t percent);
+int  weft_launch__agent_learned(const weft_launch__run *l, int n);
 /* Have slots that stay among n made what they will need, and new ones prepared?  Those that do not
  * know of it are asked.  forget: all are to be asked again. */
 bool weft_launch__have_prepared(weft_launch__run *l, int n);

@@ -165,11 +165,14 @@ static void keep_next(weft_line *l, const weft_line_message *m, int fd)
         return;
     }
     forget_next(l);
-    l->next = (weft_line_next){.world    = m->world,
-                               .first    = m->first,
-                               .local    = m->local,
-                               .mine     = m->mine,
-                               .brief_fd = fd};
+    l->next                                         = (weft_line_next){.world    = m->world,
+                                                                       .first    = m->first,
+                                                                       .local    = m->local,
+                                                                       .mine     = m->mine,
+                                                                       .lesson   = m->lesson,
+                                                                       .brief_fd = fd};
+    l->next.lesson.at[sizeof l->next.lesson.at - 1] = 0;
+    if (m->lesson.first < 0 || m->lesson.first >= m->world) l->next.lesson.first = 0;
     memcpy(l->next.hosts, m->text, sizeof l->next.hosts);
     l->asked = !once;
 }
@@ -323,6 +326,14 @@ bool weft_line_take_next(weft_line *l, weft_line_next *out)
     }
     pthread_mutex_unlock(&l->lock);
     return asked;
+}
+
+int weft_line_has_view(weft_line *l, uint32_t after)
+{
+    pthread_mutex_lock(&l->lock);
+    int has = l->ended ? -1 : l->view.epoch > after;
+    pthread_mutex_unlock(&l->lock);
+    return has;
 }
 
 bool weft_line_has_newer(weft_line *l, uint32_t epoch)

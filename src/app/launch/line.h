@@ -25,14 +25,15 @@ typedef enum weft_line_kind {
     WEFT_LINE_LEAVE, /* agent: epoch: ranks leave it after the step under way; local: a host goes */
     WEFT_LINE_END, /* agent: text says why */
     /* agent: world, first, local, mine of the view that this rank is to be in; text: ranks of each
-     * host, "": there is one; with a descriptor: the brief of a rank that runs */
+     * host, "": there is one; lesson; with a descriptor: the brief of a rank that runs */
     WEFT_LINE_PREPARE,
     WEFT_LINE_LEFT,      /* rank: epoch, step, as are the others; text: why */
     WEFT_LINE_READY,     /* rank: at_s of all phases, move */
     WEFT_LINE_COMMITTED, /* rank: the first step of an epoch; text: its plan's file */
     WEFT_LINE_FAILED,    /* rank: it ends with an error of its own */
     WEFT_LINE_INCIDENT,  /* rank: cause, decided, step; text says what */
-    WEFT_LINE_WANTS, /* rank: world: so many ranks; text: why not those that there are */
+    WEFT_LINE_WANTS,  /* rank: world: so many ranks; text: why not those that there are */
+    WEFT_LINE_LEARNS, /* rank: step: so many percent of the state, before it is prepared */
     WEFT_LINE_PREPARED, /* rank: it has done what it can before it is in that view */
     WEFT_LINE_SCALE,    /* rank: world: so many ranks after this step */
     WEFT_LINE_REPLAN,   /* rank: text: a better plan for the same ranks is there */
@@ -70,8 +71,10 @@ typedef struct weft_line_message {
     int64_t              step;
     double               at_s[WEFT_N_LINE_PHASE];
     weft_membership_move move;
-    char                 text[1024];
-    char                 cause[16], decided[16];
+    /* PREPARE: may new ranks learn the state meanwhile? */
+    weft_membership_lesson lesson;
+    char                   text[1024];
+    char                   cause[16], decided[16];
 } weft_line_message;
 
 /* Both ends.  Never waits: WEFT_ERR_IO, the other end is gone or does not read.  fd -1: none. */
@@ -99,9 +102,10 @@ typedef struct weft_line_view {
 
 /* What a rank prepares for, before it is in that view. */
 typedef struct weft_line_next {
-    int  world, first, local, mine;
-    char hosts[1024]; /* ranks of each host; "": there is one */
-    int  brief_fd;    /* -1: there is none */
+    int                    world, first, local, mine;
+    char                   hosts[1024]; /* ranks of each host; "": there is one */
+    int                    brief_fd;    /* -1: there is none */
+    weft_membership_lesson lesson;
 } weft_line_next;
 
 /* stopped_s: an agent (the parent process) that is stopped alone for so long counts as gone, after
@@ -116,6 +120,8 @@ bool weft_line_is_to_prepare(weft_line *l, weft_line_next *out);
 /* The same in a view, without waiting, and true once for each word; its descriptor is the
  * caller's. */
 bool weft_line_take_next(weft_line *l, weft_line_next *out);
+/* 1: there is a later one; -1: the job ends, and there will be none; 0: neither is known. */
+int weft_line_has_view(weft_line *l, uint32_t after);
 /* Is there a later one, or is that to be left? */
 bool weft_line_has_newer(weft_line *l, uint32_t epoch);
 /* Is that epoch left because a host goes, with its memory? */

@@ -416,6 +416,7 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
     case WEFT_HOSTS_DONE:
         if (h->state == HOSTS_MEMBER) h->peer[h->self].done = true, send_alive(h);
         break;
+    case WEFT_HOSTS_LEARNS: weft_member__note_learned(h, e->epoch, e->percent); break;
     case WEFT_HOSTS_PREPARED: weft_member__note_prepared(h, e->epoch); break;
     default: break;
     }

@@ -99,6 +99,8 @@ typedef enum weft_hosts_event_kind {
     WEFT_HOSTS_TERM, /* this host got a signal to end: it leaves; two within 2 s: the job ends */
     WEFT_HOSTS_SAVE_ALL, /* text: the job is to save and end; interrupts: as SIGINT means */
     WEFT_HOSTS_DONE,     /* the ranks of this host have done their work */
+    /* epoch, percent: a candidate's ranks have so much of the state for that view */
+    WEFT_HOSTS_LEARNS,
     /* epoch: this host is prepared for that view, or cannot be more so; of a leader: those that
      * stay are */
     WEFT_HOSTS_PREPARED,
@@ -110,7 +112,7 @@ typedef struct weft_hosts_event {
     uint64_t              id;
     uint32_t              epoch;
     int64_t               arrived, passed;
-    int                   n_rank;
+    int                   n_rank, percent;
     bool                  interrupts, at_once;
     const char           *text;
     const void           *bytes;
@@ -169,6 +171,8 @@ bool weft_hosts_are_done(const weft_hosts *h);
 bool weft_hosts_have_done(const weft_hosts *h, int n);
 /* For how long nothing was heard of a host of the view. */
 double weft_hosts_silence(const weft_hosts *h, int position);
+/* A candidate that learns the state, the k-th of them; NULL: there are fewer.  *percent: of it. */
+const weft_member_host *weft_hosts_learner(const weft_hosts *h, int k, int *percent);
 /* A host of the view, or a candidate that this agent has heard of; NULL: neither. */
 const weft_member_host *weft_hosts_find(const weft_hosts *h, uint64_t id);
 

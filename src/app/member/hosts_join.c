@@ -87,6 +87,10 @@ void weft_member__hear_join(weft_hosts *h, uint64_t from, const hosts_message *m
     }
     c->host    = m->host;
     c->heard_s = h->now_s;
+    /* as long as it learns more it is not late */
+    if (m->epoch == h->view->epoch && m->percent > c->learned && is_waited_for(h, c))
+        h->prepare_s = h->now_s;
+    c->learned = m->epoch == h->view->epoch ? m->percent : 0;
     if (!(m->flags & HOSTS_PREPARED) || m->epoch != h->view->epoch) return;
     c->prepared = m->epoch;
     c->late     = 0;
@@ -267,6 +271,7 @@ void weft_member__ask_to_join(weft_hosts *h)
     bool          prepared = h->prepared && h->expected->epoch == h->view->epoch + 1;
     hosts_message m        = {
                .kind = HOSTS_JOIN, .host = h->o.self, .flags = prepared ? HOSTS_PREPARED : 0};
+    if (h->expected->epoch == h->view->epoch + 1) m.percent = h->learned;
     h->join_s = h->now_s + 2 * HOSTS_REPEAT_S;
     for (int k = 0; k < h->n_contact; k++) weft_member__send_host(h, h->contact[k], &m);
     for (int k = 0; k < h->view->n_host; k++)
@@ -286,7 +291,26 @@ void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message
     }
     weft_member_view_copy(h->expected, h->scratch);
     h->prepared                                            = false;
+    h->learned                                             = 0;
     weft_member__add_action(h, WEFT_HOSTS_PREPARE, "")->id = from;
+}
+
+void weft_member__note_learned(weft_hosts *h, uint32_t epoch, int percent)
+{
+    if (h->state != HOSTS_CANDIDATE || !epoch || h->expected->epoch != epoch) return;
+    h->learned = percent < 0 ? 0 : percent > 100 ? 100 : percent;
+    h->join_s  = 0;
+}
+
+const weft_member_host *weft_hosts_learner(const weft_hosts *h, int k, int *percent)
+{
+    for (int n = 0; h->state == HOSTS_MEMBER && n < h->n_candidate; n++) {
+        const hosts_candidate *c = &h->candidate[n];
+        if (!c->learned || k-- > 0) continue;
+        *percent = c->learned;
+        return &c->host;
+    }
+    return NULL;
 }
 
 void weft_member__note_prepared(weft_hosts *h, uint32_t epoch)

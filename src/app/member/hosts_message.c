@@ -19,7 +19,10 @@ size_t weft_member__encode_message(const hosts_message *m, void *bytes, size_t c
     case HOSTS_PREPARE:
     case HOSTS_TOGETHER:
     case HOSTS_VOTE: weft_bytes_put(&w, m->bytes, m->n); break;
-    case HOSTS_JOIN: weft_member__put_host(&w, &m->host); break;
+    case HOSTS_JOIN:
+        weft_member__put_host(&w, &m->host);
+        weft_bytes_put_number(&w, (uint64_t)m->percent, 1);
+        break;
     case HOSTS_WANT:
         weft_bytes_put_number(&w, m->id, 8);
         weft_bytes_put_text(&w, m->text);
@@ -56,7 +59,11 @@ bool weft_member__decode_message(const void *bytes, size_t n, hosts_message *m)
         m->n     = r.n;
         m->bytes = weft_bytes_get(&r, r.n);
         break;
-    case HOSTS_JOIN: weft_member__get_host(&r, &m->host); break;
+    case HOSTS_JOIN:
+        weft_member__get_host(&r, &m->host);
+        m->percent = (int)weft_bytes_get_number(&r, 1);
+        if (m->percent > 100) return false;
+        break;
     case HOSTS_WANT:
         m->id = weft_bytes_get_number(&r, 8);
         weft_bytes_get_text(&r, m->text, sizeof m->text);

@@ -8,7 +8,7 @@ typedef enum hosts_message_kind {
     HOSTS_ALIVE = 1, /* flags, text: why the job is saved */
     HOSTS_ASK,       /* for the newest view */
     HOSTS_TAKE,      /* bytes: a view that stands */
-    HOSTS_JOIN,      /* host: it wants to be in the next view; flags */
+    HOSTS_JOIN,      /* host: it wants to be in the next view; flags, percent */
     HOSTS_WANT,    /* text: the next view is needed; id: of a host that is silent, or 0 */
     HOSTS_COLLECT, /* stop your ranks, and report */
     HOSTS_REPORT,  /* arrived, passed (-1: its ranks left nothing), n_rank, flags */
@@ -39,6 +39,7 @@ typedef struct hosts_message {
     uint64_t           id;
     int64_t            arrived, passed;
     int                n_rank;
+    int                percent; /* of the state that its ranks have learned */
     uint32_t           age_ms;
     char               text[WEFT_MEMBER_REASON];
     weft_member_host   host;

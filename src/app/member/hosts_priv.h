@@ -49,6 +49,7 @@ typedef struct hosts_candidate {
      * prepared: it is; late: it was asked, and is not waited for any more, since late_s */
     uint32_t asked, prepared, late;
     double   late_s;
+    int      learned; /* percent of the state; 0: none */
 } hosts_candidate;
 
 /* The way to the next view. */
@@ -108,6 +109,7 @@ struct weft_hosts {
     /* To prepare for: a candidate; the leader, with the hosts that stay; epoch 0: none */
     weft_member_view *expected;
     bool              prepared; /* for that */
+    int               learned;  /* a candidate: percent of the state, for that */
     double            ahead_s;  /* leader: since when those that stay prepare */
     int               n_contact;
     uint64_t          contact[HOSTS_MAX_CONTACT];
@@ -170,5 +172,6 @@ void weft_member__end_candidates(weft_hosts *h);
 void weft_member__ask_to_join(weft_hosts *h);
 void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message *m);
 void weft_member__note_prepared(weft_hosts *h, uint32_t epoch);
+void weft_member__note_learned(weft_hosts *h, uint32_t epoch, int percent);
 
 #endif

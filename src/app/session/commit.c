@@ -164,6 +164,7 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
     note_commit_time(s);
     weft_session__wait_copied(s);
     weft_session__wait_snapshot_copied(s);
+    weft_session__teach_inputs(s, step + 1);
     weft_session__mark_state(s, -1); /* until its update is done */
     weft_failpoint("update.begin");
     if (s->ending == WEFT_ENDING_MEMBERSHIP) weft_failpoint("resize.update");
@@ -179,5 +180,6 @@ weft_status weft_session__agree_skipped(weft_session *s, int64_t step)
     weft_session__note_arrival(s, 0, 0);
     WEFT_TRY(hold_vote(s, &mine, &all));
     weft_session__note_passed(s, step + 1);
+    weft_session__teach_skipped(s, step + 1);
     return WEFT_OK;
 }

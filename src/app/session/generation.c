@@ -86,6 +86,7 @@ static weft_status connect_ranks(weft_session *s)
     WEFT_TRY(weft_session__outcome(s, open_device(s, &m)));
     WEFT_TRY(weft_session__compare_jobs(s));
     WEFT_TRY(weft_session__gather_devices(s));
+    weft_session__check_learned(s, m.epoch);
     return weft_session__catch_up(s);
 }
 
@@ -461,6 +462,7 @@ weft_status weft_generation_open(weft_session *s, weft_generation *g)
     weft_session__keep_card(s);
     g->opened_s = weft_clock_s() - begun_s;
     weft_failpoint("view.ready");
+    weft_session__close_teaching(s); /* who learned is here */
     weft_session__record_plan(s);
     weft_session__offer_brief(s);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_READY);

@@ -280,6 +280,7 @@ void weft_session__step_memory_ahead(weft_session *s)
     if (!source || !source->resizes || !source->resizes(source->arg, &next)) return;
     weft_session__close_memory_ahead(s->now);
     begin(s, &next);
+    weft_session__begin_teaching(s, &next);
 }
 
 void weft_session__close_memory_ahead(weft_generation *g)

@@ -114,18 +114,21 @@ static void report_move(weft_session *s, const weft_session__moved *of)
     weft_move_speed               speed;
     weft_move_routes              routes = {.world = s->now->comm->world,
                                             .host  = weft_comm_hosts_of(s->now->comm)};
-    char                          bytes[32], sent[32], peak[32], batches[96] = "";
+    char bytes[32], sent[32], peak[32], learned[32], batches[96] = "";
     bool has_far = find_far(&routes) >= 0; /* on one host a GPU's state is sent, too */
     weft_move_load *load = WEFT_ARENA_ARRAY(s->now->arena, weft_move_load, routes.world);
     for (int r = 0; load && r < routes.world; r++) {
         load[r] = of[r].load;
         move.bytes += load[r].copied + load[r].received;
+        move.learned += of[r].learned;
         if (has_far) move.sent += load[r].sent;
         if (of[r].seconds > move.seconds) move.seconds = of[r].seconds;
         if (of[r].n_batch > move.n_batch) move.n_batch = (int)of[r].n_batch;
         if (of[r].peak_bytes > move.peak_bytes) move.peak_bytes = of[r].peak_bytes;
     }
-    if (!load || !move.bytes || find_speed(s, &routes, &speed) != WEFT_OK) return;
+    if (!load || !(move.bytes || move.learned) ||
+        find_speed(s, &routes, &speed) != WEFT_OK)
+        return;
     move.predicted_s = weft_move_simulate(load, &routes, &speed);
     if (s->now->in_batches)
         snprintf(batches, sizeof batches,
@@ -133,10 +136,14 @@ static void report_move(weft_session *s, const weft_session__moved *of)
                  weft_session__print_size((double)move.peak_bytes, peak, sizeof peak));
     weft_say_info(&s->say,
                   "%s of the state moved, %s of it between hosts, in %.3g s (%.3g s "
-                  "expected)%s",
+                  "expected)%s%s%s",
                   weft_session__print_size((double)move.bytes, bytes, sizeof bytes),
                   weft_session__print_size((double)move.sent, sent, sizeof sent),
-                  move.seconds, move.predicted_s, batches);
+                  move.seconds, move.predicted_s, batches,
+                  move.learned ? "; learned before: " : "",
+                  move.learned ? weft_session__print_size((double)move.learned, learned,
+                                                          sizeof learned)
+                               : "");
     if (source->moved) source->moved(source->arg, &move);
 }
 

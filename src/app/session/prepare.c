@@ -134,6 +134,14 @@ static weft_status open_files(weft_session *s)
     return weft_session__open_source(s);
 }
 
+void weft_session__tell_prepared(weft_session *s)
+{
+    if (s->learned.prepared) return;
+    s->learned.prepared = true;
+    weft_failpoint("prepare.done");
+    weft_session__tell_agent(s, WEFT_MEMBERSHIP_PREPARED);
+}
+
 weft_status weft_session__prepare(weft_session *s)
 {
     const weft_membership_source *source = s->o->member;
@@ -152,10 +160,10 @@ weft_status weft_session__prepare(weft_session *s)
     WEFT_GO(weft_session__read_model(s));
     prepare_program(s, &x);
     WEFT_GO(open_files(s));
+    weft_session__learn(s, &x);
     s->job        = *s->asked; /* what was decided is taken over in the membership */
     s->job.source = s->model_source;
-    weft_failpoint("prepare.done");
-    weft_session__tell_agent(s, WEFT_MEMBERSHIP_PREPARED);
+    weft_session__tell_prepared(s);
 out:
     s->now = NULL;
     return st;

@@ -351,7 +351,9 @@ static weft_status move_kept(weft_session *s, weft_state *to)
     g->moved       = (weft_session__moved){.load       = {m.copied, m.sent, m.received, make_s},
                                            .seconds    = weft_clock_s() - begin,
                                            .n_batch    = m.n_batch,
-                                           .peak_bytes = m.peak_bytes};
+                                           .peak_bytes = m.peak_bytes,
+                                           .learned    = s->learned.bytes};
+    s->learned.bytes = 0;
     weft_session__standby_sides_fini(&x);
     return st;
 }

@@ -230,6 +230,7 @@ weft_status weft_session__close(weft_session *s)
     weft_state_destroy(s->state);
     weft_session__forget_program(s);
     weft_session__stop_ahead(s);
+    weft_session__close_teaching(s);
     weft_session__forget_replans(s);
     weft_training_fini(&s->training);
     weft_model_source_destroy(s->model_source);

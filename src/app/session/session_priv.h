@@ -102,6 +102,7 @@ typedef struct weft_session__moved {
     double         seconds;
     int64_t        n_batch;    /* of tensors; 0: all at once, by messages alone */
     int64_t        peak_bytes; /* of pages of this host's slots; 0: not known */
+    int64_t        learned;    /* bytes that this rank had received before (learn.c) */
 } weft_session__moved;
 
 /* What lives as long as one membership: who takes part, how they share the work, and what runs it.
@@ -328,6 +329,12 @@ typedef struct weft_session {
     double  page_s;
     int64_t slow_due;  /* step after which a slow rank gets less work; 0: none */
     int     n_settled; /* ranks of the last generation that was ready; 0: none was */
+    struct weft_session__teaching *teaching; /* NULL: this rank teaches nobody */
+    struct {
+        uint32_t epoch; /* of the membership that it was learned for; 0: nothing was */
+        int64_t  bytes;
+        bool     prepared; /* the agent knows */
+    } learned;
     struct {
         int64_t step;
         int     n; /* generations after that step that this rank had no memory for */
@@ -377,11 +384,28 @@ void        weft_session__fill_card(const weft_session *s, const weft_metrics_ro
  * error: it cannot be one.  offer_brief: what others need for that, to the agent; once more when
  * plans were made ahead. */
 weft_status weft_session__prepare(weft_session *s);
+void        weft_session__tell_prepared(weft_session *s); /* the agent, once */
 void        weft_session__offer_brief(const weft_session *s);
 /* memory_ahead.c: after each step: a rank that stays where their number changes makes the memory
  * that it will need then, in a thread; the agent hears when it is there. */
 void weft_session__step_memory_ahead(weft_session *s);
 void weft_session__close_memory_ahead(weft_generation *g);
+/* teach.c: new ranks of a membership to come get the state while this one trains (lesson.h).
+ * begin: between two steps, where the agent asks to prepare.  inputs: at the commit point, before
+ * the state changes; skipped: the same of a step without an update; state: it is whole after a
+ * step.  end: the steps of the generation are over; step: in order, after that one, and what is
+ * left to send is sent; -1: not.  close: nothing is sent any more. */
+void weft_session__begin_teaching(weft_session *s, const weft_membership_expected *next);
+void weft_session__teach_inputs(weft_session *s, int64_t step);
+void weft_session__teach_skipped(weft_session *s, int64_t step);
+void weft_session__teach_state(weft_session *s, int64_t step);
+void weft_session__end_teaching(weft_session *s, int64_t step);
+void weft_session__close_teaching(weft_session *s);
+/* learn.c: a new rank, whose program is made, gets the state into its slot; the agent hears how far
+ * it is, and that the rank is prepared.  forget_learned: it is not in the membership that it was
+ * learned for. */
+void weft_session__learn(weft_session *s, const weft_membership_expected *x);
+void weft_session__check_learned(weft_session *s, uint32_t epoch);
 /* catch_up.c.  When ranks are connected: does this generation go on, and from where? */
 weft_status weft_session__catch_up(weft_session *s);
 /* Of one that goes on: the plan, in the place of a decision; the state; the rest, when the program

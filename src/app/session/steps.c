@@ -196,6 +196,7 @@ static weft_status run_steps(weft_session *s, weft_ending *ending)
         weft_failpoint("update.settled");
         weft_session__mark_state(s, step);
         weft_failpoint("update.marked");
+        weft_session__teach_state(s, step);
         s->r.steps     = step;
         s->r.loss      = row.loss;
         s->r.grad_norm = row.grad_norm;
@@ -250,6 +251,8 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
     s->out.put_off = false;
     weft_status st = run_steps(s, ending);
     snprintf(text, sizeof text, "%s", weft_error_text());
+    bool leaves = st == WEFT_OK && *ending == WEFT_ENDING_MEMBERSHIP;
+    weft_session__end_teaching(s, leaves ? s->r.steps : -1);
     weft_session__close_memory_ahead(s->now); /* it reads the state's table */
     weft_status settled = weft_runner_settle(s->now->runner);
     if (settled == WEFT_OK) say_gaps(s);

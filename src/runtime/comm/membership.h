@@ -49,6 +49,7 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_WANTS,
     WEFT_MEMBERSHIP_SCALE, /* `step` ranks from the next step on: all ranks leave now */
     WEFT_MEMBERSHIP_BACK,  /* no rank held all of the state: it went back, before READY */
+    WEFT_MEMBERSHIP_LEARNS, /* before that: it has `step` percent of the state */
     WEFT_MEMBERSHIP_PREPARED, /* it has done what it can before it is in the next membership */
     /* this rank has computed other bits than when it ran a step again; text: which, and how */
     WEFT_MEMBERSHIP_CORDON,
@@ -68,6 +69,15 @@ typedef struct weft_membership_incident {
     const char *text;
 } weft_membership_incident;
 
+/* New ranks of a membership to come learn the state from those that stay, while these train
+ * (session/lesson.h): where they meet, and what they prove. */
+typedef struct weft_membership_lesson {
+    uint32_t epoch; /* of the membership to come */
+    int      first; /* the first rank of it that learns, and all after it; 0: none does */
+    char     at[280];
+    weft_comm_key key; /* of these ranks' own */
+} weft_membership_lesson;
+
 /* The membership that a rank is to be in, while others, or it, train. */
 typedef struct weft_membership_expected {
     int rank, world, local_rank, local_world;
@@ -77,7 +87,8 @@ typedef struct weft_membership_expected {
     int        n_host;
     const int *host_ranks;
     /* A file with what a rank that trains has given to `brief`; -1: there is none.  Borrowed. */
-    int brief_fd;
+    int                    brief_fd;
+    weft_membership_lesson lesson;
 } weft_membership_expected;
 
 /* The state came to where ranks of a membership need it. */
@@ -88,6 +99,7 @@ typedef struct weft_membership_move {
     int     n_batch;    /* of tensors, one after another */
     int64_t peak_bytes; /* of pages of a host's slots then; 0: not known */
     int64_t made_bytes; /* of pages that were made for it and for work memory */
+    int64_t learned;    /* that new ranks had got before, while the others trained */
 } weft_membership_move;
 
 /* What gives a rank its memberships, one after another: the environment of a launcher gives one,
@@ -104,6 +116,14 @@ typedef struct weft_membership_source {
      * True once for each time that the agent asks for it; then brief_fd is the caller's.  NULL:
      * never. */
     bool (*resizes)(void *arg, weft_membership_expected *out);
+    /* The ranks of a lesson, numbered for it, as a communicator of their own: returns when all are
+     * there, in any thread.  WEFT_ERR_PEER: they did not come, or *over is the epoch of the lesson,
+     * which ends every wait of the communicator, too.  NULL: never. */
+    weft_status (*meet)(void *arg, const weft_membership_lesson *l, int rank, int world,
+                        const _Atomic uint32_t *over, weft_comm **out);
+    /* 1: there is a later one, which only has to be awaited; -1: there will be none; 0: neither.
+     * NULL: never. */
+    int (*invited)(void *arg);
     /* Asked between steps: is there a newer one?  NULL: never. */
     bool (*changed)(void *arg);
     /* Then: does a host leave, and its memory with it?  NULL: never. */

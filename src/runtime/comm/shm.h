@@ -99,6 +99,10 @@ weft_status         weft_comm_shm_map_slot(int fd, int slot, weft_comm_shm_slot 
  * where nothing is yet. */
 weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes);
 
+/* An epoch of this process alone, over the slab of a slot in that memory: for who has the slot and
+ * is not in the job's epoch yet.  What it leaves in the slab is there for the job's. */
+weft_status weft_comm_shm_join_alone(int kept, int slot, weft_comm **out);
+
 /* Bytes of a slab from an offset on. */
 typedef struct weft_comm_shm_range {
     int64_t at, bytes;

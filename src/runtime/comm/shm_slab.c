@@ -1,10 +1,13 @@
 /* Slabs of memory that outlives epochs, for a process that is not in one yet. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "comm/shm.h"
 #include "comm/shm_priv.h"
+
+#define ALONE_S 60 /* nobody is waited for */
 
 static weft_status find_slab(int kept, int slot, int64_t bytes, int64_t *at)
 {
@@ -40,4 +43,32 @@ weft_status weft_comm_shm_prepare_slab(int kept, int slot, int64_t bytes)
     atomic_store(&words->clean_from, 0);
     atomic_store(&words->clean_to, bytes);
     return WEFT_OK;
+}
+
+static weft_status create_epoch(const shm_head *kept, int slot, weft_comm_shm **out)
+{
+    int  world = (int)kept->world, n = 1;
+    int *order = calloc((size_t)world, sizeof *order);
+    if (!order) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    order[0] = slot;
+    for (int k = 0; k < world; k++)
+        if (k != slot) order[n++] = k;
+    weft_status st = weft_comm_shm_create(world, out);
+    if (st == WEFT_OK) weft_comm_shm_set_slots(*out, 1, order);
+    free(order);
+    return st;
+}
+
+weft_status weft_comm_shm_join_alone(int kept, int slot, weft_comm **out)
+{
+    shm_head       h;
+    weft_comm_shm *epoch = NULL;
+    WEFT_TRY(weft_comm__shm_read_head(kept, &h));
+    if (slot < 0 || slot >= (int)h.world)
+        return WEFT_FAIL(WEFT_ERR_ARG, "slot %d of a job of %u ranks", slot, h.world);
+    WEFT_TRY(create_epoch(&h, slot, &epoch));
+    weft_status st =
+        weft_comm_shm_join_kept(weft_comm_shm_fd(epoch), kept, 0, ALONE_S, out);
+    weft_comm_shm_destroy(epoch);
+    return st;
 }

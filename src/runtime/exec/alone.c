@@ -228,3 +228,32 @@ weft_status weft_exec_finish_alone(weft_exec *e)
                : WEFT_FAIL(WEFT_ERR_INTERNAL, "step %lld: an update failed: %s",
                            (long long)e->passed, weft_error_text());
 }
+
+/* ---- a tail alone ---- */
+
+void *weft_exec_tail_input(const weft_exec *e, const weft_tail_input *x)
+{
+    return (char *)e->slab[x->slab].address + x->at;
+}
+
+weft_status weft_exec_run_tail(weft_exec *e, const weft_tail *t, int64_t step)
+{
+    weft_exec__stream *s  = NULL;
+    weft_status        st = WEFT_OK;
+    for (int k = 0; k < e->n_stream; k++)
+        if (e->stream[k].number == t->stream) s = &e->stream[k];
+    if (!s || !e->o.alone || e->journal || !s->device->host_access)
+        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: its tail cannot be run by itself",
+                         e->p->name);
+    e->first_step = step;
+    e->held_step  = -1;
+    e->alone      = true;
+    s->step       = 0;
+    s->instr      = t->instr;
+    for (s->at = t->at; s->at < e->p->stream[t->stream].n_firing && st == WEFT_OK;
+         s->at++)
+        st = weft_exec__fire(s);
+    if (st == WEFT_OK) st = s->device->finish(&s->dev);
+    s->at = s->instr = 0;
+    return st;
+}

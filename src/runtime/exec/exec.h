@@ -23,6 +23,7 @@
 #include "comm/device_comm.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
+#include "program/tail.h"
 #include "program/timeline.h"
 
 typedef struct weft_exec weft_exec;
@@ -84,7 +85,8 @@ typedef struct weft_exec_options {
     void *journal;
     /* it is that of an exec of the same program over the same slabs; else it is made new */
     bool resumes;
-    /* there are no peers, and no comm: weft_exec_resume() is all that is called */
+    /* there are no peers, and no comm: weft_exec_resume() or weft_exec_run_tail() is all that is
+     * called */
     bool alone;
 
     int  trace; /* slices to keep a stream, the newest ones; 0: none */
@@ -183,6 +185,13 @@ bool        weft_exec_can_gather_again(const weft_exec *e);
 weft_status weft_exec_gather_again(weft_exec *e, int64_t step);
 /* Sets with[r] for each rank of the world that this one gathers with then. */
 void weft_exec_gather_ranks(const weft_exec *e, bool *with);
+
+/* The tail of a step (program/tail.h) out of inputs that came from elsewhere, without peers; t: of
+ * the same program.  The state is then as after WEFT_EXEC_RAN of that step, where it was after the
+ * one before.  Only of an exec with `alone`, on devices in host memory: the caller fills the inputs
+ * by their addresses. */
+void       *weft_exec_tail_input(const weft_exec *e, const weft_tail_input *x);
+weft_status weft_exec_run_tail(weft_exec *e, const weft_tail *t, int64_t step);
 
 /* A step that was held back is run again: did this rank send other numbers the second time though
  * it had received the same ones until then?  Then it has computed them wrongly in one of the runs.
