@@ -181,11 +181,11 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
     weft_text_add(t, "; the loss of one costs no step");
 }
 
-/* GPUs have snapshots, too, but for states that are offloaded. */
+/* Jobs with GPUs have snapshots, too, but for states that are offloaded. */
 static bool has_snapshots(const weft_session *s)
 {
     const weft_plan *p = s->now->plan;
-    return !s->device->host_access && !(p && p->strategy.offload);
+    return !weft_job_is_on_cpus(&s->job) && !(p && p->strategy.offload);
 }
 
 /* Asked for, or of use: with recover. */

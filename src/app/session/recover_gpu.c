@@ -1,5 +1,5 @@
-/* A generation after a lost rank, where the state is in memory that goes with its process (GPUs):
- * survivors have it, or a snapshot does. */
+/* A generation after a lost rank, where the state is in memory that goes with its process (jobs
+ * with GPUs, on their CPUs too): survivors have it, or a snapshot does. */
 #include <stdio.h>
 
 #include "base/failpoint.h"

@@ -1,4 +1,5 @@
-/* Snapshots in the agent's memory, of a state whose own memory goes with its process (GPUs).
+/* Snapshots in the agent's memory, of a state whose own memory goes with its process (jobs with
+ * GPUs).
  *
  *     start     after a step that is due: a thread copies all of the state, first on the device
  *               where so much is free (state/snapshot.h), then into one of two buffers of the slot,
@@ -39,8 +40,8 @@ static const double TICK_S    = 0.25;
 
 bool weft_session__has_snapshots(const weft_session *s)
 {
-    return weft_session__has_agent(s) && s->now->comm &&
-           weft_program_state_slot(s->now->comm) && !s->device->host_access;
+    return weft_session__has_agent(s) && weft_session__slot(s) &&
+           !weft_session__state_stays(s);
 }
 
 static weft_comm_shm_held *held_of(const weft_session *s, int k)
@@ -187,7 +188,8 @@ static void open_own(weft_session *s)
                           : "the host has no memory free for two copies of the state");
         return;
     }
-    weft_session__make_device_copy(s, &x->copy);
+    /* what is in host memory goes into the buffer as fast */
+    if (!s->device->host_access) weft_session__make_device_copy(s, &x->copy);
     x->on = true;
 }
 
