@@ -127,6 +127,23 @@ def all_lost(scratch, base, refs, name):
     check("nothing is left of step" not in job.text, job.text[-2000:])
 
 
+def one_snapshot(scratch, base, refs, name, late):
+    """All are lost when the newest snapshot is whole in one slot alone, which has all of the state: what the other one holds
+    for it is filled, too."""
+    once = scratch.path("late-%d" % late)
+    job = start(scratch, base, name, "%s-one-%d" % (name, late), recover="on", snapshot_every=EVERY,
+                env=dict(WEFT_FAILPOINT="snapshot.buffer:delay=60000:rank=%d:nth=2" % late, WEFT_FAILPOINT_ONCE=once))
+    job.await_step(5)
+    limit = time.monotonic() + 20
+    while not os.path.exists(once + ".0") and time.monotonic() < limit:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    for r in range(count(name)):
+        job.kill(r)
+    found = ends_well("%s, rank %d has no newest snapshot" % (name, late), job, refs.get(name, base))
+    check(found and found[0]["next_step"] == 5, "%s: %r %s" % (name, found, job.text[-2000:]))
+
+
 def stopped(scratch, base, refs, name, rank):
     """SIGSTOP with --on-stop replace: the rank gets another process."""
     job = start(scratch, base, name, "%s-stopped-%d" % (name, rank), "--on-stop", "replace", recover="on", snapshot_every=EVERY)
@@ -178,6 +195,7 @@ def list_cases(draw):
     cases = [(status_says,)]
     cases += [(disturb, name, draw.randrange(1 << 20)) for name in names]
     cases += [(all_lost, name) for name in (names if LONG else ["dp2", "pp2"])]
+    cases += [(one_snapshot, "pp2-copies", r) for r in ((0, 1) if LONG else (draw.randrange(2),))]
     some = [(name, r) for name in names for r in range(count(name))]
     cases += [(stopped, *x) for x in (some if LONG else [("dp2", 0), ("pp2", 1)])]
     cases += [(hangs, *x) for x in (some if LONG else draw.sample([("dp2", 0), ("dp2", 1), ("pp2", 0), ("pp2", 1)], 1))]

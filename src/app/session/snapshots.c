@@ -518,7 +518,8 @@ static const weft_state *find_alike(const weft_session *s, const weft_state *to,
     return NULL;
 }
 
-/* Do all ranks have theirs on their own host?  Else some have to send. */
+/* Do all ranks have theirs on their own host, laid out alike?  Else some have to send, and what
+ * ranks have for others is filled from those. */
 static weft_status check_alike(weft_session *s, bool mine, bool *all)
 {
     weft_generation *g = s->now;
@@ -536,16 +537,22 @@ weft_status weft_session__read_snapshot(weft_session *s, weft_state *to)
     const weft_kept_states *from = &g->from;
     const weft_state       *like = find_alike(s, to, weft_program_state_layout(to));
     weft_mover_side         side = {to, g->holders};
-    bool                    all  = like != NULL;
     weft_mover             *m;
-    if (from->source) WEFT_TRY(check_alike(s, all, &all));
-    if (all) return weft_state_copy_staged(like, to, NULL, NULL);
-    WEFT_TRY(
-        from->source
-            ? weft_mover_open_hosts(from->source, from->holders, &side, from->host,
-                                    g->comm, WEFT_SESSION__TAG_STATE, &m)
-            : weft_mover_open_near(from->state, from->holders, &side, g->comm->rank, &m));
-    return weft_session__run_move(s, m);
+    bool                    all;
+    WEFT_TRY(check_alike(s, like != NULL, &all));
+    if (all || (like && !from->source))
+        WEFT_TRY(weft_state_copy_staged(like, to, NULL, NULL));
+    if (all) return WEFT_OK;
+    if (from->source) {
+        WEFT_TRY(weft_mover_open_hosts(from->source, from->holders, &side, from->host,
+                                       g->comm, WEFT_SESSION__TAG_STATE, &m));
+        WEFT_TRY(weft_session__run_move(s, m));
+    } else if (!like) {
+        WEFT_TRY(weft_mover_open_near(from->state, from->holders, &side, g->comm->rank,
+                                      &m));
+        WEFT_TRY(weft_session__run_move(s, m));
+    }
+    return weft_session__fill_standby(s, to);
 }
 
 void weft_session__forget_snapshots(weft_session *s, int64_t after)
