@@ -12,11 +12,12 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import time
 
 from cuda_stub import REAL, STUB, small_job
-from eco import LONG, Scratch, check, end, here, same, words
+from eco import LONG, WEFT, Scratch, check, end, here, same, words
 from eco_views import Job, bits, incidents, step_s
 
 KILLS = int(os.environ.get("WEFT_MIXED_KILLS", "12" if LONG else "2"))
@@ -181,6 +182,26 @@ def at_point(scratch, base, refs, name, point, rank, action="kill"):
     check_again(what, found, base["steps"], PLANS[name][1] and not before and action == "kill", job.text)
 
 
+def resizes(scratch, base, _, name):
+    """Fewer ranks, of one kind alone, and more: no step is run twice.  Bits follow who computes what."""
+    keys, _ = PLANS[name]
+    n = count(name)
+    base = dict(base, steps=36)
+    flat = dict(x.split("=", 1) for x in words(dict(base, share_gpu=True, recover="on", snapshot_every=16, output=scratch.path(name + "-resizes"),
+                                                    **{k: v for k, v in keys.items() if k != "batch_split"})))
+    job = Job("1:%d" % n, flat, flat["output"], env=STUB)
+    for k in (1, n):
+        job.await_step(job.steps() + 3)
+        p = subprocess.run([WEFT, "scale", str(k), job.output], capture_output=True, text=True, timeout=120)
+        check(p.returncode == 0, "%s, scale %d: %s" % (name, k, p.stdout + p.stderr))
+    result, text = job.end()
+    check(result is not None and "back to" not in text, "%s: ended with %r: %s" % (name, job.p.returncode, text[-3000:]))
+    found = incidents(job.output)
+    same([i["cause"] for i in found], ["scale"] * 2, name + ": resizes")
+    check(all(i["next_step"] > i["step"] and not i.get("back") for i in found), "%s: %r" % (name, found))
+    same([x[0] for x in bits(job.output)], list(range(1, 37)), name + ": rows")
+
+
 def status_says(scratch, base, refs):
     """A job of both kinds is one that recovers: no warning; the incident has the kind of recovery, as of other jobs."""
     job = start(scratch, base, "dp2", "says", recover="on", snapshot_every=EVERY, env=dict(WEFT_FAILPOINT=LOSS % 1, WEFT_FAILPOINT_ONCE=scratch.path("said")))
@@ -193,6 +214,7 @@ def list_cases(draw):
     """Of each call its function and arguments after scratch, base and references."""
     names = list(PLANS) if LONG else USUAL
     cases = [(status_says,)]
+    cases += [(resizes, name) for name in (("zero1", "pp2-cpu", "dp2-cpu") if LONG else ("dp2-cpu",))]
     cases += [(disturb, name, draw.randrange(1 << 20)) for name in names]
     cases += [(all_lost, name) for name in (names if LONG else ["dp2", "pp2"])]
     cases += [(one_snapshot, "pp2-copies", r) for r in ((0, 1) if LONG else (draw.randrange(2),))]
