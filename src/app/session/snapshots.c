@@ -548,8 +548,8 @@ weft_status weft_session__read_snapshot(weft_session *s, weft_state *to)
                                        g->comm, WEFT_SESSION__TAG_STATE, &m));
         WEFT_TRY(weft_session__run_move(s, m));
     } else if (!like) {
-        WEFT_TRY(weft_mover_open_near(from->state, from->holders, &side, g->comm->rank,
-                                      &m));
+        WEFT_TRY(
+            weft_mover_open_near(from->state, from->holders, &side, g->comm->rank, &m));
         WEFT_TRY(weft_session__run_move(s, m));
     }
     return weft_session__fill_standby(s, to);
