@@ -220,7 +220,7 @@ def list_cases(draw):
     cases += [(one_snapshot, "pp2-copies", r) for r in ((0, 1) if LONG else (draw.randrange(2),))]
     some = [(name, r) for name in names for r in range(count(name))]
     cases += [(stopped, *x) for x in (some if LONG else [("dp2", 0), ("pp2", 1)])]
-    cases += [(hangs, *x) for x in (some if LONG else draw.sample([("dp2", 0), ("dp2", 1), ("pp2", 0), ("pp2", 1)], 1))]
+    cases += [(hangs, *x) for x in ([x for x in some if x[0] in USUAL] if LONG else draw.sample([("dp2", 0), ("dp2", 1), ("pp2", 0), ("pp2", 1)], 1))]
     points = [(point, *draw.choice(some)) for point in POINTS + LATER]
     if LONG:
         points = [(point, name, r) for point in POINTS + LATER for name, r in some if name in USUAL + ["dp3", "pp2-copies"]]
