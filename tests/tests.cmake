@@ -182,7 +182,7 @@ set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_prin
     eco_resume random_plans test_ckpt_crash)
 set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
     test_net_check eco_detect eco_restart eco_status eco_events test_launch test_io test_io_replace hosts_slurm hosts_slurm_agents
-    hosts_register eco_rdzv eco_slow_link test_etcd eco_cuda_hosts eco_cuda_views eco_cuda_scale test_session)
+    hosts_register eco_rdzv eco_slow_link test_etcd eco_cuda_hosts eco_cuda_views eco_cuda_mixed eco_cuda_scale test_session)
 if(WEFT_SANITIZE) # its times are not compared there
     list(REMOVE_ITEM on_time test_overlap)
     list(REMOVE_ITEM half test_overlap)

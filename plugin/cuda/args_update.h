@@ -57,10 +57,11 @@ typedef struct weft_cuda_scalar {
     int64_t     dtype;
 } weft_cuda_scalar;
 
-/* What updates of one kind share.  momentum is beta1, log_*: logarithms. */
+/* What updates of one kind share.  momentum is beta1; power*: betas as the job has them. */
 typedef struct weft_cuda_update_rule {
     int32_t          kind; /* weft_cuda_update_kind */
-    float            beta1, beta2, log_beta1, log_beta2, eps, decay;
+    float            beta1, beta2, eps, decay;
+    double           power1, power2;
     weft_cuda_scalar lr, scale, step, p_sq, u_sq;
 } weft_cuda_update_rule;
 

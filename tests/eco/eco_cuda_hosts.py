@@ -10,7 +10,7 @@ import sys
 
 import eco_hosts
 from cuda_stub import BUILD, REAL, STUB, small_job
-from eco import Scratch, check, end, same, words
+from eco import LONG, Scratch, check, end, same, words
 from eco_views import Job as OneHost, bits, incidents
 
 STEPS = 150 if REAL else 14
@@ -33,6 +33,10 @@ class Job(eco_hosts.Job):
     def command(self, number):
         host = ["env", "WEFT_STUB_MACHINE=%d" % number, "NCCL_HOSTID=%d" % number]
         return host if self.comm == "nccl" else APART + host
+
+
+def is_apart():
+    return subprocess.run(APART + ["true"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def run_plain(scratch, base):
@@ -91,9 +95,48 @@ def replica_host_lost(scratch, base, ref):
         same(max(again(job)), 0, "alone: steps run again %s" % job.text)
 
 
+def run_mixed_plain(scratch, base, keys):
+    """The same plan with the ranks of both hosts on one."""
+    of = dict(base, share_gpu=True, reduction="invariant", **dict(keys, device="cuda:0,cpu,cuda:0,cpu"))
+    job = OneHost(4, dict(x.split("=", 1) for x in words(of)), scratch.path("plain-" + "-".join(keys)), env=dict(LIBS, WEFT_GPU_COMM="staged"))
+    result, text = job.end()
+    check(result is not None, "undisturbed, CPUs and GPUs: %s" % text[-1500:])
+    return result and result["weights_xxh64"], bits(job.output)
+
+
+def mixed(scratch, base, _):
+    """A rank on a GPU and one on CPUs on each host: one of either kind is killed; with replicas no step is run again."""
+    plans = [("mixed-replica", "nccl", dict(dp=4), (1, 2), 0), ("mixed-shards", "nccl", dict(dp=4, zero=1), (3, 0), EVERY)]
+    if is_apart():  # messages of stages over NCCL and sums through the host wait for each other (LIMITATIONS.md)
+        plans += [("mixed-stages", "staged", dict(dp=2, pp=2), (0, 3), 0)]
+    for name, comm, keys, ranks, most in plans if LONG else plans[:2]:
+        job = Job(scratch, name, base, comm, 2, device="cuda:0,cpu", **keys)
+        for k, rank in enumerate(ranks):
+            job.await_step(4 + 6 * k)
+            check(job.kill(rank), "%s: there is a rank %d" % (name, rank))
+        eco_hosts.compare(name, job, run_mixed_plain(scratch, base, keys), [0, 0])
+        check(len(again(job)) >= 1 and max(again(job)) <= most, "%s: %r %s" % (name, incidents(job.output), job.text))
+
+
+def mixed_host_lost(scratch, base, _):
+    """Of shards on CPUs and GPUs the second copies of snapshots are on the other host, where a third one takes its place."""
+    keys = dict(dp=4, zero=1)
+    job = Job(scratch, "mixed-lost", base, "nccl", 2, nnodes="2:2", n_agent=2, device="cuda:0,cpu", **keys)
+    check(job.await_text(job.agents[1], ": 2 hosts"), "mixed: both hosts are there")
+    job.join()
+    job.await_step(8)
+    job.agents[1].kill_all()
+    got = job.end()
+    if check(job.result is not None and got[0] == 0 and got[2] == 0, "mixed: codes %r\n%s" % (got, job.text)):
+        ref = run_mixed_plain(scratch, base, keys)
+        same(job.result["weights_xxh64"], ref[0], "mixed, a host is lost: weights")
+        same(bits(job.output), ref[1], "mixed, a host is lost: losses")
+        check(len(again(job)) >= 1 and max(again(job)) <= EVERY, "mixed: %r %s" % (incidents(job.output), job.text))
+
+
 def main():
-    cases = [rank_killed, replica_host_lost]
-    if subprocess.run(APART + ["true"], stderr=subprocess.DEVNULL).returncode == 0:
+    cases = [rank_killed, replica_host_lost, mixed, mixed_host_lost]
+    if is_apart():
         cases += [shard_killed, host_lost]
     else:
         print("hosts with a /dev/shm of their own: left out, this machine lets us make no mount namespace")

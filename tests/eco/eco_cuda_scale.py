@@ -7,10 +7,12 @@ Over the driver without a GPU of tests/cuda/stub; with WEFT_TEST_GPU=1 over the 
     WEFT_SCALE_SEED  what kills are drawn from (drawn)"""
 import os
 import random
+import socket
 import subprocess
 import time
 
 from cuda_stub import REAL, STUB, small_job
+from eco_ahead import await_helper, let_helper_end
 from eco import LONG, WEFT, Scratch, check, end, here, same, words
 from eco_views import Job, bits, incidents
 
@@ -108,6 +110,30 @@ def lost_too_often(scratch, base, reference):
     check([i for i in found if i["decided"] == "shrink"] and "2 ranks" in job.text, "lost too often: %r %s" % (found, job.text))
 
 
+def made_ahead(scratch, base, reference):
+    """A job that leaves its plan open: plans for other numbers of ranks are made while it trains, for this host's GPU as it was measured;
+    without numbers of GPUs there are none."""
+    cache = scratch.path("cache")
+    os.makedirs(os.path.join(cache, "weft"))
+    with open(os.path.join(cache, "weft", "cluster-%s-gpu.yaml" % socket.gethostname()), "w") as f:
+        f.write("name: gpus\ndevice: [{name: own, like: h200-141g, flops: {f32: 1e8}, mem_Bps: 1e8}]\nnode: [{name: host, device: own}]\n")
+    base = {k: v for k, v in base.items() if k != "plan"}
+    for known in (True, False) if LONG else (True,):
+        name = "ahead-%s" % known
+        job = dict(base, share_gpu=True, device="cuda:0", recover="on", output=scratch.path(name))
+        flat = dict(x.split("=", 1) for x in words(job))
+        job = Job("1:2", flat, flat["output"],
+                  env=dict(STUB, WEFT_GPU_COMM="peer", XDG_CACHE_HOME=cache if known else scratch.path("empty"),
+                           WEFT_FAILPOINT="ahead.start:flip:nth=1,ahead.start:flip:nth=2"))
+        check(await_helper(job), name + ": there is a helper")
+        let_helper_end(job)
+        job.await_step(job.steps() + 2)
+        scale(job, 1)
+        ends_well(name, job, reference)
+        same("the plan for 1 ranks was made ahead" in job.text, known, name + ": " + job.text[-2000:])
+        same("the plan is one for this host's CPUs" in job.text, not known, name + ": " + job.text[-2000:])
+
+
 def main():
     draw = random.Random(SEED)
     print("seed %d" % SEED, flush=True)
@@ -118,7 +144,8 @@ def main():
         result, text = plain.end()
         check(result is not None, "undisturbed: " + text)
         reference = result["weights_xxh64"], bits(plain.output)
-        cases = [lambda plan=plan: resizes(scratch, base, reference, plan) for plan in PLANS]
+        cases = [] if REAL else [lambda: made_ahead(scratch, base, reference)]
+        cases += [lambda plan=plan: resizes(scratch, base, reference, plan) for plan in PLANS]
         cases += [lambda: lost_after_it(scratch, base, reference)]
         cases += [lambda point=point: killed_in_it(scratch, base, reference, draw, point)
                   for point in (POINTS if LONG else draw.sample(POINTS, 2))]

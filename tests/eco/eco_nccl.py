@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -77,6 +78,34 @@ def check_reduction(base, out):
         r = weft("run", "--nproc-per-node", "2", *words(dict(two, output=out("print-" + name), **keys)), "--print-plan",
                  env=STUB)
         check(r.code == 0 and re.search('"reduction": "%s"' % line, r.out), str(r))
+
+
+def check_plans(scratch, base, out):
+    """A job that leaves its plan open is planned for its GPUs, as they were measured: here for slow ones, which make replicas worth it; where nothing
+    is known of them, for CPUs, with a warning."""
+    open_job = {k: v for k, v in base.items() if k not in ("plan", "micro_batch", "lanes", "dp")}
+    cache = scratch.path("cache")
+    path = os.path.join(cache, "weft", "cluster-%s-gpu.yaml" % socket.gethostname())
+    os.makedirs(os.path.dirname(path))
+    env = dict(STUB, XDG_CACHE_HOME=cache)
+    cases = [("two", 2, {}, "1 x (2 x own)"), ("shared", 2, dict(device="cuda:0", share_gpu=True), "1 x (2 x own)"),
+             ("mixed", 2, dict(device="cuda:0,cpu"), "cpu"), ("cpus", 2, dict(device="cpu"), "cpu")]
+    for measured in (False, True):
+        if measured:
+            with open(path, "w") as f:
+                f.write("name: gpus\ndevice: [{name: own, like: h200-141g, flops: {f32: 1e8}, mem_Bps: 1e8}]\n"
+                        "node: [{name: host, device: own, n_device: 2, link: nvlink4}]\n")
+        for name, n, keys, where in cases:
+            r = weft("run", "--nproc-per-node", str(n), *words(dict(open_job, batch=8, output=out("plan-" + name), **keys)), "--print-plan", env=env)
+            if not check(r.code == 0, "%s: %s" % (name, r)):
+                continue
+            plan, warns = json.loads(r.out), "the plan is one for this host's CPUs, as " in r.err
+            same(warns, name == "mixed" or (not measured and name != "cpus"), "%s: warns: %s" % (name, r.err))
+            check((where if measured else "cpu") in plan.get("cluster", {}).get("name", ""), "%s: %r" % (name, plan.get("cluster")))
+            same(plan["reduction"], "invariant" if name in ("shared", "cpus") else "fixed", name + ": reduction")
+    r = run(dict(open_job, batch=8, output=out("plan-run")), ranks=2, env=dict(env))
+    if r:
+        check("CPUs" not in r["log"] and re.search(r"plan: 2 ranks, .* s a step predicted", r["log"]), r["log"])
 
 
 def check_unlike(base, out):
@@ -238,6 +267,7 @@ with Scratch("nccl", memory=True) as s:
                 optimizer=dict(name="adamw", lr=3e-3, weight_decay=0.1, clip=1.0))
     out = lambda name: s.path("out", name)
     check_reduction(base, out)
+    check_plans(s, base, out)
     check_unlike(base, out)
     one = check_bits(base, out)
     check_messages(s, base, out)

@@ -21,9 +21,10 @@ static void be_spare(int fd)
 
 static void becomes_a_rank(void **state)
 {
-    weft_launch_options o    = {.node = 1, .n_node = 2};
-    weft_launch__child  c[3] = {{.pid = 0}};
-    weft_launch__run    l    = {.n = 3, .first = 3, .c = c, .o = &o};
+    static const bool   for_gpus[] = {false, true, true};
+    weft_launch_options o          = {.node = 1, .n_node = 2, .spares = for_gpus};
+    weft_launch__child  c[3]       = {{.pid = 0}};
+    weft_launch__run    l          = {.n = 3, .first = 3, .c = c, .o = &o};
     int                 pair[2];
     (void)state;
     assert_false(weft_launch_is_spare());
@@ -36,6 +37,7 @@ static void becomes_a_rank(void **state)
     const char *place = getenv("WEFT_RANK");
     assert_true(weft_launch_is_spare());
     assert_int_equal(weft_launch_spare_world(), 3);
+    assert_false(weft_launch__spare_take(&l, 0)); /* a slot on CPUs */
     assert_true(weft_launch__spare_take(&l, 1));
     assert_int_equal(c[1].pid, 77);
     assert_int_equal(c[1].line, line);

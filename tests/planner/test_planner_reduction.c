@@ -62,19 +62,19 @@ static void invariant_where_it_fits(void **state)
     weft_planner_destroy(a);
 }
 
-/* A small job on the devices of a line, with one node cordoned or not. */
-static void check_devices(const char *line, bool cordon, int world, weft_reduction asked,
-                          weft_reduction want)
+/* A small job on the devices of a line, after an event; NULL: none. */
+static void check_devices(const char *line, const char *event, int world,
+                          weft_reduction asked, weft_reduction want)
 {
     weft_cluster        *c;
     weft_planner_answer *a;
     weft_text            text = {0};
     assert_ok(weft_cluster_load(line, NULL, &c));
-    if (cordon) {
-        weft_cluster *less;
-        assert_ok(weft_cluster_change(c, "cordon node 0 why it is tested", &less));
+    if (event) {
+        weft_cluster *next;
+        assert_ok(weft_cluster_change(c, event, &next));
         weft_cluster_destroy(c);
-        c = less;
+        c = next;
     }
     weft_planner_request q = {.spec    = weft_compile_spec_default("tiny256", 8, 16),
                               .cluster = c,
@@ -104,25 +104,28 @@ static void devices_decide(void **state)
                          invariant = WEFT_REDUCTION_INVARIANT, open = WEFT_REDUCTION_AUTO;
     const struct {
         const char    *line;
-        bool           cordon;
+        const char    *event;
         int            world;
         weft_reduction asked, want;
     } t[] = {
-        {"1 x (1 x a100-80g)", false, 0, open, invariant},
-        {"1 x (2 x a100-80g)", false, 0, open, fixed},
-        {"2 x (1 x a100-80g)", false, 0, open, fixed},
-        {"2 x (1 x a100-80g)", true, 0, open, invariant},  /* one is left */
-        {"1 x (2 x a100-80g)", false, 1, open, invariant}, /* one is used */
-        {"1 x (1 x a100-80g) + 1 x (1 x t4)", false, 0, open, fixed},
-        {"1 x (1 x a100-80g) + 1 x (2 x cpu)", false, 0, open, fixed},
-        {"2 x (2 x cpu)", false, 0, open, invariant},
-        {"1 x (2 x cpu) + 1 x (2 x epyc-9654)", false, 0, open, invariant},
-        {"1 x (2 x a100-80g)", false, 0, invariant, invariant},
-        {"2 x (2 x cpu)", false, 0, fixed, fixed},
+        {"1 x (1 x a100-80g)", NULL, 0, open, invariant},
+        {"1 x (2 x a100-80g)", NULL, 0, open, fixed},
+        {"2 x (1 x a100-80g)", NULL, 0, open, fixed},
+        {"2 x (1 x a100-80g)", "cordon node 0 why it is tested", 0, open,
+         invariant}, /* one is left */
+        {"1 x (1 x a100-80g)", "share node 0 ranks 2", 2, open,
+         invariant},                                      /* there is one */
+        {"1 x (2 x a100-80g)", NULL, 1, open, invariant}, /* one is used */
+        {"1 x (1 x a100-80g) + 1 x (1 x t4)", NULL, 0, open, fixed},
+        {"1 x (1 x a100-80g) + 1 x (2 x cpu)", NULL, 0, open, fixed},
+        {"2 x (2 x cpu)", NULL, 0, open, invariant},
+        {"1 x (2 x cpu) + 1 x (2 x epyc-9654)", NULL, 0, open, invariant},
+        {"1 x (2 x a100-80g)", NULL, 0, invariant, invariant},
+        {"2 x (2 x cpu)", NULL, 0, fixed, fixed},
     };
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i += WEFT_TEST_SANITIZED ? 10 : TEST_FEW(2))
-        check_devices(t[i].line, t[i].cordon, t[i].world, t[i].asked, t[i].want);
+        check_devices(t[i].line, t[i].event, t[i].world, t[i].asked, t[i].want);
 }
 
 int main(void)

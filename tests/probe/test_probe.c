@@ -80,6 +80,46 @@ static void cached(void **state)
     test_files_end();
 }
 
+/* As a calibration of this host's two GPUs says. */
+static void gpus_as_jobs_use_them(void **state)
+{
+    static const char two[] =
+        "name: gpus\n"
+        "device: [{name: own, like: h200-141g, mem_Bps: 3e12, mem_bytes: 1000000000}]\n"
+        "node: [{name: host, device: own, n_device: 2, link: nvlink4}]\n";
+    char          path[1024];
+    const int     both[] = {2, 2}, unlike[] = {2, 1}, three[] = {3};
+    weft_cluster *c;
+    (void)state;
+    setenv("XDG_CACHE_HOME", test_files_begin(), 1);
+    assert_int_equal(weft_probe_gpu_cache_path(path, sizeof path), WEFT_OK);
+    test_files_write(path, two, sizeof two - 1);
+    /* one each, on one host and on two, alike and not */
+    assert_int_equal(weft_probe_gpu_hosts(1, both, false, &c), WEFT_OK);
+    assert_int_equal(weft_cluster_count(c), 2);
+    assert_true(weft_cluster_is_cuda(c));
+    assert_string_equal(weft_cluster_link(c, 0, 1)->name, "nvlink4");
+    weft_cluster_destroy(c);
+    assert_int_equal(weft_probe_gpu_hosts(2, both, false, &c), WEFT_OK);
+    assert_int_equal(weft_cluster_count(c), 4);
+    assert_int_equal(weft_cluster_n_node(c), 2);
+    assert_true(weft_cluster_link(c, 1, 2) && weft_cluster_link(c, 1, 2)->Bps > 0);
+    weft_cluster_destroy(c);
+    assert_int_equal(weft_probe_gpu_hosts(2, unlike, false, &c), WEFT_OK);
+    assert_int_equal(weft_cluster_count(c), 3);
+    weft_cluster_destroy(c);
+    /* one together: each has a part of its memory */
+    assert_int_equal(weft_probe_gpu_hosts(1, three, true, &c), WEFT_OK);
+    assert_int_equal(weft_cluster_count(c), 3);
+    assert_int_equal(weft_cluster_device(c, 0)->mem_bytes, 1000000000 / 3);
+    weft_cluster_destroy(c);
+    /* more than there are; of several hosts nothing is known of shared ones */
+    assert_int_equal(weft_probe_gpu_hosts(1, three, false, &c), WEFT_ERR_ARG);
+    assert_string_equal(weft_error_text(), "3 ranks of a host, and 2 GPUs are here");
+    assert_int_equal(weft_probe_gpu_hosts(2, both, true, &c), WEFT_ERR_ARG);
+    test_files_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -87,6 +127,7 @@ int main(void)
         cmocka_unit_test(measured),
         cmocka_unit_test(hosts_are_joined),
         cmocka_unit_test(cached),
+        cmocka_unit_test(gpus_as_jobs_use_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,6 +141,23 @@ static inline int atomicExch(int *p, int x)
     return old;
 }
 
+/* Operations that the compiler neither joins nor divides: these files are compiled without
+ * contraction. */
+#define CU_EMU_EXACT(letter, type, sqrt_of)                                      \
+    static inline type __##letter##add_rn(type a, type b) { return a + b; }              \
+    static inline type __##letter##sub_rn(type a, type b) { return a - b; }              \
+    static inline type __##letter##mul_rn(type a, type b) { return a * b; }              \
+    static inline type __##letter##div_rn(type a, type b) { return a / b; }              \
+    static inline type __##letter##sqrt_rn(type a) { return sqrt_of(a); }
+CU_EMU_EXACT(f, float, sqrtf)
+CU_EMU_EXACT(d, double, sqrt)
+#undef CU_EMU_EXACT
+
+static inline float __fmaf_rn(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+
 static inline float rsqrtf(float x)
 {
     return 1 / sqrtf(x);

@@ -1,5 +1,9 @@
 /* Optimizer updates: each element is read and written once; learning rate, factor of the
- * gradient and step are read here. */
+ * gradient and step are read here.
+ *
+ * A state and its gradient have the bits of the CPU's update (kernel/rows_update.h, optim.c):
+ * ranks of both kinds that hold the same parameters stay replicas of each other.  So each
+ * operation here is one of IEEE 754 that the compiler neither joins nor divides, in that order. */
 #include "cuda_vec.h"
 
 enum {
@@ -24,23 +28,40 @@ CU_FN float read_scalar(const weft_cuda_scalar &s)
     return (float)cu_load_double(s.p, (int)s.dtype, 0);
 }
 
-/* 1 - beta^t without cancellation. */
-CU_FN float correction(float log_beta, float t)
+CU_FN double read_double(const weft_cuda_scalar &s, double otherwise)
 {
-    return -expm1f(t * log_beta);
+    return s.p ? cu_load_double(s.p, (int)s.dtype, 0) : otherwise;
+}
+
+/* beta^t for whole t: kernel/optim.c has the same products. */
+CU_FN double power(double beta, int64_t t)
+{
+    double x = 1;
+    CU_ROLLED
+    for (; t > 0; t /= 2, beta = __dmul_rn(beta, beta))
+        if (t % 2) x = __dmul_rn(x, beta);
+    return x;
+}
+
+CU_FN double correction(double beta, int64_t t)
+{
+    return __dsub_rn(1.0, power(beta, t));
 }
 
 CU_FN constants read_constants(const weft_cuda_update_rule &r)
 {
-    float     t = read_scalar(r.step);
-    constants c = {read_scalar(r.lr), read_scalar(r.scale), 0, 0};
+    double    lr = read_double(r.lr, 1);
+    constants c  = {(float)lr, read_scalar(r.scale), 0, 0};
     if (r.kind < WEFT_CUDA_UPDATE_ADAM) return c;
-    bool lamb      = r.kind >= WEFT_CUDA_UPDATE_LAMB_DIR;
-    c.step_size    = (lamb ? 1.0f : c.lr) / correction(r.log_beta1, t);
-    c.inv_sqrt_bc2 = 1.0f / sqrtf(correction(r.log_beta2, t));
+    int64_t t    = (int64_t)read_double(r.step, 1);
+    bool    lamb = r.kind >= WEFT_CUDA_UPDATE_LAMB_DIR;
+    c.step_size  = (float)__ddiv_rn(lamb ? 1.0 : lr, correction(r.power1, t));
+    c.inv_sqrt_bc2 =
+        (float)__ddiv_rn(1.0, __dsqrt_rn(correction(r.power2, t)));
     if (r.kind == WEFT_CUDA_UPDATE_LAMB) {
-        float p = read_scalar(r.p_sq), u = read_scalar(r.u_sq);
-        if (p > 0.0f && u > 0.0f) c.lr *= sqrtf(p) / sqrtf(u);
+        double p = read_double(r.p_sq, 0), u = read_double(r.u_sq, 0);
+        if (p > 0 && u > 0)
+            c.lr = (float)__dmul_rn(lr, __ddiv_rn(__dsqrt_rn(p), __dsqrt_rn(u)));
     }
     return c;
 }
@@ -49,9 +70,9 @@ CU_FN constants read_constants(const weft_cuda_update_rule &r)
 CU_FN float adam_direction(const weft_cuda_update_rule &r, const constants &c, float g,
                            float *m, float *v)
 {
-    *m += (1.0f - r.beta1) * (g - *m);
-    *v = r.beta2 * *v + (1.0f - r.beta2) * g * g;
-    return *m / (sqrtf(*v) * c.inv_sqrt_bc2 + r.eps);
+    *m = __fmaf_rn(1.0f - r.beta1, __fsub_rn(g, *m), *m);
+    *v = __fmaf_rn(__fmul_rn(1.0f - r.beta2, g), g, __fmul_rn(r.beta2, *v));
+    return __fdiv_rn(*m, __fmaf_rn(__fsqrt_rn(*v), c.inv_sqrt_bc2, r.eps));
 }
 
 /* KIND: the rule's, or ANY_KIND where it is known at run time alone. */
@@ -59,30 +80,35 @@ template <int KIND>
 CU_FN void update(const weft_cuda_update_rule &r, const constants &c, float decay,
                   float *p, float g, float *m, float *v)
 {
-    g *= c.scale;
+    g = __fmul_rn(g, c.scale);
     switch (KIND == ANY_KIND ? r.kind : KIND) {
-    case WEFT_CUDA_UPDATE_SGD: *p -= c.lr * (g + decay * *p); break;
+    case WEFT_CUDA_UPDATE_SGD:
+        *p = __fmaf_rn(-c.lr, __fmaf_rn(decay, *p, g), *p);
+        break;
     case WEFT_CUDA_UPDATE_MOMENTUM:
-        *m = r.beta1 * *m + (g + decay * *p);
-        *p -= c.lr * *m;
+        *m = __fmaf_rn(r.beta1, *m, __fmaf_rn(decay, *p, g));
+        *p = __fmaf_rn(-c.lr, *m, *p);
         break;
     case WEFT_CUDA_UPDATE_ADAGRAD:
-        g += decay * *p;
-        *m += g * g;
-        *p -= c.lr * (g / (sqrtf(*m) + r.eps));
+        g  = __fmaf_rn(decay, *p, g);
+        *m = __fmaf_rn(g, g, *m);
+        g  = __fdiv_rn(g, __fadd_rn(__fsqrt_rn(*m), r.eps));
+        *p = __fmaf_rn(-c.lr, g, *p);
         break;
     case WEFT_CUDA_UPDATE_ADAM:
-        g += decay * *p;
-        *p -= c.step_size * adam_direction(r, c, g, m, v);
+        g  = __fmaf_rn(decay, *p, g);
+        *p = __fmaf_rn(-c.step_size, adam_direction(r, c, g, m, v), *p);
         break;
-    case WEFT_CUDA_UPDATE_ADAMW:
-        *p *= 1.0f - c.lr * decay;
-        *p -= c.step_size * adam_direction(r, c, g, m, v);
+    case WEFT_CUDA_UPDATE_ADAMW: {
+        float kept = __fmul_rn(*p, __fsub_rn(1.0f, __fmul_rn(c.lr, decay)));
+        *p         = __fmaf_rn(-c.step_size, adam_direction(r, c, g, m, v), kept);
         break;
+    }
     case WEFT_CUDA_UPDATE_LAMB_DIR:
     case WEFT_CUDA_UPDATE_LAMB: {
-        float u = c.step_size * adam_direction(r, c, g, m, v) + decay * *p;
-        *p      = r.kind == WEFT_CUDA_UPDATE_LAMB ? *p - c.lr * u : u;
+        float u = __fmaf_rn(
+            decay, *p, __fmul_rn(adam_direction(r, c, g, m, v), c.step_size));
+        *p = r.kind == WEFT_CUDA_UPDATE_LAMB ? __fmaf_rn(-c.lr, u, *p) : u;
         break;
     }
     default: break;

@@ -1,5 +1,4 @@
 /* Optimizer updates. */
-#include <math.h>
 #include <string.h>
 
 #include "cuda_priv.h"
@@ -43,18 +42,18 @@ static weft_cuda_update_rule rule_of(const weft_kernel_call *c)
 {
     double beta1 = attr_or(c, "beta1", attr_or(c, "momentum", 0));
     double beta2 = attr_or(c, "beta2", 0);
-    return (weft_cuda_update_rule){.kind      = (int32_t)kind_of(c->op),
-                                   .beta1     = (float)beta1,
-                                   .beta2     = (float)beta2,
-                                   .log_beta1 = (float)log(beta1),
-                                   .log_beta2 = (float)log(beta2),
-                                   .eps       = (float)attr_or(c, "eps", 0),
-                                   .decay     = (float)attr_or(c, "weight_decay", 0),
-                                   .lr        = scalar_of(c, "lr"),
-                                   .scale     = scalar_of(c, "scale"),
-                                   .step      = scalar_of(c, "step"),
-                                   .p_sq      = scalar_of(c, "p_sq"),
-                                   .u_sq      = scalar_of(c, "u_sq")};
+    return (weft_cuda_update_rule){.kind   = (int32_t)kind_of(c->op),
+                                   .beta1  = (float)beta1,
+                                   .beta2  = (float)beta2,
+                                   .eps    = (float)attr_or(c, "eps", 0),
+                                   .decay  = (float)attr_or(c, "weight_decay", 0),
+                                   .power1 = beta1,
+                                   .power2 = beta2,
+                                   .lr     = scalar_of(c, "lr"),
+                                   .scale  = scalar_of(c, "scale"),
+                                   .step   = scalar_of(c, "step"),
+                                   .p_sq   = scalar_of(c, "p_sq"),
+                                   .u_sq   = scalar_of(c, "u_sq")};
 }
 
 static weft_status check_types(const weft_kernel_call *c, int n_state)
@@ -137,7 +136,7 @@ static bool same_scalar(const weft_cuda_scalar *a, const weft_cuda_scalar *b)
 /* The decay may differ. */
 static bool same_rule(const weft_cuda_update_rule *a, const weft_cuda_update_rule *b)
 {
-    return a->kind == b->kind && a->beta1 == b->beta1 && a->beta2 == b->beta2 &&
+    return a->kind == b->kind && a->power1 == b->power1 && a->power2 == b->power2 &&
            a->eps == b->eps && same_scalar(&a->lr, &b->lr) &&
            same_scalar(&a->scale, &b->scale) && same_scalar(&a->step, &b->step) &&
            same_scalar(&a->p_sq, &b->p_sq) && same_scalar(&a->u_sq, &b->u_sq);

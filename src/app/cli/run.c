@@ -320,12 +320,24 @@ static int find_rdzv(run_options *o, char *at, size_t n)
     return -1;
 }
 
-/* Are all devices of a list with commas of that kind? */
-static bool has_only(const char *list, const char *kind)
+/* What the job says of its launch. */
+typedef struct job_policy {
+    weft_launch_policy on_rank_exit;
+    char               output[1024], levels[64];
+    bool               invariant;
+    int                copies;
+    bool *spares; /* by slots; a process without a GPU starts in milliseconds */
+} job_policy;
+
+static weft_status find_spares(const weft_job *j, int n, weft_arena *a, bool **out)
 {
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strncmp(at, kind, strlen(kind)) != 0) return false;
-    return true;
+    weft_job_device d;
+    *out = WEFT_ARENA_ARRAY(a, bool, n);
+    WEFT_TRY(weft_arena_status(a));
+    for (int r = 0; r < n; r++)
+        (*out)[r] = weft_job_parse_device("", j->device, r, n, &d) == WEFT_OK &&
+                    strcmp(d.name, "cpu") != 0;
+    return WEFT_OK;
 }
 
 /* Options of a job that recovers, for one that does not. */
@@ -344,31 +356,21 @@ static void warn_of_ignored(const run_options *o)
 
 /* What a lost rank means, and the job's folder.  A job that cannot be read is the ranks' to
  * report. */
-static weft_launch_policy find_policy(const run_options *o, char *output, size_t n,
-                                      char levels[64], bool *spare, bool *invariant,
-                                      int *copies)
+static weft_status find_policy(const run_options *o, weft_arena *a, job_policy *out)
 {
     weft_job *job = NULL;
-    *output       = 0;
-    *spare        = false;
+    *out = (job_policy){.on_rank_exit = WEFT_LAUNCH_END_ALL, .levels = "on", .copies = 1};
     if (o->request.check || weft_cli_load_job(&o->request, &job) != WEFT_OK)
-        return WEFT_LAUNCH_END_ALL;
-    snprintf(output, n, "%s", job->output ? job->output : "");
-    snprintf(levels, 64, "%s", job->recover);
-    *invariant = weft_job_is_invariant(job);
-    *copies    = job->strategy.copies;
-    bool on    = strcmp(job->recover, "off") != 0;
-    bool cpu = has_only(job->device, "cpu"), gpu = has_only(job->device, "cuda");
-    bool fits = cpu || gpu;
+        return WEFT_OK;
+    snprintf(out->output, sizeof out->output, "%s", job->output ? job->output : "");
+    snprintf(out->levels, sizeof out->levels, "%s", job->recover);
+    out->invariant = weft_job_is_invariant(job);
+    out->copies    = job->strategy.copies;
+    if (strcmp(job->recover, "off") != 0) out->on_rank_exit = WEFT_LAUNCH_REPLACE;
+    weft_status st = find_spares(job, (int)o->n_rank, a, &out->spares);
     weft_job_destroy(job);
-    if (!on) warn_of_ignored(o);
-    if (on && !fits)
-        weft_cli_log(
-            true,
-            "recover: on is for CPUs or GPUs (device=cuda) alone: a lost rank ends the "
-            "job");
-    *spare = gpu; /* a process without a device starts in milliseconds */
-    return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
+    if (out->on_rank_exit == WEFT_LAUNCH_END_ALL) warn_of_ignored(o);
+    return st;
 }
 
 static weft_detect_on_stop find_on_stop(const run_options *o)
@@ -453,14 +455,11 @@ static int refuse_span(const run_options *o)
     weft_job_destroy(job);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     if (o->nodes.is_one && o->ranks.is_one)
-        return weft_cli_usage(c, "--rdzv %s needs a job with recover=on, on CPUs or GPUs",
-                              o->rdzv);
+        return weft_cli_usage(c, "--rdzv %s needs a job with recover=on", o->rdzv);
     return weft_cli_usage(c, "%s",
                           o->nodes.is_one
-                              ? "--nproc-per-node MIN:MAX needs a job with "
-                                "recover=on, on CPUs or GPUs"
-                              : "--nnodes MIN:MAX needs a job with recover=on, on "
-                                "CPUs or GPUs");
+                              ? "--nproc-per-node MIN:MAX needs a job with recover=on"
+                              : "--nnodes MIN:MAX needs a job with recover=on");
 }
 
 static int start(run_options *o, weft_arena *a)
@@ -472,23 +471,20 @@ static int start(run_options *o, weft_arena *a)
     if (code >= 0) return code;
     if (weft_cli_resolve_device(&o->request, (int)o->n_rank, a) != WEFT_OK)
         return weft_cli_fail(c, WEFT_ERR_MEM);
-    char               output[1024], levels[64] = "on";
-    bool               spare, invariant         = false;
-    int                copies = 1;
-    weft_launch_policy policy =
-        find_policy(o, output, sizeof output, levels, &spare, &invariant, &copies);
-    o->token.output = output;
+    job_policy policy;
+    if (find_policy(o, a, &policy) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_MEM);
+    o->token.output = policy.output;
     if (o->n_node > 1) { /* one line now rather than one of each rank */
         weft_comm_token token;
         weft_status     found = weft_comm_token_find(&o->token, &token);
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    weft_status         st = weft_job_check_copies(copies, (int)o->n_node);
-    weft_launch_options l  = {.on_rank_exit      = policy,
-                              .levels            = levels,
-                              .spare             = spare,
-                              .output            = output,
+    weft_status         st = weft_job_check_copies(policy.copies, (int)o->n_node);
+    weft_launch_options l  = {.on_rank_exit      = policy.on_rank_exit,
+                              .levels            = policy.levels,
+                              .spares            = policy.spares,
+                              .output            = policy.output,
                               .metrics           = o->metrics,
                               .metrics_file      = o->metrics_file,
                               .on_incident       = o->on_incident,
@@ -510,7 +506,7 @@ static int start(run_options *o, weft_arena *a)
     bool                is_fixed =
         o->ranks.is_one && o->nodes.is_one && (!*at || !weft_launch_is_register(at));
     l.min_node  = (int)o->nodes.min;
-    l.invariant = invariant;
+    l.invariant = policy.invariant;
     l.build     = weft_cli_build();
     if (!o->nodes.is_one && o->node < 0) l.node = -1;
     if (!is_fixed && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);

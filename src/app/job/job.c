@@ -495,6 +495,14 @@ void weft_job_destroy(weft_job *j)
     if (j) weft_arena_destroy(j->arena);
 }
 
+bool weft_job_is_on_cpus(const weft_job *j)
+{
+    for (const char *at = j->device; at;
+         at             = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, "cpu", 3) != 0) return false;
+    return true;
+}
+
 /* Kernels of the CPU take neither rows with gaps nor these fusions. */
 static bool is_for_gpus(const char *device)
 {

@@ -87,6 +87,8 @@ weft_status weft_job_parse_allow(const char *text, unsigned *out);
 
 /* Are sums to be the same bits for any number of ranks?  auto: yes, on CPUs. */
 bool weft_job_is_invariant(const weft_job *j);
+/* Are all its ranks on CPUs, however many there are?  auto may be a GPU. */
+bool weft_job_is_on_cpus(const weft_job *j);
 /* Does it leave to us how ranks share the work? */
 bool weft_job_is_open(const weft_job *j);
 /* micro_batch where it was not given: the whole batch, or as much of it as a lane has. */

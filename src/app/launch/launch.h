@@ -91,9 +91,11 @@ typedef struct weft_launch_options {
     int min_rank;
     /* REPLACE: what may be done about lost ranks (member/levels.h), as the key recover; NULL: on */
     const char *levels;
-    bool spare;  /* of an agent: a process waits for the place of a lost rank (spare.h) */
-    int  n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
-    int  node;   /* which of them this is: ranks from node * n on */
+    /* of an agent, by slots: whose places a process waits for that is there before they are lost
+     * (spare.h); NULL: nobody's */
+    const bool *spares;
+    int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
+    int node;   /* which of them this is: ranks from node * n on */
     /* REPLACE with rdzv: so many hosts have to be there, and n_node may be; 0: n_node.  The agent
      * of node 0 listens at rdzv; node -1: the first that can. */
     int  min_node;

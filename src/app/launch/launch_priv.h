@@ -136,7 +136,7 @@ int weft_launch__report(weft_launch__run *l);
 
 /* Starts one, where there is none. */
 void weft_launch__spare_start(weft_launch__run *l);
-/* It becomes the process of slot r, which has none.  false: there is none. */
+/* It becomes the process of slot r, which has none.  false: there is none, or not for that one. */
 bool weft_launch__spare_take(weft_launch__run *l, int r);
 /* Was it the spare that ended? */
 bool weft_launch__spare_ended(weft_launch__run *l, pid_t pid);

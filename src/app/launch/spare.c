@@ -79,11 +79,18 @@ static void close_ends(weft_launch__spare *s)
     s->pid = 0;
 }
 
+static bool is_wanted(const weft_launch__run *l)
+{
+    for (int r = 0; l->o->spares && r < l->n; r++)
+        if (l->o->spares[r]) return true;
+    return false;
+}
+
 void weft_launch__spare_start(weft_launch__run *l)
 {
     weft_launch__spare *s = &l->spare;
     int                 wake[2];
-    if (!l->o->spare || s->pid || s->n_lost >= MOST_LOST || l->stopped_by) return;
+    if (!is_wanted(l) || s->pid || s->n_lost >= MOST_LOST || l->stopped_by) return;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wake)) return;
     *s = (weft_launch__spare){.wake = wake[0], .n_lost = s->n_lost};
     if (weft_launch__fork(l, -1, wake[1], &s->pid, &s->out, &s->err, &s->line) !=
@@ -102,7 +109,7 @@ bool weft_launch__spare_take(weft_launch__run *l, int r)
     int                 world = l->hosts ? weft_launch__hosts_world_for(l, r)
                                          : n * (l->o->n_node > 1 ? l->o->n_node : 1);
     slot_message m = {weft_launch__rank(l, r), r, weft_launch__position(l, r), world, n};
-    if (!s->pid) return false;
+    if (!s->pid || !l->o->spares[r]) return false;
     if (send(s->wake, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof m)
         return false; /* it has ended, and is reaped soon */
     c->pid  = s->pid;

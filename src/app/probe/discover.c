@@ -138,8 +138,13 @@ static weft_status put_cpu(int limit, weft_text *t)
     return WEFT_OK;
 }
 
-/* GPUs, else processors; or these alone. */
-static weft_status look(bool gpus, int n_core, weft_cluster **out)
+typedef enum sought {
+    GPUS       = 1,
+    PROCESSORS = 2
+} sought;
+
+/* GPUs, else processors; or one of both alone. */
+static weft_status look(int what, int n_core, weft_cluster **out)
 {
     weft_text   t         = {0};
     bool        found     = false;
@@ -149,7 +154,9 @@ static weft_status look(bool gpus, int n_core, weft_cluster **out)
     weft_text_add(&t, "name: ");
     weft_text_put_quoted(&t, host);
     weft_text_add(&t, "\n");
-    if (gpus) WEFT_GO(put_gpus(&t, &found));
+    if (what & GPUS) WEFT_GO(put_gpus(&t, &found));
+    if (!found && !(what & PROCESSORS))
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "NVML finds no GPU here"));
     if (!found) WEFT_GO(put_cpu(n_core, &t));
     WEFT_GO(weft_text_status(&t));
     WEFT_GO(weft_cluster_parse("this host", t.s, t.n, out));
@@ -160,10 +167,106 @@ out:
 
 weft_status weft_probe_discover(weft_cluster **out)
 {
-    return look(true, 0, out);
+    return look(GPUS | PROCESSORS, 0, out);
 }
 
 weft_status weft_probe_processors(int n_core, weft_cluster **out)
 {
-    return look(false, n_core, out);
+    return look(PROCESSORS, n_core, out);
+}
+
+/* ---- GPUs as jobs use them ---- */
+
+static weft_status find_gpus(weft_cluster **out)
+{
+    char path[1024];
+    WEFT_TRY(weft_probe_gpu_cache_path(path, sizeof path));
+    return weft_io_exists(path) ? weft_cluster_load(path, NULL, out) : look(GPUS, 0, out);
+}
+
+/* Hosts like the first node, local[i] of its devices each, one run of equal hosts a node; n_device
+ * of it are here. */
+static weft_status make_nodes(const weft_cluster *base, int n_host, const int *local,
+                              weft_host_kind *node, int *n_node)
+{
+    const weft_host_kind *like = &base->node[0];
+    *n_node                    = 0;
+    for (int i = 0; i < n_host; i++) {
+        if (local[i] > like->n_device)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks of a host, and %d GPU%s are here",
+                             local[i], like->n_device, like->n_device > 1 ? "s" : "");
+        if (i && local[i] == local[i - 1]) {
+            node[*n_node - 1].count++;
+            continue;
+        }
+        node[*n_node]          = *like;
+        node[*n_node].count    = 1;
+        node[*n_node].n_device = local[i];
+        if (local[i] < 2) node[*n_node].link = -1;
+        ++*n_node;
+    }
+    return WEFT_OK;
+}
+
+/* Where nothing is known of the network: as of other hosts that nobody measured. */
+static void add_net(weft_cluster *c, weft_link_kind *link, weft_host_kind *node, int n)
+{
+    int net = c->n_link;
+    if (c->n_link) memcpy(link, c->link, sizeof *link * (size_t)c->n_link);
+    link[c->n_link++] = (weft_link_kind){.name    = "net",
+                                         .scope   = WEFT_LINK_NET,
+                                         .alpha_s = 3e-5,
+                                         .Bps     = 1.1e9,
+                                         .share   = 1,
+                                         .source  = "assumed"};
+    c->link           = link;
+    for (int i = 0; i < n; i++) {
+        node[i].net    = net;
+        node[i].n_port = 1;
+    }
+}
+
+static weft_status share_gpu(int ranks, weft_cluster **c)
+{
+    char          event[64];
+    weft_cluster *shared = NULL;
+    if (ranks < 2) return WEFT_OK;
+    snprintf(event, sizeof event, "share node 0 ranks %d", ranks);
+    WEFT_TRY(weft_cluster_change(*c, event, &shared));
+    weft_cluster_destroy(*c);
+    *c = shared;
+    return WEFT_OK;
+}
+
+weft_status weft_probe_gpu_hosts(int n_host, const int *local, bool shared,
+                                 weft_cluster **out)
+{
+    static const int one  = 1;
+    weft_cluster    *base = NULL, all, *c = NULL;
+    weft_host_kind  *node = calloc((size_t)n_host + 1, sizeof *node);
+    weft_link_kind  *link = NULL;
+    weft_status      st   = WEFT_OK;
+    if (!node) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    if (shared && n_host > 1)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ranks of several hosts share GPUs"));
+    WEFT_GO(find_gpus(&base));
+    if (!weft_cluster_is_cuda(base))
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s has other devices than GPUs", base->name));
+    all  = *base;
+    link = calloc((size_t)base->n_link + 1, sizeof *link);
+    if (!link) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    WEFT_GO(make_nodes(base, n_host, shared ? &one : local, node, &all.n_node));
+    if (n_host > 1 && node[0].net < 0) add_net(&all, link, node, all.n_node);
+    all.node     = node;
+    all.n_health = 0;
+    WEFT_GO(weft_cluster_copy(&all, &c));
+    if (shared) WEFT_GO(share_gpu(local[0], &c));
+    *out = c;
+    c    = NULL;
+out:
+    weft_cluster_destroy(c);
+    weft_cluster_destroy(base);
+    free(link);
+    free(node);
+    return st;
 }

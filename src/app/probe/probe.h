@@ -31,6 +31,12 @@ weft_status weft_probe_divided(int n_node, int local, int n_core, weft_cluster *
 /* The same where hosts have different numbers of devices: local[i] of host i. */
 weft_status weft_probe_unlike(int n_node, const int *local, int n_core,
                               weft_cluster **out);
+/* The GPUs of hosts like this one, as jobs use them: local[i] ranks of host i have one each, or
+ * (shared, on one host alone) one together.  As weft cluster calibrate measured them here, else
+ * as on the box (NVML).  WEFT_ERR_ARG: there are none or fewer, or of a kind we have no numbers
+ * for. */
+weft_status weft_probe_gpu_hosts(int n_host, const int *local, bool shared,
+                                 weft_cluster **out);
 /* The same without a look at GPUs: what our programs run on. */
 weft_status weft_probe_processors(int n_core, weft_cluster **out);
 

@@ -81,8 +81,12 @@ static weft_status find_plan(const ahead_job *x, int k, const weft_cluster *c,
                                 .horizon_s  = x->q->horizon_s,
                                 .pause_s    = k ? 0 : x->q->pause_s};
     for (int i = 0; i < v->n_host; i++) q.n_rank += v->count[i];
+    bool on_cpus = weft_job_is_on_cpus(x->job);
+    if (!on_cpus && !weft_cluster_is_cuda(c))
+        return WEFT_FAIL(WEFT_ERR_ARG, "nothing is known of this host's GPUs");
     WEFT_TRY(weft_replanner_create(
-        &(weft_replan_job){.training = &x->training, .cluster = c, .on_cpus = true}, &r));
+        &(weft_replan_job){.training = &x->training, .cluster = c, .on_cpus = on_cpus},
+        &r));
     weft_status st = weft_replanner_search(r, &q, out);
     weft_replanner_destroy(r);
     return st;

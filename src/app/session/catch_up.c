@@ -56,7 +56,7 @@ static void fill_slot_words(const weft_session *s, int number, progress_words *w
     const weft_kept      *kept = weft_kept_find_of(s->now->comm, number);
     const weft_kept_card *card;
     w->known = kept != NULL;
-    if (s->device->host_access) w->state_step = find_newest(slot);
+    if (weft_session__state_stays(s)) w->state_step = find_newest(slot);
     w->arrived = atomic_load(&slot->arrived);
     w->passed  = atomic_load(&slot->passed);
     w->norm    = atomic_load(&slot->norm);
@@ -244,7 +244,7 @@ static bool is_whole(const progress_words *w, int64_t step)
 
 int weft_session__find_unfinished(const weft_session *s, int64_t step)
 {
-    if (!weft_session__slot(s) || !s->device->host_access || step < 0) return -1;
+    if (!weft_session__state_stays(s) || step < 0) return -1;
     for (int k = 0, slot; (slot = find_beyond(s, k)) >= 0; k++) {
         progress_words w = {.state_step = -1};
         fill_slot_words(s, slot, &w);
@@ -259,7 +259,7 @@ static void compare_own(weft_session *s, const progress_of *w, const progress_ca
     weft_comm_shm_slot   *slot = weft_session__slot(s);
     const progress_words *mine = &w[g->comm->rank].own;
     if (!slot || g->step < 0) return;
-    if (!s->device->host_access) {
+    if (!weft_session__state_stays(s)) {
         if (mine->state_step >= 0 && is_whole(mine, g->step))
             weft_state_set_step(s->state, g->step);
         return;
@@ -286,8 +286,8 @@ weft_status weft_session__catch_up(weft_session *s)
     WEFT_TRY(weft_arena_status(g->arena));
     weft_failpoint("view.words");
     WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, words));
-    int64_t step = s->device->host_access ? find_committed(words, g->comm->world)
-                                          : find_held(words, g->comm->world);
+    int64_t step = weft_session__has_snapshots(s) ? find_held(words, g->comm->world)
+                                                  : find_committed(words, g->comm->world);
     find_card(s, step, &own.card);
     own.unfinished = weft_session__find_unfinished(s, step) >= 0;
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, card));

@@ -5,6 +5,7 @@
  * expert parallelism are open too, and ZeRO 2 and 3 sum gradients in shards. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -33,15 +34,51 @@ static bool is_measured(int n_host, int local, char *path, size_t n)
            weft_io_exists(path);
 }
 
-/* n_core: as of weft_probe_divided(). */
-static weft_status find_machines(const weft_job *j, int world, int local, int n_core,
-                                 weft_cluster **out)
+/* This host's GPUs, where all ranks are on some: one each, or one together. */
+static weft_status find_gpus(const weft_job *j, int n_host, const int *count,
+                             weft_cluster **out)
+{
+    weft_session__devices d;
+    WEFT_TRY(weft_session__expect_devices(j, count[0], count[0], &d));
+    if (d.n_cpu)
+        return WEFT_FAIL(WEFT_ERR_ARG, "some ranks are on CPUs, and some on GPUs");
+    if (d.n_gpu != count[0] && d.n_gpu != 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks share %d GPUs", count[0], d.n_gpu);
+    return weft_probe_gpu_hosts(n_host, count, d.n_gpu < count[0], out);
+}
+
+/* count: ranks of each host.  n_core: as of weft_probe_divided().  why, of 200: a job on GPUs is
+ * planned for CPUs, as their numbers are not known; "" elsewhere. */
+static weft_status find_machines(const weft_job *j, int n_host, const int *count,
+                                 int n_core, char *why, weft_cluster **out)
 {
     char path[1024];
+    bool alike = true;
+    *why       = 0;
+    for (int i = 0; i < n_host; i++) alike = alike && count[i] == count[0];
     if (j->cluster) return weft_cluster_load(j->cluster, NULL, out);
-    if (is_measured(world / local, local, path, sizeof path))
+    if (!weft_job_is_on_cpus(j)) {
+        if (find_gpus(j, n_host, count, out) == WEFT_OK) return WEFT_OK;
+        snprintf(why, 200, "%s", weft_error_text());
+    }
+    if (!alike) return weft_probe_unlike(n_host, count, n_core, out);
+    if (is_measured(n_host, count[0], path, sizeof path))
         return weft_cluster_load(path, NULL, out);
-    return weft_probe_divided(world / local, local, n_core, out);
+    return weft_probe_divided(n_host, count[0], n_core, out);
+}
+
+/* The same of world / local hosts that are alike. */
+static weft_status find_alike(const weft_job *j, int world, int local, int n_core,
+                              char *why, weft_cluster **out)
+{
+    int         n_host = world / local;
+    int        *count  = calloc((size_t)n_host + 1, sizeof *count);
+    weft_status st     = WEFT_ERR_MEM;
+    if (!count) return WEFT_FAIL(st, "out of memory");
+    for (int i = 0; i < n_host; i++) count[i] = local;
+    st = find_machines(j, n_host, count, n_core, why, out);
+    free(count);
+    return st;
 }
 
 int weft_session__count_by_host(const weft_session *s, int *count)
@@ -63,22 +100,11 @@ int weft_session__count_by_host(const weft_session *s, int *count)
 weft_status weft_session__machines_of(const weft_job *j, int n_host, const int *count,
                                       int n_core, weft_cluster **out)
 {
-    bool alike = true;
-    int  world = 0;
-    for (int i = 0; i < n_host; i++) {
-        alike = alike && count[i] == count[0];
-        world += count[i];
-    }
-    if (alike || j->cluster) return find_machines(j, world, count[0], n_core, out);
-    return weft_probe_unlike(n_host, count, n_core, out);
+    char why[200];
+    return find_machines(j, n_host, count, n_core, why, out);
 }
 
 /* ---- the plan ---- */
-
-static bool runs_on_cpus(const weft_job *j)
-{
-    return !strstr(j->device, "cuda") && !strstr(j->device, "auto");
-}
 
 /* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them.
  */
@@ -87,7 +113,7 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
 {
     *q = (weft_planner_request){.spec      = weft_job_spec(j),
                                 .cluster   = c,
-                                .on_cpus   = runs_on_cpus(j),
+                                .on_cpus   = weft_job_is_on_cpus(j),
                                 .keep_bits = true,
                                 .world     = world,
                                 .n_best    = CANDIDATES};
@@ -189,7 +215,8 @@ static weft_status find_step(const weft_job *j, int n, int n_core, double *step_
     weft_cluster        *c  = NULL;
     weft_planner_answer *a  = NULL;
     weft_status          st = WEFT_OK;
-    WEFT_GO(find_machines(j, n, n, n_core, &c));
+    char                 why[200];
+    WEFT_GO(find_alike(j, n, n, n_core, why, &c));
     WEFT_GO(decide(j, c, n, 0, false, &a));
     *step_s = a->step_s;
 out:
@@ -202,9 +229,11 @@ weft_status weft_session__plan_choose(const weft_job *j, int world, int local, i
                                       weft_session__choice *out)
 {
     weft_cluster *c;
-    WEFT_TRY(find_machines(j, world, local > 0 ? local : world, n_core, &c));
+    char          why[200];
+    WEFT_TRY(find_alike(j, world, local > 0 ? local : world, n_core, why, &c));
     weft_status st = decide_on(j, c, world, local, false, out);
     weft_cluster_destroy(c);
+    snprintf(out->for_cpus, sizeof out->for_cpus, "%s", why);
     if (st != WEFT_OK || !out->idle) return st;
     if (find_step(j, 1, n_core, &out->alone_s) != WEFT_OK) /* it does not fit */
         out->alone_s = INFINITY;
@@ -216,8 +245,13 @@ weft_status weft_session__plan_choose(const weft_job *j, int world, int local, i
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out)
 {
     weft_cluster *c;
-    WEFT_TRY(find_machines(j, 1, 1, 0, &c));
+    char          why[200];
+    WEFT_TRY(find_alike(j, 1, 1, 0, why, &c));
     weft_status st = decide_on(j, c, 1, 0, true, out);
+    weft_cluster_destroy(c);
+    if (st != WEFT_ERR_NOFIT || j->cluster || weft_job_is_on_cpus(j)) return st;
+    WEFT_TRY(weft_probe_divided(1, 1, 0, &c)); /* what a GPU holds is looked at later */
+    st = decide_on(j, c, 1, 0, true, out);
     weft_cluster_destroy(c);
     return st;
 }
@@ -261,10 +295,11 @@ weft_status weft_session__predict(const weft_job *job, int world, int local, int
     weft_planner_answer *a    = NULL;
     weft_status          st   = WEFT_OK;
     weft_planner_request q;
-    if ((!runs_on_cpus(&j) && !j.cluster) || j.plan_file)
-        return WEFT_FAIL(WEFT_ERR_ARG, "nothing predicts it");
+    char                 why[200];
+    if (j.plan_file) return WEFT_FAIL(WEFT_ERR_ARG, "nothing predicts it");
     if (!keeps && !open) WEFT_TRY(cut_for(&j, world));
-    WEFT_GO(find_machines(&j, world, local, n_core, &c));
+    WEFT_GO(find_alike(&j, world, local, n_core, why, &c));
+    if (*why) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "nothing predicts it: %s", why));
     ask(&j, c, world, keeps || !open, &q);
     if (!open) fix_keys(&j.strategy, &q.constraints);
     WEFT_GO(find_plan(&q, local, &a));
@@ -343,13 +378,14 @@ weft_status weft_session__fit(weft_session *s, bool *again)
     weft_session__choice x     = {0};
     int64_t              bytes = 0;
     weft_status          st    = WEFT_OK;
-    *again                     = false;
+    char                 why[200];
+    *again = false;
     for (int k = 0; k < s->now->made.program->n_slab; k++)
         bytes += s->now->made.program->slab[k].bytes;
     if (s->now->n_rank > 1 || !weft_job_is_open(&s->job) || s->job.given_micro_batch ||
         s->resume || bytes < SMALL || (s->device && s->device->facts))
         return WEFT_OK; /* a GPU's memory is looked at later, and the line says what fits */
-    WEFT_GO(find_machines(&s->job, 1, 1, 0, &c));
+    WEFT_GO(find_alike(&s->job, 1, 1, 0, why, &c));
     if (bytes + SPARE <= weft_cluster_device(c, 0)->mem_bytes) goto out;
     st = decide_on(&s->job, c, 1, 0, false, &x);
     if (st == WEFT_ERR_NOFIT) weft_say_warn(&s->say, "%s", weft_error_text());

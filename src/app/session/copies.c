@@ -145,11 +145,11 @@ void weft_session__put_domains(const weft_generation *g, const int *domain,
     if (count > named) weft_text_add(t, " and %d more", count - named);
 }
 
-/* GPUs have snapshots, too, but for states that are offloaded. */
+/* Jobs with GPUs have snapshots, too, but for states that are offloaded. */
 static bool has_snapshots(const weft_session *s)
 {
     const weft_plan *p = s->now->plan;
-    return weft_session__has_agent(s) && !s->device->host_access &&
+    return weft_session__has_agent(s) && !weft_job_is_on_cpus(&s->job) &&
            !(p && p->strategy.offload);
 }
 
@@ -183,8 +183,8 @@ static void put_copies(const weft_session *s, const int *domain, bool *alone, in
         weft_text_add(
             t, " hold%s what no other %s does: where %s %s, the job goes back to ",
             n_alone > 1 ? "" : "s", what, n_alone > 1 ? "one of them" : "it",
-            has_hosts(g) || !s->device->host_access ? "is lost"
-                                                    : "crashes by its own fault");
+            has_hosts(g) || !weft_job_is_on_cpus(&s->job) ? "is lost"
+                                                          : "crashes by its own fault");
         put_last_resort(s, t);
         if (n > n_alone) weft_text_add(t, "; the loss of another costs no step");
         return;

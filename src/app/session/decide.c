@@ -169,6 +169,11 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
              "plan%s%s: %s; --print-plan shows it, plan=FILE keeps it, plan=off is data "
              "parallel",
              where ? " for the machines of " : "", where ? where : "", c.line);
+    if (c.for_cpus[0])
+        snprintf(d->warn, sizeof d->warn,
+                 "the plan is one for this host's CPUs, as %s: weft cluster calibrate "
+                 "--only gpus measures GPUs, cluster=FILE describes them",
+                 c.for_cpus);
     if (c.sequential) return replace_sequential(s, given, &c, d);
     d->idle = c.idle;
     if (c.idle)

@@ -161,6 +161,14 @@ const char *weft_session_resolve_auto(const weft_session_device *o)
     return found ? "cuda" : "cpu";
 }
 
+/* The first rank of this host that is not on the CPU. */
+static int find_first(const weft_session_device *o)
+{
+    int r = 0;
+    while (r + 1 < o->local_world && !count_before(o, r + 1)) r++;
+    return r;
+}
+
 void weft_session_warm_device(const weft_session_device *o)
 {
     const weft_plugin *p;
@@ -168,8 +176,10 @@ void weft_session_warm_device(const weft_session_device *o)
     int                n_gpu;
     char               text[512];
     if (weft_plugin_open("cuda", &p) != WEFT_OK || p->count(&n_gpu) != WEFT_OK) return;
+    weft_session_device rank = *o;
+    rank.local_rank          = find_first(o); /* which of those it will be is not known */
     if (n_gpu == 1 || o->local_world <= 1)
-        (void)weft_session_open_device(o, &d);
+        (void)weft_session_open_device(&rank, &d);
     else
         (void)p->describe(text, sizeof text);
 }

@@ -292,6 +292,13 @@ out:
     return st;
 }
 
+/* Whose memory a state is in, where host code reaches it.  NULL: the process's own, which stays
+ * through memberships as a GPU's does, while collectives go by way of comm's buffers. */
+static weft_comm *state_comm(const weft_session *s)
+{
+    return weft_session__has_snapshots(s) ? NULL : s->now->comm;
+}
+
 /* The program's state: the session's, where it is as the program wants it, else new memory; into
  * that, what the session has of an earlier generation. */
 static weft_status open_state(weft_session *s)
@@ -302,10 +309,10 @@ static weft_status open_state(weft_session *s)
     weft_status      st   = WEFT_OK;
     weft_failpoint("view.adopt");
     WEFT_TRY(weft_session__adopt_kept(s));
-    if (g->comm && weft_program_state_slot(g->comm) && s->device->host_access)
+    if (weft_session__state_stays(s))
         WEFT_TRY(weft_session__open_kept(s, &made));
     else if (!fits)
-        WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
+        WEFT_TRY(weft_program_state_create(&g->made, state_comm(s), s->device, &made));
     weft_state *to = fits ? s->state : made;
     if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
     WEFT_GO(weft_session__find_all_holders(s, to));
@@ -391,7 +398,8 @@ static weft_status prepare(weft_session *s)
     weft_generation *g = s->now;
     WEFT_TRY(weft_session__compare_programs(s, &g->made, s->data));
     if (s->state)
-        WEFT_TRY(weft_program_state_fits(&g->made, g->comm, s->state, &g->keeps_state));
+        WEFT_TRY(
+            weft_program_state_fits(&g->made, state_comm(s), s->state, &g->keeps_state));
     if (!g->continues)
         WEFT_TRY(weft_session__check_memory(s)); /* else much of it is there */
     weft_status st = take_memory(s);

@@ -222,8 +222,8 @@ static void read_brief(int fd, weft_text *t)
 /* Where there is memory that outlives ranks, and a program in it. */
 static bool may_begin(const weft_session *s)
 {
-    return s->now->kept && s->now->plan && s->training.graph && weft_session__slot(s) &&
-           s->device->host_access;
+    return s->now->kept && s->now->plan && s->training.graph &&
+           weft_session__state_stays(s);
 }
 
 /* What the agent passes stays until its next message alone: the thread has a copy. */

@@ -88,14 +88,15 @@ static weft_status find_speed(weft_session *s, const weft_move_routes *routes,
                               weft_move_speed *out)
 {
     weft_cluster *machines = NULL;
+    weft_job      host     = s->job;
     weft_path     way;
     double        one_Bps;
     int           count[WEFT_SESSION__MAX_RANK];
     int           far = find_far(routes);
     *out              = (weft_move_speed){0};
     int n_host        = weft_session__count_by_host(s, count);
-    WEFT_TRY(
-        weft_session__machines_of(&s->job, n_host, count, s->now->n_core, &machines));
+    host.device = "cpu"; /* states go by way of the hosts' memory, those of GPUs too */
+    WEFT_TRY(weft_session__machines_of(&host, n_host, count, s->now->n_core, &machines));
     const weft_device_kind *d = weft_cluster_device(machines, 0);
     if (d) out->copy_Bps = d->mem_Bps / 2;
     if (far >= 0 && weft_cluster_path(machines, 0, far, &way) == WEFT_OK) {

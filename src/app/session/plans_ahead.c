@@ -121,14 +121,16 @@ void weft_session__stop_ahead(weft_session *s)
 
 /* ---- what is asked ---- */
 
-/* Ranks may become more or fewer, and a planner may choose how they share the work. */
+/* Ranks may become more or fewer, and a planner may choose how they share the work: of one kind of
+ * devices, whose numbers the helper looks for. */
 static bool is_wanted(const weft_session *s)
 {
     const weft_generation *g    = s->now;
     const int32_t         *host = hosts_of(s);
     bool first = host ? host[own_rank(s)] == own_rank(s) : own_rank(s) == 0;
+    bool alike = weft_job_is_on_cpus(&s->job) || !g->devices.n_cpu;
     return s->o->planner && first && weft_session__has_agent(s) &&
-           weft_job_is_open(&s->job) && s->device->host_access &&
+           weft_job_is_open(&s->job) && alike &&
            (s->o->min_rank > 0 || g->max_rank > g->n_rank || host);
 }
 

@@ -34,6 +34,8 @@ typedef struct weft_session__choice {
      * is about as fast. */
     bool   sequential;
     double alone_s;
+    /* a job on GPUs was planned for this host's CPUs: why; "" elsewhere */
+    char for_cpus[200];
 } weft_session__choice;
 
 /* For world ranks, `local` of them on each host, which have n_core cores together (0: those of

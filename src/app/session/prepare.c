@@ -98,8 +98,8 @@ static weft_status make_program(weft_session *s, const weft_membership_expected 
                            .journals   = true};
     weft_text_fini(&text);
     weft_failpoint("prepare.compiled");
-    /* on a GPU neither state nor work is there */
-    if (st == WEFT_OK && !strncmp(s->job.device, "cpu", 3))
+    /* in jobs with GPUs the state is elsewhere, on a GPU work too */
+    if (st == WEFT_OK && weft_job_is_on_cpus(&s->job))
         st = weft_comm_shm_prepare_slab(x->kept_fd, x->slot, weft_kept_room(&need));
     s->kept.made = made; /* of use without the pages, too */
     s->kept.rank = x->rank;

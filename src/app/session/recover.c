@@ -48,6 +48,12 @@ weft_comm_shm_slot *weft_session__slot(const weft_session *s)
     return s->now && s->now->comm ? weft_program_state_slot(s->now->comm) : NULL;
 }
 
+bool weft_session__state_stays(const weft_session *s)
+{
+    return weft_session__slot(s) && s->device->host_access &&
+           weft_job_is_on_cpus(&s->job);
+}
+
 /* -1 within a step: the step that the updates are of is still known. */
 static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
 {
@@ -58,7 +64,7 @@ static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
         atomic_store(&slot->arrived, step);
         atomic_store(&slot->passed, step);
     }
-    if (slot && s->device->host_access) {
+    if (weft_session__state_stays(s)) {
         atomic_store(&slot->state.step, step);
         atomic_store(&slot->state.computed_step, -1);
     }
@@ -157,7 +163,7 @@ static weft_status describe_need(weft_session *s)
                                .program    = g->made.program,
                                .rank       = g->comm->rank,
                                .n_thread   = weft_pool_threads(s->pool),
-                               .journals   = s->device->host_access};
+                               .journals   = weft_session__state_stays(s)};
     weft_text_fini(&t);
     return st;
 }
@@ -409,13 +415,13 @@ weft_status weft_session__find_state(weft_session *s, weft_state *to)
         forget_memory(s, to);
     else
         mark_memory(s, to, g->step);
-    if (weft_session__slot(s) && s->device->host_access)
-        weft_program_state_mark(g->comm, -1);
+    if (weft_session__state_stays(s)) weft_program_state_mark(g->comm, -1);
     weft_failpoint("move.marked");
     if (weft_session__slot(s)) {
         WEFT_TRY(weft_session__account_move(s)); /* all have theirs */
         weft_failpoint("move.settle");
-        if (s->device->host_access) weft_program_state_settle(g->comm, g->in_batches);
+        if (weft_session__state_stays(s))
+            weft_program_state_settle(g->comm, g->in_batches);
         weft_failpoint("move.settled");
     }
     return g->restores ? clear_state(s, to) : WEFT_OK;

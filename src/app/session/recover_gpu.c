@@ -1,6 +1,7 @@
-/* A generation after a lost rank, where the state is in memory that goes with its process (GPUs):
- * survivors have it, or a snapshot does. */
+/* A generation after a lost rank, where the state is in memory that goes with its process (jobs
+ * with GPUs, on their CPUs too): survivors have it, or a snapshot does. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/failpoint.h"
 #include "comm/hosts.h"
@@ -62,20 +63,23 @@ static weft_status copy_imported(weft_state *to, const replica *from)
     return st;
 }
 
-/* From the first replica whose memory this rank can open: a handle is of its host alone. */
-static bool copy_from_any(weft_state *to, const replica *all, const weft_comm *c)
+/* From the first replica whose memory this rank can open: a handle is of its host and its kind of
+ * device alone. */
+static bool copy_from_any(const weft_generation *g, weft_state *to, const replica *all)
 {
-    const replica *mine = &all[c->rank];
-    const int32_t *host = weft_comm_hosts_of(c);
-    for (int r = 0; r < c->world; r++)
-        if (all[r].has && all[r].layout == mine->layout && all[r].bytes == mine->bytes &&
-            (!host || host[r] == host[c->rank]) && copy_imported(to, &all[r]) == WEFT_OK)
+    const weft_session__card *card = g->devices.card;
+    const int32_t            *host = weft_comm_hosts_of(g->comm);
+    int                       me   = g->comm->rank;
+    for (int r = 0; r < g->comm->world; r++)
+        if (all[r].has && all[r].layout == all[me].layout &&
+            all[r].bytes == all[me].bytes && !strcmp(card[r].kind, card[me].kind) &&
+            (!host || host[r] == host[me]) && copy_imported(to, &all[r]) == WEFT_OK)
             return true;
     return false;
 }
 
-/* Device to device, where a rank that is left has a state laid out like this one.  *all: every rank
- * has its state now. */
+/* Device to device, where a rank that is left has a state laid out like this one; from another kind
+ * of device, and to a CPU, it is sent.  *all: every rank has its state now. */
 static weft_status copy_replicas(weft_session *s, weft_state *to, bool *all)
 {
     weft_generation   *g    = s->now;
@@ -92,7 +96,7 @@ static weft_status copy_replicas(weft_session *s, weft_state *to, bool *all)
     weft_failpoint("replica.offered");
     WEFT_TRY(weft_session__gather(s, &mine, sizeof mine, other));
     weft_failpoint("replica.copy");
-    if (mine.wants) good = g->step >= 0 && plain && copy_from_any(to, other, g->comm);
+    if (mine.wants) good = g->step >= 0 && plain && copy_from_any(g, to, other);
     weft_failpoint("replica.copied");
     WEFT_TRY(weft_session__gather(s, &good, sizeof good, of)); /* memory may be closed */
     *all = true;

@@ -41,7 +41,8 @@ static void replan_of_fini(replan_of *x)
 static weft_status open_planner(const weft_session *s, replan_of *x)
 {
     bool            open = weft_job_is_open(&s->job);
-    weft_replan_job job  = {.training = &s->training, .on_cpus = true};
+    weft_replan_job job  = {.training = &s->training,
+                            .on_cpus  = weft_job_is_on_cpus(&s->job)};
     if (!open && !s->job.plan_file) job.shape = &s->job.strategy;
     if (open && weft_session__machines_of(&s->job, x->n_host, x->count, s->now->n_core,
                                           &x->machines) == WEFT_OK) {

@@ -374,6 +374,10 @@ bool weft_session__has_agent(const weft_session *s);
 void weft_session__tell_agent(const weft_session *s, weft_membership_news news);
 /* This rank's, in the agent's memory; NULL: there is none. */
 weft_comm_shm_slot *weft_session__slot(const weft_session *s);
+/* Is the state in the agent's memory, and stays when its process is lost?  Else it goes with that,
+ * and there are snapshots.  The same answer at all ranks: where one may have a GPU, it goes with
+ * its process on CPUs, too, so that all find it in one way. */
+bool weft_session__state_stays(const weft_session *s);
 /* All ranks are new, and the agent knows of steps after the one that they begin at. */
 void weft_session__say_back(weft_session *s);
 /* The job goes on from that step: where this rank had come further, with steps and rows of then. */

@@ -1,4 +1,5 @@
-/* Snapshots in the agent's memory, of a state whose own memory goes with its process (GPUs).
+/* Snapshots in the agent's memory, of a state whose own memory goes with its process (jobs with
+ * GPUs).
  *
  *     start     after a step that is due: a thread copies all of the state, first on the device
  *               where so much is free (state/snapshot.h), then into one of two buffers of the slot,
@@ -39,8 +40,8 @@ static const double TICK_S    = 0.25;
 
 bool weft_session__has_snapshots(const weft_session *s)
 {
-    return weft_session__has_agent(s) && s->now->comm &&
-           weft_program_state_slot(s->now->comm) && !s->device->host_access;
+    return weft_session__has_agent(s) && weft_session__slot(s) &&
+           !weft_session__state_stays(s);
 }
 
 static weft_comm_shm_held *held_of(const weft_session *s, int k)
@@ -187,7 +188,8 @@ static void open_own(weft_session *s)
                           : "the host has no memory free for two copies of the state");
         return;
     }
-    weft_session__make_device_copy(s, &x->copy);
+    /* what is in host memory goes into the buffer as fast */
+    if (!s->device->host_access) weft_session__make_device_copy(s, &x->copy);
     x->on = true;
 }
 
@@ -516,7 +518,8 @@ static const weft_state *find_alike(const weft_session *s, const weft_state *to,
     return NULL;
 }
 
-/* Do all ranks have theirs on their own host?  Else some have to send. */
+/* Do all ranks have theirs on their own host, laid out alike?  Else some have to send, and what
+ * ranks have for others is filled from those. */
 static weft_status check_alike(weft_session *s, bool mine, bool *all)
 {
     weft_generation *g = s->now;
@@ -534,16 +537,22 @@ weft_status weft_session__read_snapshot(weft_session *s, weft_state *to)
     const weft_kept_states *from = &g->from;
     const weft_state       *like = find_alike(s, to, weft_program_state_layout(to));
     weft_mover_side         side = {to, g->holders};
-    bool                    all  = like != NULL;
     weft_mover             *m;
-    if (from->source) WEFT_TRY(check_alike(s, all, &all));
-    if (all) return weft_state_copy_staged(like, to, NULL, NULL);
-    WEFT_TRY(
-        from->source
-            ? weft_mover_open_hosts(from->source, from->holders, &side, from->host,
-                                    g->comm, WEFT_SESSION__TAG_STATE, &m)
-            : weft_mover_open_near(from->state, from->holders, &side, g->comm->rank, &m));
-    return weft_session__run_move(s, m);
+    bool                    all;
+    WEFT_TRY(check_alike(s, like != NULL, &all));
+    if (all || (like && !from->source))
+        WEFT_TRY(weft_state_copy_staged(like, to, NULL, NULL));
+    if (all) return WEFT_OK;
+    if (from->source) {
+        WEFT_TRY(weft_mover_open_hosts(from->source, from->holders, &side, from->host,
+                                       g->comm, WEFT_SESSION__TAG_STATE, &m));
+        WEFT_TRY(weft_session__run_move(s, m));
+    } else if (!like) {
+        WEFT_TRY(
+            weft_mover_open_near(from->state, from->holders, &side, g->comm->rank, &m));
+        WEFT_TRY(weft_session__run_move(s, m));
+    }
+    return weft_session__fill_standby(s, to);
 }
 
 void weft_session__forget_snapshots(weft_session *s, int64_t after)

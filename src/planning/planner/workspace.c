@@ -30,8 +30,11 @@ static void resolve_reduction(weft_planner_workspace *w)
     if (q->spec.reduction != WEFT_REDUCTION_AUTO || q->on_cpus || q->world == 1 ||
         !weft_planner__is_ours(w))
         return;
-    while (weft_cluster_next_run(q->cluster, &at, &r))
-        *(weft_cluster_is_cpu(r.device) ? &n_cpu : &n_gpu) += r.cordoned ? 0 : r.n;
+    while (weft_cluster_next_run(q->cluster, &at, &r)) {
+        bool cpu    = weft_cluster_is_cpu(r.device);
+        bool shared = !cpu && r.node->n_oversubscription > 0; /* one GPU of many ranks */
+        *(cpu ? &n_cpu : &n_gpu) += r.cordoned ? 0 : shared ? 1 : r.n;
+    }
     if (weft_reduction_on(q->spec.reduction, n_cpu, n_gpu) != WEFT_REDUCTION_FIXED)
         return;
     q->spec.reduction   = WEFT_REDUCTION_FIXED;

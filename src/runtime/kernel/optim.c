@@ -105,6 +105,15 @@ static double scalar(const weft_kernel_call *c, int8_t i, double otherwise)
     return i < 0 ? otherwise : weft_kernel__scalar(&c->in[i]);
 }
 
+/* beta^t for whole t: the same products as on GPUs, whose pow() has other last bits. */
+static double power(double beta, int64_t t)
+{
+    double x = 1;
+    for (; t > 0; t /= 2, beta *= beta)
+        if (t % 2) x *= beta;
+    return x;
+}
+
 static weft_kernel__update read_constants(const weft_kernel_call *c)
 {
     const constants    *k  = c->prepared;
@@ -124,8 +133,10 @@ static weft_kernel__update read_constants(const weft_kernel_call *c)
         u.lr     = (float)(m * attr(c, k->unbias) / attr(c, k->count));
     }
     if (k->beta1 >= 0) {
-        u.step_size    = (float)((lamb ? 1.0 : lr) / (1.0 - pow(attr(c, k->beta1), t)));
-        u.inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(attr(c, k->beta2), t)));
+        double bc1     = 1.0 - power(attr(c, k->beta1), (int64_t)t);
+        double bc2     = 1.0 - power(attr(c, k->beta2), (int64_t)t);
+        u.step_size    = (float)((lamb ? 1.0 : lr) / bc1);
+        u.inv_sqrt_bc2 = (float)(1.0 / sqrt(bc2));
     }
     if (lamb) {
         double pn = scalar(c, k->p_sq, 0.0), un = scalar(c, k->u_sq, 0.0);
