@@ -520,6 +520,23 @@ def stopped_and_killed(scratch, ref):
         check(os.path.exists(scratch.path(name + "-once.0")), "stopped and killed ranks: a rank is killed: " + job.text)
 
 
+def slow_to_come(scratch, ref):
+    """The only host of a job loses a rank, and the other one while the new process starts, which takes it 9 s of a core: it is waited for.
+    One that hangs instead is not."""
+    for name, how in (("works", "work=9000"), ("hangs", "delay=60000")):
+        once = scratch.path("come-%s-once" % name)
+        job = Job(scratch, "come-" + name, "dp4", "1:2", n_agent=1, steps=48, env=dict(
+            WEFT_FAILPOINT="step.begin:kill:rank=1:nth=4,view.await:%s:rank=1" % how, WEFT_FAILPOINT_ONCE=once))
+        limit = time.monotonic() + LIMIT_S
+        while not os.path.exists(once + ".1") and time.monotonic() < limit:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        job.kill(0)
+        compare("slow to come, " + name, job, ref(48), [0])
+        noticed = [(i["rank"], i["noticed"]) for i in incidents(job.output)]
+        same(sorted(noticed), [(0, "waitpid")] + [(1, "no answer")] * (name == "hangs") + [(1, "waitpid")], "slow to come, %s: %r" % (name, noticed))
+
+
 def come_and_go(scratch, ref):
     """Two hosts join, a rank is killed, then one host is lost and the other."""
     job = Job(scratch, "go", "dp2", "1:3", n_agent=1, steps=60, dp=3)
@@ -742,7 +759,7 @@ if SANITIZED and not LONG and not CASE:
 elif SPLIT:
     CASES = [c for c in CASES if c not in OF_SANITIZED]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed]
+    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed, slow_to_come]
 
 
 def run_cases(scratch):

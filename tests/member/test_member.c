@@ -94,29 +94,6 @@ static void ranks_that_all_leave_get_a_view(void **state)
     weft_member_destroy(m);
 }
 
-static void who_does_not_leave_is_killed(void **state)
-{
-    (void)state;
-    weft_member      *m = make_running(2);
-    weft_member_event e = {.kind = WEFT_MEMBER_TICK, .now_s = 4.9};
-    tell(m, WEFT_MEMBER_LEFT, 0, 1);
-    weft_member_tell(m, &e);
-    expect_nothing(m);
-    e = (weft_member_event){.kind = WEFT_MEMBER_ALIVE, .slot = 1, .now_s = 4.9};
-    weft_member_tell(m, &e); /* it writes a file */
-    e = (weft_member_event){.kind = WEFT_MEMBER_TICK, .now_s = 9.8};
-    weft_member_tell(m, &e);
-    expect_nothing(m);
-    e.now_s = 10;
-    weft_member_tell(m, &e);
-    expect(m, WEFT_MEMBER_KILL, 1);
-    expect_nothing(m);
-    end_slot(m, 1, WEFT_MEMBER_LOST, 3);
-    expect(m, WEFT_MEMBER_START, 1);
-    expect(m, WEFT_MEMBER_VIEW, -1);
-    weft_member_destroy(m);
-}
-
 static void three_losses_in_ten_steps_are_the_end(void **state)
 {
     (void)state;
@@ -766,7 +743,6 @@ int main(void)
         cmocka_unit_test(the_end_does_not_wait_for_a_view),
         cmocka_unit_test(a_lost_rank_is_replaced),
         cmocka_unit_test(ranks_that_all_leave_get_a_view),
-        cmocka_unit_test(who_does_not_leave_is_killed),
         cmocka_unit_test(three_losses_in_ten_steps_are_the_end),
         cmocka_unit_test(errors_and_signals_end_the_job),
         cmocka_unit_test(what_is_done_is_not_done_again),

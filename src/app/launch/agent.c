@@ -13,6 +13,11 @@
 #include "launch/oom.h"
 #include "member/hosts.h"
 
+/* For ranks that are slow and not lost, to come to a view: other hosts wait for those of this one
+ * (HOSTS_COLLECT_S), or none does. */
+static const double HOSTS_MOST_S = 45;
+static const double ALONE_MOST_S = 600;
+
 /* ---- views and reports ---- */
 
 /* Of the newest view, on all hosts. */
@@ -547,17 +552,18 @@ void weft_launch__agent_stop(weft_launch__run *l)
                                                                 .now_s = weft_clock_s()});
 }
 
-/* Who is waited for and works on files is not late. */
+/* Who is waited for and works on files, has a core or waits for one is not late. */
 static void look_for_progress(weft_launch__run *l, double now_s)
 {
     weft_launch__agent *a = l->agent;
     for (int r = 0; r < l->n; r++) {
-        uint64_t word = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress.word);
-        if (word == a->word[r]) continue;
-        a->word[r] = word;
-        weft_member_tell(
-            a->member,
-            &(weft_member_event){.kind = WEFT_MEMBER_ALIVE, .slot = r, .now_s = now_s});
+        weft_member_event e = {.kind = WEFT_MEMBER_ALIVE, .slot = r, .now_s = now_s};
+        uint64_t word  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress.word);
+        bool     moved = word != a->word[r];
+        bool     works = weft_launch__watch_works(l, r, now_s, &e.used_s);
+        a->word[r]     = word;
+        if (!moved) e.kind = WEFT_MEMBER_WORKS;
+        if (moved || works) weft_member_tell(a->member, &e);
     }
 }
 
@@ -640,6 +646,8 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(weft_launch_levels_init(&a->levels, l->o->levels, l->n, weft_clock_s()));
     limits.outside = l->hosts != NULL;
+    limits.most_s  = l->hosts ? HOSTS_MOST_S : ALONE_MOST_S;
+    if (l->o->timeout_s > 0) limits.work_s = l->o->timeout_s;
     WEFT_TRY(weft_member_create(l->n, &limits, &a->member));
     return weft_launch__agent_act(l);
 }

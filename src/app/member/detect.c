@@ -7,6 +7,7 @@ static const double SETTLE_S      = 0.05; /* in which others may stop, too */
 static const double LEAST_HANG_S  = 1;
 static const double HANG_FACTOR   = 8;
 static const double IDLE          = 0.02; /* of a core: a rank that waits uses less */
+static const double STARVED = 0.1; /* of the time: one that does nothing waits less */
 
 /* What is remembered of a rank. */
 typedef struct slot_watch {
@@ -212,9 +213,11 @@ static bool is_lost(const weft_detect *d, int k, const weft_detect_sample *all,
     f->slot                     = k;
     if (!s->there) return false;
     if (s->stopped) return is_stopped(d, w, count_all_stopped(d, all) == 1, now_s, f);
-    if (!s->running || s->on_disk) return false;
-    if (is_hanging(w, s, now_s, load, f)) return true;
-    return is_silent(d, w, s, now_s, load, f) && has_live_peer(d, all, k, now_s);
+    if (s->on_disk) return false;
+    if (is_hanging(w, s, now_s, load, f))
+        return true; /* also where it is to leave a view */
+    return s->running && is_silent(d, w, s, now_s, load, f) &&
+           has_live_peer(d, all, k, now_s);
 }
 
 int weft_detect_look(weft_detect *d, double now_s, double load,
@@ -234,4 +237,14 @@ int weft_detect_look(weft_detect *d, double now_s, double load,
     }
     for (int k = 0; k < d->n; k++) n += is_lost(d, k, sample, now_s, load, &found[n]);
     return n;
+}
+
+bool weft_detect_works(const weft_detect_sample *was, const weft_detect_sample *is,
+                       double passed_s, double *used_s)
+{
+    double cpu_s = is->cpu_s - was->cpu_s, waited_s = is->wait_s - was->wait_s;
+    *used_s = cpu_s > 0 ? cpu_s : 0;
+    if (is->stopped || passed_s <= 0) return false;
+    return (cpu_s > 0 && cpu_s >= IDLE * passed_s) || waited_s >= STARVED * passed_s ||
+           (was->wants_core && is->wants_core) || (was->on_disk && is->on_disk);
 }

@@ -48,7 +48,8 @@ typedef struct weft_detect_sample {
     /* that its threads have waited for a core: the longest of them; rises */
     double wait_s;
     bool   wants_core; /* one of its threads runs, or would */
-    /* the task that runs longest: since when, and how long it took before; 0: none, not known */
+    /* the task of this process that runs longest: since when, and how long it took before; 0: none,
+     * not known */
     double begun_s, longest_s;
 } weft_detect_sample;
 
@@ -76,5 +77,10 @@ int weft_detect_look(weft_detect *d, double now_s, double load,
                      const weft_detect_sample *sample, weft_detect_found *found);
 /* All times begin anew: the agent itself was stopped and goes on. */
 void weft_detect_forgive(weft_detect *d);
+/* Of a process that is waited for, in two samples passed_s apart: has it used a core, used_s of it,
+ * or waited for one or for a device?  Its beat says nothing: that moves while it waits for
+ * others. */
+bool weft_detect_works(const weft_detect_sample *was, const weft_detect_sample *is,
+                       double passed_s, double *used_s);
 
 #endif
