@@ -231,6 +231,12 @@ static void an_instruction_that_hangs(void **state)
     x.s[1].begun_s = x.now_s; /* another rank was lost, and it does not leave the view */
     x.s[1].running = false;
     assert_int_equal(pass(&x, 8.3), 1);
+    x.s[1].running   = true;
+    x.s[1].begun_s   = x.now_s;
+    x.s[1].longest_s = 0.01;
+    x.s[1].first     = true; /* as others of its kind took */
+    assert_int_equal(pass(&x, 4.8), 0);
+    assert_int_equal(pass(&x, 0.5), 1);
     weft_detect_destroy(x.d);
 }
 

@@ -140,20 +140,41 @@ static void ask_kernel(pid_t pid, weft_detect_sample *s)
 
 /* ---- samples ---- */
 
-/* Of those that took some time before, the one that began first; none of a process before this one,
- * which began after since_s. */
-static void find_task(const weft_progress_record *r, double since_s,
-                      weft_detect_sample *s)
+/* Of an instruction that runs for the first time: the longest that it may take, by those of its
+ * kind that ran in any rank of this host, also in processes that are gone; 0: none did. */
+static double estimate_task(const weft_launch__run *l, const weft_progress_work *work)
 {
+    double most_s = 0;
+    for (int r = 0; r < l->n; r++) {
+        double s =
+            weft_progress_estimate(&weft_comm_shm_slot_of(l->shm, r)->progress, work);
+        if (s > most_s) most_s = s;
+    }
+    return most_s;
+}
+
+/* The one that began first of those whose time is known; none of a process before this one, which
+ * began after since_s. */
+static void find_task(const weft_launch__run *l, const weft_progress_record *r,
+                      double since_s, weft_detect_sample *s)
+{
+    double now_s = weft_clock_s();
+    s->first     = false;
     s->begun_s = s->longest_s = 0;
     for (int k = 0; k < WEFT_PROGRESS_STREAMS; k++) {
         const weft_progress_task *t       = &r->task[k];
-        double                    begun   = 1e-9 * (double)atomic_load(&t->begun_ns);
+        uint64_t                  at      = atomic_load(&t->begun_ns);
+        double                    begun   = 1e-9 * (double)at;
         double                    longest = 1e-9 * (double)atomic_load(&t->longest_ns);
-        if (begun <= since_s || longest <= 0) continue;
+        bool                      first   = longest <= 0;
+        if (begun <= since_s || (first && now_s - begun < LONG_S)) continue;
+        if (first) longest = estimate_task(l, &t->work);
+        if (longest <= 0 || atomic_load(&t->begun_ns) != at)
+            continue; /* of the next one */
         if (s->begun_s > 0 && begun >= s->begun_s) continue;
         s->begun_s   = begun;
         s->longest_s = longest;
+        s->first     = first;
     }
 }
 
@@ -174,7 +195,7 @@ static void take_sample(weft_launch__run *l, int r)
     s->running = s->there && weft_launch__agent_is_running(l, r);
     s->stopped = c->stopped;
     s->beat    = beat;
-    find_task(record, w->pid_s[r], s);
+    find_task(l, record, w->pid_s[r], s);
     /* other streams of a rank may go on while one is in a long instruction */
     bool is_long = s->begun_s > 0 && weft_clock_s() - s->begun_s > LONG_S;
     if (!s->there || (moved && !is_long)) return;
@@ -216,10 +237,11 @@ static void describe(const weft_launch__run *l, const weft_detect_found *f, char
             if (1e-9 * (double)atomic_load(&r->task[k].begun_ns) != s->begun_s) continue;
             memcpy(name, r->task[k].name, sizeof name);
             name[sizeof name - 1] = 0;
-            snprintf(
-                what, n,
-                "hangs in instruction '%s' for %.3g s; the longest before took %.3g s",
-                name, f->seconds, s->longest_s);
+            snprintf(what, n, "hangs in instruction '%s' for %.3g s; %s %.3g s", name,
+                     f->seconds,
+                     s->first ? "it runs for the first time, and is to take less than"
+                              : "the longest before took",
+                     s->longest_s);
         }
         break;
     }

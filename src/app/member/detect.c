@@ -5,6 +5,7 @@
 static const double MOST_PERIOD_S = 0.25; /* between two samples */
 static const double SETTLE_S      = 0.05; /* in which others may stop, too */
 static const double LEAST_HANG_S  = 1;
+static const double LEAST_FIRST_S = 5; /* with pages, files and tables that it needs */
 static const double HANG_FACTOR   = 8;
 static const double IDLE          = 0.02; /* of a core: a rank that waits uses less */
 static const double STARVED = 0.1; /* of the time: one that does nothing waits less */
@@ -200,8 +201,9 @@ static bool is_hanging(const slot_watch *w, const weft_detect_sample *s, double 
     f->cause   = WEFT_DETECT_HANG;
     f->seconds = now_s - s->begun_s - w->excused_s -
                  find_waited(w, s, w->task_wait, w->task_starved);
-    f->limit_s = HANG_FACTOR * s->longest_s * load;
-    if (f->limit_s < LEAST_HANG_S) f->limit_s = LEAST_HANG_S;
+    f->limit_s     = HANG_FACTOR * s->longest_s * load;
+    double least_s = s->first ? LEAST_FIRST_S : LEAST_HANG_S;
+    if (f->limit_s < least_s) f->limit_s = least_s;
     return f->seconds >= f->limit_s;
 }
 

@@ -12,8 +12,9 @@
  *     as the agent still runs.
  * (2) silent: no sign of progress and no core used for failure_timeout_s x load, while a peer shows
  *     progress.
- * (3) hang: one instruction runs longer than max(1 s, 8 x the longest that it took x load), and it
- *     took some time before.
+ * (3) hang: one instruction runs longer than max(1 s, 8 x the longest that it took x load).  One
+ *     that runs for the first time: 5 s, and what instructions of its kind took; not before one of
+ *     them has run on this host.
  * A stalled observer marks no rank as failed: time in which the agent itself did not run, in
  * which a rank was stopped with all others or waited for a core does not count.  That is what the
  * kernel says of a thread once it has run again; and what a rank did not have of one core from one
@@ -51,6 +52,7 @@ typedef struct weft_detect_sample {
     /* the task of this process that runs longest: since when, and how long it took before; 0: none,
      * not known */
     double begun_s, longest_s;
+    bool   first; /* longest_s is an estimate */
 } weft_detect_sample;
 
 typedef enum weft_detect_cause {
