@@ -367,14 +367,19 @@ def lost_before_it_joined(scratch, ref):
         check("error: no host of the job has answered for 5" in job.agents[1].text, "why it ends: " + job.agents[1].text)
 
 
-def stopped_at_its_end(scratch, ref):
-    """Rank 0 is stopped when all is written and the other rank has ended: the job ends, with the reason."""
-    once = scratch.path("at-its-end-once")
-    job = Job(scratch, "at-its-end", "dp4", "1:2", n_agent=1, steps=24, options=["--failure-timeout", "1"], env=dict(
-        WEFT_FAILPOINT="view.left:stop:rank=0", WEFT_FAILPOINT_ONCE=once))
-    same(job.end(), [1], "stopped at its end: " + job.text)
-    check(os.path.exists(once + ".0") and "error: a rank was lost when all was written" in job.text, "stopped at its end: " + job.text)
-    same(bits(job.output), ref(24)[1], "stopped at its end: losses")
+def lost_at_its_end(scratch, ref):
+    """A rank is stopped, or killed, when all is written: the job ends in order and prints its result once, also where that was the only
+    rank of its host, or the first one, and where other ranks had not heard of it."""
+    for k, (plan, nnodes, n_agent, point) in enumerate((
+            ("dp4", "1:2", 1, "view.left:stop:rank=0"), ("dp2", "2", 2, "view.left:kill:rank=0"), ("dp4", "2", 2, "end.announced:kill:rank=0"),
+            ("pp2", "2", 2, "end.announced:kill:rank=0"), ("dp4", "2", 2, "end.close:kill:rank=2"), ("dp2", "2", 2, "end.published:exit:rank=1"))):
+        name = "%s of %s on %s" % (point, plan, nnodes)
+        once = scratch.path("at-its-end-%d-once" % k)
+        job = Job(scratch, "at-its-end-%d" % k, plan, nnodes, n_agent=n_agent, steps=24, options=["--failure-timeout", "1"], env=dict(
+            WEFT_FAILPOINT=point, WEFT_FAILPOINT_ONCE=once))
+        compare("lost at its end, " + name, job, ref(24), [0] * n_agent)
+        check(os.path.exists(once + ".0"), "lost at its end, %s: %s" % (name, job.text))
+        same([i["cause"] for i in incidents(job.output) if i["cause"] != "join"], [], "lost at its end, %s: incidents" % name)
 
 
 def never_prepared(scratch, ref):
@@ -751,7 +756,7 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, two_of_four_lost, replicas_on_one_host, lost_before_the_first_step, lost_on_the_way_back,
-         come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, stopped_at_its_end, drained, host_leaves, all_told,
+         come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, lost_at_its_end, drained, host_leaves, all_told,
          grace_is_over, scaled, scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:

@@ -206,6 +206,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (current && a->outcome.committed_s <= 0) note_committed(l, m, e.now_s);
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
+    case WEFT_LINE_FINISHED: a->finished = true; break;
     case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
     case WEFT_LINE_REPLAN:
         if (current) renew_view(l, m->text);
@@ -266,6 +267,7 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
     if (l->stopped_by && weft_launch__is_ended_by_request(how)) return WEFT_MEMBER_DONE;
     if (l->agent->failed[r]) return WEFT_MEMBER_FAILED;
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return WEFT_MEMBER_DONE;
+    if (l->agent->finished) return WEFT_MEMBER_DONE; /* it had nothing left to do */
     return weft_incident_is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
@@ -381,6 +383,12 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; %s",
                          l->first + position, what, (long long)step,
                          weft_launch__name_answer(l, l->first + position));
+    if (cause == WEFT_MEMBER_DONE && a->finished) {
+        if (how)
+            weft_launch__say(l, -1, "info", "rank %d: %s when all was written",
+                             l->first + position, what);
+        return how != 0;
+    }
     /* what is left to account for: errors, a signal, the end */
     return lost && (a->done || (kept && !weft_member_is_over(a->member)));
 }
