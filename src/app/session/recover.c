@@ -48,10 +48,17 @@ weft_comm_shm_slot *weft_session__slot(const weft_session *s)
     return s->now && s->now->comm ? weft_program_state_slot(s->now->comm) : NULL;
 }
 
+static void forget_computed(weft_session *s)
+{
+    weft_state_destroy(s->computed);
+    s->computed = NULL;
+}
+
 /* -1 within a step: the step that the updates are of is still known. */
-static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
+static void mark_memory(weft_session *s, weft_state *state, int64_t step)
 {
     weft_comm_shm_slot *slot = weft_session__slot(s);
+    forget_computed(s);
     if (slot && step > atomic_load(&slot->step)) /* what the agent tells of a lost rank */
         atomic_store(&slot->step, step);
     if (slot && step >= 0) {
@@ -66,9 +73,10 @@ static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
 }
 
 /* Before it is overwritten: nobody goes on from it. */
-static void forget_memory(const weft_session *s, weft_state *state)
+static void forget_memory(weft_session *s, weft_state *state)
 {
     weft_comm_shm_slot *slot = weft_session__slot(s);
+    forget_computed(s);
     if (slot) {
         atomic_store(&slot->state.step, -1);
         atomic_store(&slot->state.computed_step, -1);
@@ -361,6 +369,7 @@ weft_status weft_session__find_sent(weft_session *s, weft_state *to)
 {
     weft_generation *g     = s->now;
     weft_state      *empty = NULL, *have = s->state;
+    if (s->computed && weft_state_step(s->computed) == g->step) have = s->computed;
     if (!have || g->step < 0 || weft_state_step(have) != g->step) {
         WEFT_TRY(weft_state_make_empty(to, &empty));
         have = empty;

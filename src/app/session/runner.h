@@ -33,6 +33,7 @@ typedef struct weft_runner_options {
     void          *journal;
     bool           resumes;
     const int64_t *slab_at;
+    bool           places_shares; /* weft_exec_options.places_shares */
     int trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
 } weft_runner_options;
 

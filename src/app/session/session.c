@@ -246,6 +246,7 @@ weft_status weft_session__close(weft_session *s)
     weft_ckpt_close(s->resume);
     weft_ckpt_state_fini(&s->checkpoint);
     weft_ckpt_findings_fini(&s->out.found);
+    weft_state_destroy(s->computed);
     weft_state_destroy(s->state);
     weft_session__forget_program(s);
     weft_session__stop_ahead(s);
