@@ -219,7 +219,7 @@ class Block:
         self.job.await_step(self.job.steps() + 2)
 
     def slow_rank(self):
-        """All ranks of a host, for some steps, often for as many as it takes until they are named: nobody is lost."""
+        """All ranks of a host, for some steps, often for as many as it takes until they are named: no rank is lost."""
         job = self.job
         k, n_step = self.draw.choice(job.members), self.draw.choice((3, 10, 30, 30))
         self.faults.append("slow")

@@ -13,7 +13,7 @@ static void work_moves_the_count_and_the_word(void **state)
     weft_progress_record record = {0};
     (void)state;
     uint64_t before = weft_progress_count();
-    weft_progress_alive(); /* nobody looks */
+    weft_progress_alive(); /* it is not shared */
     weft_progress_share(&record);
     weft_progress_mark();
     assert_int_equal(record.word, 1);
@@ -30,7 +30,7 @@ static void tasks_and_beats_are_seen(void **state)
 {
     weft_progress_record record = {.task = {{.begun_ns = 7}}};
     (void)state;
-    weft_progress_begin(0, "x", 1, NULL); /* nobody looks */
+    weft_progress_begin(0, "x", 1, NULL); /* it is not shared */
     assert_true(weft_progress_end(0) == 0);
     assert_false(weft_progress_is_shared());
     weft_progress_share(&record);
@@ -66,7 +66,7 @@ static void times_are_estimated(void **state)
     static weft_progress_record record;
     weft_progress_work          work = {.kind = 3, .amount = 1e6};
     (void)state;
-    weft_progress_note(&work, 1); /* nobody looks */
+    weft_progress_note(&work, 1); /* it is not shared */
     weft_progress_share(&record);
     assert_true(estimate(&record, 3, 1e6) == 0);
     weft_progress_note(&work, 0.01);

@@ -348,7 +348,7 @@ def ended_before_they_joined(scratch, ref):
     for a in late:
         check(job.await_text(a, "they prepare"), "a host prepares: " + a.name)
     compare("hosts that were to join", job, ref(60), [0] * 4)
-    check("has gone while it prepared" not in job.agents[0].text, "nobody is missed: " + job.text)
+    check("has gone while it prepared" not in job.agents[0].text, "no host is missed: " + job.text)
     for a in late:
         check(a.text.count("weft run: the job has ended") == 1, "why a host did not join: " + a.text)
 
@@ -383,7 +383,7 @@ def lost_at_its_end(scratch, ref):
 
 
 def never_prepared(scratch, ref):
-    """A host whose ranks do not prepare in time is named by both sides, ends, and delays nobody."""
+    """A host whose ranks do not prepare in time is named by both sides, ends, and delays no other."""
     job = Job(scratch, "never", "dp2", "1:2", n_agent=1, steps=100000, options=["--timeout", "3"])
     job.await_step(3)
     job.env = dict(WEFT_FAILPOINT="prepare.begin:delay=60000")

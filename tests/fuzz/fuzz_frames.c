@@ -25,7 +25,7 @@ static void check_frame(const host_frame *f, const uint8_t *data, size_t n)
     case FRAME_SCALE:
     case FRAME_STAYS:
     case FRAME_LEAVE_OUT:
-    case FRAME_AHEAD_DONE:
+    case FRAME_VIEW_PREPARED:
         if (f->use.n_rank < 0 || n != sizeof f->from + sizeof f->use) abort();
         break;
     case FRAME_BRIEF: (void)weft_brief_parse((const char *)f->bytes, f->n, &b); break;

@@ -40,7 +40,7 @@ static int look_after(scene *x, double seconds)
     return weft_detect_look(x->d, x->now_s, x->load, x->s, x->found);
 }
 
-/* Looks for so long, or until somebody is found. */
+/* Looks for so long, or until a rank is found. */
 static int pass(scene *x, double seconds)
 {
     int n = 0;

@@ -490,7 +490,7 @@ static void more_may_be_needed_once_more(void **state)
     weft_member *m = make_elastic(4, 5);
     weft_member_resize(m, 2);
     while (weft_member_next(m, &(weft_member_action){0})) continue;
-    end_slot(m, 3, WEFT_MEMBER_LOST, 5); /* nobody misses it yet */
+    end_slot(m, 3, WEFT_MEMBER_LOST, 5); /* it is not missed yet */
     expect_nothing(m);
     weft_member_recount(m, weft_member_epoch(m), 6); /* too many */
     expect_nothing(m);
@@ -544,7 +544,7 @@ static void a_cordoned_slot_is_left_out(void **state)
     weft_member_resize(m, 3);
     expect(m, WEFT_MEMBER_VIEW, -1);
     settle(m);
-    end_slot(m, 1, WEFT_MEMBER_LOST, 6); /* nobody misses it */
+    end_slot(m, 1, WEFT_MEMBER_LOST, 6); /* it is not missed */
     expect_nothing(m);
     assert_true(weft_member_may_resize(m));
     weft_member_resize(m, 4); /* there are not so many */
@@ -621,7 +621,7 @@ static void new_ranks_prepare_first(void **state)
     for (int k = 2; k < 4; k++) end_slot(m, k, WEFT_MEMBER_DONE, 9);
     weft_member_prepare(m, 3);
     expect(m, WEFT_MEMBER_START, 2);
-    end_slot(m, 2, WEFT_MEMBER_LOST, 9); /* nobody misses it */
+    end_slot(m, 2, WEFT_MEMBER_LOST, 9); /* it is not missed */
     expect_nothing(m);
     assert_false(weft_member_is_preparing(m, 2));
     weft_member_destroy(m);

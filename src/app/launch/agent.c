@@ -271,7 +271,7 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
     return weft_incident_is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
-/* The process of a slot that is not in the view: nobody misses it. */
+/* The process of a slot that is not in the view: it is not missed. */
 static bool end_released(weft_launch__run *l, int r, weft_member_cause cause,
                          int64_t step)
 {

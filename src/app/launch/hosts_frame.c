@@ -46,7 +46,7 @@ bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_fra
     case FRAME_USE:
     case FRAME_SCALE:
     case FRAME_STAYS:
-    case FRAME_AHEAD_DONE:
+    case FRAME_VIEW_PREPARED:
     case FRAME_LEAVE_OUT:
         fine = read_whole(&f, &f.use, sizeof f.use) && f.use.n_rank >= 0 &&
                f.use.n_rank <= MAX_RANK;
@@ -55,7 +55,7 @@ bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_fra
     case FRAME_ASK:
     case FRAME_ASK_BRIEF: fine = read_whole(&f, &f.epoch, sizeof f.epoch); break;
     case FRAME_BRIEF: fine = read_brief(&f); break;
-    case FRAME_AHEAD: fine = f.n > 0 && f.n <= WEFT_MEMBER_VIEW_MOST; break;
+    case FRAME_PREPARE_VIEW: fine = f.n > 0 && f.n <= WEFT_MEMBER_VIEW_MOST; break;
     case FRAME_CRASH:
         fine = read_whole(&f, &f.crash, sizeof f.crash) && is_crash(&f.crash);
         break;

@@ -565,7 +565,7 @@ static void kill_ranks(weft_launch__run *l)
     }
 }
 
-/* A killed rank that does not go waits in the kernel, for a device: nobody can end it. */
+/* A killed rank that does not go waits in the kernel, for a device: it cannot be ended. */
 static bool all_left_are_lost(const weft_launch__run *l)
 {
     double now = weft_clock_s();

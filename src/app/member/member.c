@@ -468,7 +468,7 @@ static void try_recount(weft_member *m)
 }
 
 /* On several hosts no rank is replaced once one has done its work, as others may be gone: all is
- * written then.  Where the first one here is lost after that, and nobody is left, it is the end. */
+ * written then.  Where the first one here is lost after that, and none is left, it is the end. */
 static void check_left(weft_member *m)
 {
     bool left = false;

@@ -69,7 +69,7 @@ typedef enum weft_member_event_kind {
     WEFT_MEMBER_ALIVE,       /* slot: it works on files */
     WEFT_MEMBER_WORKS,       /* slot, used_s: it uses a core, or waits for one */
     WEFT_MEMBER_IS_PREPARED, /* slot: it has done what it can before it is in a view */
-    WEFT_MEMBER_STOP,        /* the job is to end: nobody is replaced any more */
+    WEFT_MEMBER_STOP,        /* the job is to end: no rank is replaced any more */
     WEFT_MEMBER_TICK,        /* time has passed */
 } weft_member_event_kind;
 
@@ -155,7 +155,7 @@ void weft_member_prepare(weft_member *m, int n);
 bool weft_member_is_preparing(const weft_member *m, int slot);
 /* All slots from the view's last to n are prepared. */
 bool weft_member_is_prepared(const weft_member *m, int n);
-/* All are ready, nobody is to end, and no process of a slot beyond the view is left, but for those
+/* All are ready, none is to end, and no process of a slot beyond the view is left, but for those
  * that prepare. */
 bool weft_member_may_resize(const weft_member *m);
 /* The next view has n slots, from 1 to those that are usable; nothing happens where that may not

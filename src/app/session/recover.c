@@ -72,7 +72,7 @@ static void mark_memory(weft_session *s, weft_state *state, int64_t step)
     if (state) weft_state_set_step(state, step);
 }
 
-/* Before it is overwritten: nobody goes on from it. */
+/* Before it is overwritten: no rank goes on from it. */
 static void forget_memory(weft_session *s, weft_state *state)
 {
     weft_comm_shm_slot *slot = weft_session__slot(s);
