@@ -144,6 +144,14 @@ static void work_is_waited_for_so_long(void **state)
     expect_nothing(m);
     work_until(m, 1, 0, &now_s, 27);
     expect(m, WEFT_MEMBER_KILL, 1);
+    end_slot(m, 1, WEFT_MEMBER_LOST, 3);
+    while (weft_member_next(m, &a)) continue;
+    weft_member_wait_at_most(m, 0); /* the other hosts are gone */
+    weft_member_enter(m, 2, 2);
+    while (weft_member_next(m, &a)) continue;
+    weft_member_leave(m, now_s);
+    work_until(m, 1, 0, &now_s, 300);
+    expect_nothing(m);
     weft_member_destroy(m);
 }
 

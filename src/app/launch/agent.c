@@ -501,6 +501,8 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
         return;
     }
     weft_launch__note_enter(l);
+    bool others = weft_launch__hosts_view(l)->n_host > 1;
+    weft_member_wait_at_most(l->agent->member, others ? HOSTS_MOST_S : ALONE_MOST_S);
     weft_member_enter(l->agent->member, epoch, n);
 }
 
@@ -654,7 +656,7 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(weft_launch_levels_init(&a->levels, l->o->levels, l->n, weft_clock_s()));
     limits.outside = l->hosts != NULL;
-    limits.most_s  = l->hosts ? HOSTS_MOST_S : ALONE_MOST_S;
+    limits.most_s  = ALONE_MOST_S;
     if (l->o->timeout_s > 0) limits.work_s = l->o->timeout_s;
     WEFT_TRY(weft_member_create(l->n, &limits, &a->member));
     return weft_launch__agent_act(l);

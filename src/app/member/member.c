@@ -216,6 +216,11 @@ static void swap_leaving(weft_member *m)
     m->leaves = -1;
 }
 
+void weft_member_wait_at_most(weft_member *m, double most_s)
+{
+    m->limits.most_s = most_s;
+}
+
 void weft_member_enter(weft_member *m, uint32_t epoch, int n)
 {
     member_view v = {.n_slot = n};

@@ -107,6 +107,8 @@ void        weft_member_tell(weft_member *m, const weft_member_event *e);
 /* false: nothing is to be done. */
 bool weft_member_next(weft_member *m, weft_member_action *out);
 
+/* limits.most_s from now on: other hosts wait as well, or none does any more. */
+void weft_member_wait_at_most(weft_member *m, double most_s);
 /* outside: the view of an epoch was decided, and n slots are in it. */
 void weft_member_enter(weft_member *m, uint32_t epoch, int n);
 /* The slot is the first to go, and the last one of the view takes its rank.  outside: the next view
