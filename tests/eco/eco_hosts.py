@@ -380,6 +380,8 @@ def lost_at_its_end(scratch, ref):
         compare("lost at its end, " + name, job, ref(24), [0] * n_agent)
         check(os.path.exists(once + ".0"), "lost at its end, %s: %s" % (name, job.text))
         same([i["cause"] for i in incidents(job.output) if i["cause"] != "join"], [], "lost at its end, %s: incidents" % name)
+        p = subprocess.run([WEFT, "status", job.output, "--json"], capture_output=True, text=True)
+        same(json.loads(p.stdout).get("state") if p.returncode == 0 else p.stderr, "finished", "lost at its end, %s: weft status" % name)
 
 
 def never_prepared(scratch, ref):

@@ -112,6 +112,7 @@ static void announce(weft_session *s)
     weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
                   s->out.folder);
     weft_say_end(&s->say);
+    weft_session__end_status(s, WEFT_OK);
     if (s->o->finished) s->o->finished(s->o->finished_arg, &s->r);
     weft_session__tell_agent(s, WEFT_MEMBERSHIP_FINISHED);
     weft_failpoint("end.announced");
