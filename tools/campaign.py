@@ -21,7 +21,7 @@ each recovery (WEFT_CHECK_COPIES); no process is left, nothing in /dev/shm, and 
   kernels    the same: ranks hang, or are slower than the others, on one of the hosts, besides half of the other faults
 
 --only JOB: that job of the seed alone, as the table numbers them (with the same --block and --registers): each job draws from the seed
-and its number.  Faults come at drawn moments of a running job, so that two runs of it are alike, not the same.
+and its number.  Faults come at drawn moments of a running job, so that two runs of it are similar, not the same.
 --registers: where agents of several hosts keep views: majority (of themselves), file (a folder), etcd (three servers, which lose
 their leader).
 Files that other programs put into /dev/shm meanwhile count as left behind: where they do, give the campaign its own

@@ -219,7 +219,7 @@ class Block:
         self.job.await_step(self.job.steps() + 2)
 
     def slow_rank(self):
-        """All ranks of a host, for some steps, often for as many as it takes until they are named: nobody is lost."""
+        """All ranks of a host, for some steps, often for as many as it takes until they are named: no rank is lost."""
         job = self.job
         k, n_step = self.draw.choice(job.members), self.draw.choice((3, 10, 30, 30))
         self.faults.append("slow")
@@ -394,11 +394,7 @@ class Block:
         if os.path.exists(self.once + ".0"):
             self.faults.append(self.point)
         what = self.what()
-        unprinted = "error: a rank was lost when all was written" in job.text  # its host ends with 1, and has no result
-        good = eco.check(job.result is not None or unprinted, "%s: codes %r\n%s" % (what, codes, job.text))
-        if unprinted:
-            job.expected = [e | {1} for e in job.expected]
-            good &= eco.same(views.bits(job.output), c.reference(dict(c.keys, steps=STEPS))[1], what + ": losses")
+        good = eco.check(job.result is not None, "%s: codes %r\n%s" % (what, codes, job.text))
         for k, a in enumerate(job.agents):
             if k and "view " not in a.text:
                 job.expected[k] = job.expected[k] | {1}  # the job had ended before it could ask for a place

@@ -19,17 +19,10 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+from processes import children
 from wires import Wires
 
 PLANS = [(2, dict(dp=2)), (4, dict(dp=4)), (2, dict(pp=2)), (4, dict(dp=2, pp=2)), (2, dict(dp=2, zero=1)), (3, dict(dp=3, zero=3))]
-
-
-def children(pid):
-    try:
-        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-            return [int(x) for x in f.read().split()]
-    except OSError:
-        return []
 
 
 def stop_all(p, seconds):

@@ -18,13 +18,15 @@ holds whole sums of gradients.  One lane for each rank.
 """
 import argparse
 import csv
-import glob
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'tests', 'support'))
+from processes import descendants
 
 SIZES = {'gpt2': (12, 768, 50257, 1024), 'tiny': (4, 128, 50257, 1024)}  # layers, width, vocabulary, positions
 
@@ -51,16 +53,6 @@ def planned(args, dp, zero, micro, reduction):
     return max(json.loads(out)['mem_bytes'])
 
 
-def children(pid):
-    found = []
-    for path in glob.glob('/proc/%d/task/*/children' % pid):
-        try:
-            found += [int(x) for x in open(path).read().split()]
-        except OSError:
-            pass
-    return found + [y for x in found for y in children(x)]
-
-
 def proportional(pid):
     try:
         for line in open('/proc/%d/smaps_rollup' % pid):
@@ -80,7 +72,7 @@ def measured(args, folder, model, dp, zero, micro, reduction):
     p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     most = 0
     while p.poll() is None:
-        most = max(most, sum(proportional(x) for x in children(p.pid)))
+        most = max(most, sum(proportional(x) for x in descendants(p.pid)))
         time.sleep(.05)
     out, err = p.communicate()
     if p.returncode:

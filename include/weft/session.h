@@ -19,6 +19,8 @@
 extern "C" {
 #endif
 
+struct weft_session_result;
+
 typedef struct weft_session_options {
     bool fresh;    /* do not resume: start anew beside the checkpoints that are there */
     bool quiet;    /* no log lines on stderr but warnings */
@@ -45,6 +47,10 @@ typedef struct weft_session_options {
     /* incidents.jsonl of another run of this job: the same numbers of ranks from the same steps on,
      * with the same plans (those of its plans/); NULL: as the agent says */
     const char *replay;
+    /* Of rank 0, once all is written and nothing is lost with this process any more: the result,
+     * as weft_session_run() gives it.  Not of a run that stop() ended.  May be NULL. */
+    void (*finished)(void *arg, const struct weft_session_result *r);
+    void *finished_arg;
 } weft_session_options;
 
 enum {

@@ -18,7 +18,7 @@ typedef struct weft_cuda_fp8_args {
     float          *unit;    /* of each row */
     uint16_t       *largest; /* (pieces, rows): largest magnitudes, as bf16 */
     const uint32_t *known;   /* of each row, as f32; NULL: those of pieces */
-    uint32_t *columns; /* of each column, as f32, 0 before; NULL: nobody wants them */
+    uint32_t *columns; /* of each column, as f32, 0 before; NULL: they are not wanted */
     int64_t   rows, k, k_row;
     /* from row to row, or from number to number where rows are side by side */
     int64_t step;

@@ -54,17 +54,10 @@ static void a_host_is_lost_with_its_agent(void **state)
 static void bad_text_is_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"a",
-                                      "a:",
-                                      "a:fly",
-                                      "a:kill:nth=0",
-                                      "a:delay=x",
-                                      "a:kill:rank=",
-                                      "a:delay=0",
-                                      ":kill",
-                                      "a:kill:foo=1",
-                                      "a:kill:nth=+",
-                                      "a:kill:while="};
+    static const char *const bad[] = {
+        "a",         "a:",           "a:fly",        "a:kill:nth=0",
+        "a:delay=x", "a:kill:rank=", "a:delay=0",    "a:work=0",
+        ":kill",     "a:kill:foo=1", "a:kill:nth=+", "a:kill:while="};
     for (size_t k = 0; k < WEFT_COUNT(bad); k++)
         assert_int_equal(run_child(bad[k], NULL, 1), 99);
 }
@@ -175,6 +168,17 @@ static void a_delay_is_waited_for(void **state)
     assert_int_equal(atomic_load(&weft_failpoint_state), WEFT_FAILPOINT_OFF);
 }
 
+/* However many other threads want that core. */
+static void work_uses_a_core(void **state)
+{
+    (void)state;
+    double begin = weft_clock_thread_s();
+    assert_int_equal(weft_failpoint_arm("a:work=20", NULL), WEFT_OK);
+    weft_failpoint("a");
+    assert_true(weft_clock_thread_s() - begin >= 0.02);
+    assert_int_equal(weft_failpoint_arm(NULL, NULL), WEFT_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +191,7 @@ int main(void)
         cmocka_unit_test(times_count_while_the_file_is_there),
         cmocka_unit_test(numbers_flip_at_their_own_places),
         cmocka_unit_test(a_delay_is_waited_for),
+        cmocka_unit_test(work_uses_a_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

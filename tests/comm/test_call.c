@@ -444,7 +444,7 @@ static weft_status two_give_up(rank_state *r)
     usleep(20000); /* what others have said is here */
     WEFT_TRY(all_have_same_cause(r, &x, ch, first));
     atomic_store(&r->count, 3);
-    wait_counted(r->n, r->n, 3); /* nobody is gone before */
+    wait_counted(r->n, r->n, 3); /* none is gone before */
     free_two(&x);
     return WEFT_FAIL(WEFT_ERR_PEER, "%s", first);
 }
@@ -523,7 +523,7 @@ static void a_call_that_is_over_leaves_its_memory(void **state)
 }
 
 /* Ranks 0 and 3 say that they wait, rank 1 has and does not any more, rank 2 says nothing.  Every
- * rank hears it of every other, sooner or later, and nobody of a key that none has named. */
+ * rank hears it of every other, sooner or later, and none of a key that no rank has named. */
 static weft_status some_wait(rank_state *r)
 {
     enum {

@@ -124,7 +124,7 @@ def is_open(path):
 
 
 def left_in_shm(before, limit_s=10):
-    """Files in /dev/shm that were not there before, and that nobody has open: those of tests that run meanwhile have an owner, or go.
+    """Files in /dev/shm that were not there before, and that no process has open: those of tests that run meanwhile have an owner, or go.
     Folders are such tests', too."""
     limit = time.monotonic() + limit_s
     while True:

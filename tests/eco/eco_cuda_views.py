@@ -37,6 +37,8 @@ COPIES = {
     "pp2-copies": (2, dict(pp=2, copies=2), "staged", True),
     "tp2-copies": (2, dict(tp=2, copies=2), "peer", True),
     "zero3-copies": (4, dict(dp=4, zero=3, copies=2), "peer", True),
+    "zero1-copies": (4, dict(dp=4, zero=1, copies=2), "staged", True),
+    "zero2-copies": (4, dict(dp=4, zero=2, copies=2), "peer", True),
 }
 STEPS = max(40 if REAL else 12, APART * -(-KILLS // len(NAMES)) + 4)
 
@@ -128,7 +130,9 @@ def back_twice(scratch, base, reference):
 def copies_survive(scratch, base, reference, draw):
     """Without any snapshot: a killed rank's shards or stage come from the rank that holds them too, and no committed step is run again."""
     for name in COPIES:
-        point = draw.choice(("step.begin", "vote.arrived", "vote.passed")) + ":kill:rank=%d:nth=8" % draw.randrange(COPIES[name][0])
+        gathers = name in ("zero1-copies", "zero2-copies")  # parameters, after the commit point: the others end their updates without them
+        point = "vote.passed" if gathers else draw.choice(("step.begin", "vote.arrived", "vote.passed"))
+        point += ":kill:rank=%d:nth=8" % draw.randrange(COPIES[name][0])
         job = start(scratch, base, name, name, recover="on", snapshot_every=1000,
                     env=dict(WEFT_FAILPOINT=point, WEFT_FAILPOINT_ONCE=scratch.path(name + "-once")))
         result, text = job.end()

@@ -12,7 +12,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from eco import SANITIZED, WEFT, Scratch, check, end, same, weft
+from eco import ROOT, SANITIZED, WEFT, Scratch, check, end, same, weft
 from eco_views import BASE, PLANS, Job, bits, children, incidents
 
 SECONDS = float(os.environ.get("WEFT_DETECT_SECONDS", "0"))
@@ -120,6 +120,29 @@ def hangs(scratch, reference):
           and re.search(r"^rank %d: .* runs for [0-9.]+ s$" % lost, r.out, re.M), "doctor: %s" % r)
 
 
+def hangs_at_first(scratch, reference):
+    """In its first evaluation, whose instructions have not run before: others of their kind have."""
+    library, flag = os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), scratch.path("hang-first")
+    held, once = scratch.path("hang-hold"), scratch.path("hang-once")
+    open(held, "w").close()
+    keys = dict(steps=6, **{"eval.data": os.path.join(ROOT, "examples"), "eval.every": 4, "eval.batches": 2})
+    plain = Job(2, dict(KEYS, recover="off", **keys), scratch.path("first-reference"))
+    result, text = plain.end()
+    check(result is not None, "undisturbed: " + text)
+    job = start(scratch, "first", env=dict(LD_PRELOAD=library, HANG_FILE=flag, WEFT_FAILPOINT_ONCE=once,
+                                           WEFT_FAILPOINT="eval.begin:delay=60000:while=" + held), **keys)
+    limit = time.monotonic() + 60
+    while not os.path.exists(once + ".0") and time.monotonic() < limit:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    open(flag, "w").close()
+    os.unlink(held)
+    found = finish("hang at first", job, (result["weights_xxh64"], bits(plain.output)))
+    same([i["noticed"] for i in found], ["hang"], "hang at first: %r" % found)
+    check(found and re.match(r"hangs in instruction '.*' for [5-9][.0-9]* s; it runs for the first time, and is to take less than [-0-9.e]+ s$",
+                             found[0]["what"]), "hang at first: %r" % found)
+
+
 def slow(scratch, _):
     """A rank that takes longer than the other one for the same work is named, and nothing else happens."""
     library = os.path.join(os.path.dirname(WEFT), "libhang_kernel.so")
@@ -206,7 +229,7 @@ def main():
         reference = run_plain(scratch)
         cases = [(causes,), (reported,), (stopped_alone,), (replaced_at_once,), (stopped_at_the_end,), (waited_for,), (stop_all, "tstp"), (stop_all, "stop")]
         if not SANITIZED:  # a library cannot come before theirs
-            cases = [(hangs,), (slow,)] + cases
+            cases = [(hangs,), (hangs_at_first,), (slow,)] + cases
         with ThreadPoolExecutor(len(cases)) as pool:  # they wait most of their time
             for done in [pool.submit(f, scratch, reference, *more) for f, *more in cases]:
                 done.result()

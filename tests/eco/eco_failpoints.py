@@ -123,6 +123,7 @@ POINTS = {
     "end.hash": ("ending", "run", ANY, 1),
     "end.publish": ("ending", "run", ANY, 1),
     "end.exported": ("ending", "run", FIRST, 1),
+    "end.announced": ("ending", "run", FIRST, 1),
     "end.published": ("ending", "run", ANY, 1),
     "end.close": ("ending", "run", ANY, 1),
     "agent.lost": ("view change", "agent", "none", 1),

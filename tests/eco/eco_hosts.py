@@ -348,7 +348,7 @@ def ended_before_they_joined(scratch, ref):
     for a in late:
         check(job.await_text(a, "they prepare"), "a host prepares: " + a.name)
     compare("hosts that were to join", job, ref(60), [0] * 4)
-    check("has gone while it prepared" not in job.agents[0].text, "nobody is missed: " + job.text)
+    check("has gone while it prepared" not in job.agents[0].text, "no host is missed: " + job.text)
     for a in late:
         check(a.text.count("weft run: the job has ended") == 1, "why a host did not join: " + a.text)
 
@@ -367,18 +367,25 @@ def lost_before_it_joined(scratch, ref):
         check("error: no host of the job has answered for 5" in job.agents[1].text, "why it ends: " + job.agents[1].text)
 
 
-def stopped_at_its_end(scratch, ref):
-    """Rank 0 is stopped when all is written and the other rank has ended: the job ends, with the reason."""
-    once = scratch.path("at-its-end-once")
-    job = Job(scratch, "at-its-end", "dp4", "1:2", n_agent=1, steps=24, options=["--failure-timeout", "1"], env=dict(
-        WEFT_FAILPOINT="view.left:stop:rank=0", WEFT_FAILPOINT_ONCE=once))
-    same(job.end(), [1], "stopped at its end: " + job.text)
-    check(os.path.exists(once + ".0") and "error: a rank was lost when all was written" in job.text, "stopped at its end: " + job.text)
-    same(bits(job.output), ref(24)[1], "stopped at its end: losses")
+def lost_at_its_end(scratch, ref):
+    """A rank is stopped, or killed, when all is written: the job ends in order and prints its result once, also where that was the only
+    rank of its host, or the first one, and where other ranks had not heard of it."""
+    for k, (plan, nnodes, n_agent, point) in enumerate((
+            ("dp4", "1:2", 1, "view.left:stop:rank=0"), ("dp2", "2", 2, "view.left:kill:rank=0"), ("dp4", "2", 2, "end.announced:kill:rank=0"),
+            ("pp2", "2", 2, "end.announced:kill:rank=0"), ("dp4", "2", 2, "end.close:kill:rank=2"), ("dp2", "2", 2, "end.published:exit:rank=1"))):
+        name = "%s of %s on %s" % (point, plan, nnodes)
+        once = scratch.path("at-its-end-%d-once" % k)
+        job = Job(scratch, "at-its-end-%d" % k, plan, nnodes, n_agent=n_agent, steps=24, options=["--failure-timeout", "1"], env=dict(
+            WEFT_FAILPOINT=point, WEFT_FAILPOINT_ONCE=once))
+        compare("lost at its end, " + name, job, ref(24), [0] * n_agent)
+        check(os.path.exists(once + ".0"), "lost at its end, %s: %s" % (name, job.text))
+        same([i["cause"] for i in incidents(job.output) if i["cause"] != "join"], [], "lost at its end, %s: incidents" % name)
+        p = subprocess.run([WEFT, "status", job.output, "--json"], capture_output=True, text=True)
+        same(json.loads(p.stdout).get("state") if p.returncode == 0 else p.stderr, "finished", "lost at its end, %s: weft status" % name)
 
 
 def never_prepared(scratch, ref):
-    """A host whose ranks do not prepare in time is named by both sides, ends, and delays nobody."""
+    """A host whose ranks do not prepare in time is named by both sides, ends, and delays no other."""
     job = Job(scratch, "never", "dp2", "1:2", n_agent=1, steps=100000, options=["--timeout", "3"])
     job.await_step(3)
     job.env = dict(WEFT_FAILPOINT="prepare.begin:delay=60000")
@@ -518,6 +525,23 @@ def stopped_and_killed(scratch, ref):
         compare("stopped and killed ranks", job, ref(60), [0, 0, 0])
         check("back to step" not in job.text, "stopped and killed ranks: the state is there: " + job.text)
         check(os.path.exists(scratch.path(name + "-once.0")), "stopped and killed ranks: a rank is killed: " + job.text)
+
+
+def slow_to_come(scratch, ref):
+    """The only host of a job loses a rank, and the other one while the new process starts, which takes it 9 s of a core: it is waited for.
+    One that hangs instead is not."""
+    for name, how in (("works", "work=9000"), ("hangs", "delay=60000")):
+        once = scratch.path("come-%s-once" % name)
+        job = Job(scratch, "come-" + name, "dp4", "1:2", n_agent=1, steps=48, env=dict(
+            WEFT_FAILPOINT="step.begin:kill:rank=1:nth=4,view.await:%s:rank=1" % how, WEFT_FAILPOINT_ONCE=once))
+        limit = time.monotonic() + LIMIT_S
+        while not os.path.exists(once + ".1") and time.monotonic() < limit:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        job.kill(0)
+        compare("slow to come, " + name, job, ref(48), [0])
+        noticed = [(i["rank"], i["noticed"]) for i in incidents(job.output)]
+        same(sorted(noticed), [(0, "waitpid")] + [(1, "no answer")] * (name == "hangs") + [(1, "waitpid")], "slow to come, %s: %r" % (name, noticed))
 
 
 def come_and_go(scratch, ref):
@@ -734,7 +758,7 @@ def bad_input(scratch, ref):
 
 
 CASES = [rank_killed, overtaken, standby_survives, two_of_four_lost, replicas_on_one_host, lost_before_the_first_step, lost_on_the_way_back,
-         come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, stopped_at_its_end, drained, host_leaves, all_told,
+         come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, lost_at_its_end, drained, host_leaves, all_told,
          grace_is_over, scaled, scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
 if SANITIZED and not LONG and not CASE:
@@ -742,7 +766,7 @@ if SANITIZED and not LONG and not CASE:
 elif SPLIT:
     CASES = [c for c in CASES if c not in OF_SANITIZED]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed]
+    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed, slow_to_come]
 
 
 def run_cases(scratch):

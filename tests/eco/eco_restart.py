@@ -136,6 +136,72 @@ def exhausted(scratch):
     same(sorted({x[7] for x in run.seen()}), ["0", "1"], "exhausted: %r" % run.seen())
 
 
+ONE_BY_ONE = """
+echo "$$ $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR:$MASTER_PORT" >> $FOLDER/seen
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0
+while [ ! -e $FOLDER/end-$GROUP_RANK ]; do sleep 0.05; done
+exit $(cat $FOLDER/end-$GROUP_RANK)
+"""
+
+
+def done_before(scratch):
+    """A rank fails when those of another host have ended with 0: with MIN hosts left its host starts again alone, else it ends with 1 at
+    once, as torchrun's after its timeout.  The other agent waits until then, and ends with 0."""
+    for nnodes, done in (("1:2", 0), ("1:2", 1), ("2", 0), ("2", 1)):
+        what = "%s, host %d has done its work" % (nnodes, done)
+        run = Run(scratch, "done-%s-%d" % (nnodes.replace(":", "-"), done), nnodes, "--max-restarts", "2")
+        for k in range(2):
+            run.start(*(() if ":" in nnodes else ("--node-rank", str(k))), program=ONE_BY_ONE)
+            if not k and ":" in nnodes:
+                run.await_ranks(what, 2, 1, 0)
+        run.await_ranks(what, 4, 2, 0)
+        for host, code in ((done, 0), (1 - done, 3)):
+            with open(os.path.join(run.folder, "new"), "w") as f:
+                f.write("%d" % code)
+            os.rename(os.path.join(run.folder, "new"), os.path.join(run.folder, "end-%d" % host))
+            time.sleep(3)  # longer than an agent of a job stays
+        goes_on = ":" in nnodes
+        same(run.codes(), [0 if k == done or goes_on else 1 for k in range(2)], what + ": " + run.text())
+        if goes_on:
+            run.await_ranks(what, 2, 1, 1)
+        check(goes_on or "a rank failed when other hosts had done their work" in run.text(), what + ": " + run.text())
+
+
+BOTH = """
+touch $FOLDER/ready
+while [ ! -e $FOLDER/go ]; do sleep 0.02; done
+echo out; echo err >&2; touch $FOLDER/wrote
+exec sleep 60
+"""
+
+
+def both_outputs(scratch):
+    """A rank that has written on both its outputs, and then nothing, does not keep weft run from its signals."""
+    folder = scratch.path("both")
+    os.makedirs(folder)
+
+    def await_file(name):
+        limit = time.monotonic() + LIMIT_S
+        while not os.path.exists(os.path.join(folder, name)) and time.monotonic() < limit:
+            time.sleep(0.01)
+
+    p = subprocess.Popen([WEFT, "run", "--nproc-per-node", "1", "--", "sh", "-c", BOTH], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         env=dict(os.environ, FOLDER=folder))
+    await_file("ready")
+    p.send_signal(signal.SIGSTOP)
+    open(os.path.join(folder, "go"), "w").close()
+    await_file("wrote")
+    p.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    p.send_signal(signal.SIGTERM)
+    try:
+        out, err = p.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        out, err = p.communicate()
+    same((p.returncode, out, b"err" in err), (143, b"out\n", True), "both outputs: %r" % err)
+
+
 ORPHANS = """
 echo $$ >> $FOLDER/seen
 if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then (sleep 0.3 &) ; (sleep 0.1 &) ; exit 3; fi
@@ -260,7 +326,7 @@ def hangs(scratch):
 
 def main():
     with Scratch("restart", memory=True) as scratch:
-        for case in (failures, leaves, exhausted, orphans, hangs, sizes):
+        for case in (failures, leaves, exhausted, done_before, both_outputs, orphans, hangs, sizes):
             case(scratch)
     end()
 

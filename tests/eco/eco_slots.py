@@ -1,4 +1,4 @@
-"""Slots of several hosts that are lost again and again, and steps that end whoever runs them: the job goes on without the rank, or without
+"""Slots of several hosts that are lost again and again, and steps that end each rank that runs them: the job goes on without the rank, or without
 its host, or ends with that reason.  Agents are processes on 127.0.0.1, as in eco_hosts.py; losses and weights are those of one process,
 bit by bit.
 

@@ -16,6 +16,9 @@ import time
 
 from eco import LONG, NARROW, ROOT, SANITIZED, WEFT, Scratch, check, end, here, hold, let_go, paced, same
 
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+from processes import children
+
 SECONDS = float(os.environ.get("WEFT_VIEWS_SECONDS", "1" if SANITIZED else "2"))
 SEED = int(os.environ.get("WEFT_VIEWS_SEED", str(random.SystemRandom().randrange(1 << 30))))
 MANY = int(os.environ.get("WEFT_VIEWS_MANY", "6" if SANITIZED else "24"))
@@ -63,14 +66,6 @@ def incidents(folder, slow=False):
         return []
     with open(path) as f:
         return [i for i in map(json.loads, f) if slow or i["cause"] not in ("slow", "slow_link")]
-
-
-def children(pid):
-    try:
-        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-            return [int(x) for x in f.read().split()]
-    except OSError:
-        return []
 
 
 def rank_of(pid):
@@ -383,7 +378,7 @@ def all_lost(scratch, reference, _):
 
 
 def two_at_once(scratch, reference, _):
-    """Two ranks are lost before the agent has decided anything: a view that was overtaken keeps nobody waiting.  The device is what auto
+    """Two ranks are lost before the agent has decided anything: no rank waits in a view that was overtaken.  The device is what auto
     finds."""
     n, keys = PLANS["dp4"]
     job = Job(n, dict(BASE, **keys, **EVAL, **{"recover": "on", "checkpoint.every": 100, "device": "auto"}), scratch.path("two"),

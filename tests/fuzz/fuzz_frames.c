@@ -25,10 +25,10 @@ static void check_frame(const host_frame *f, const uint8_t *data, size_t n)
     case FRAME_SCALE:
     case FRAME_STAYS:
     case FRAME_LEAVE_OUT:
-    case FRAME_AHEAD_DONE:
+    case FRAME_VIEW_PREPARED:
         if (f->use.n_rank < 0 || n != sizeof f->from + sizeof f->use) abort();
         break;
-    case FRAME_AHEAD:
+    case FRAME_PREPARE_VIEW:
         if (f->lesson.first < 0 || !f->n) abort();
         break;
     case FRAME_BRIEF:

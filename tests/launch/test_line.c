@@ -143,7 +143,7 @@ static void a_rank_that_stays_is_asked(void **state)
     send_view(agent, 2);
     assert_int_equal(weft_line_await(l, 1, &v), WEFT_OK);
     assert_false(weft_line_take_next(l, &next));
-    assert_int_equal(weft_line_put(agent, &m, fd), WEFT_OK); /* nobody takes it */
+    assert_int_equal(weft_line_put(agent, &m, fd), WEFT_OK); /* it is not taken */
     weft_line_close(l);
     close(agent);
     close(fd);

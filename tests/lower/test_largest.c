@@ -128,7 +128,7 @@ static turned_count count_turned(const char *model, int64_t batch, int64_t micro
 }
 
 /* Four linear layers in a block of GPT-2: x and dy of each; the weights of the forward pass have
- * nobody before them.  Llama's are read row by row there, and turned for dx; q, k and v are one,
+ * no kernel before them.  Llama's are read row by row there, and turned for dx; q, k and v are one,
  * the gradient of whose weights comes before that of x. */
 static void test_models(void **state)
 {

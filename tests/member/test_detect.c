@@ -40,7 +40,7 @@ static int look_after(scene *x, double seconds)
     return weft_detect_look(x->d, x->now_s, x->load, x->s, x->found);
 }
 
-/* Looks for so long, or until somebody is found. */
+/* Looks for so long, or until a rank is found. */
 static int pass(scene *x, double seconds)
 {
     int n = 0;
@@ -228,7 +228,51 @@ static void an_instruction_that_hangs(void **state)
     }
     x.s[1].begun_s = x.now_s; /* the next one */
     assert_int_equal(pass(&x, 7.8), 0);
+    x.s[1].begun_s = x.now_s; /* another rank was lost, and it does not leave the view */
+    x.s[1].running = false;
+    assert_int_equal(pass(&x, 8.3), 1);
+    x.s[1].running   = true;
+    x.s[1].begun_s   = x.now_s;
+    x.s[1].longest_s = 0.01;
+    x.s[1].first     = true; /* as others of its kind took */
+    assert_int_equal(pass(&x, 4.8), 0);
+    assert_int_equal(pass(&x, 0.5), 1);
     weft_detect_destroy(x.d);
+}
+
+static bool works(weft_detect_sample was, weft_detect_sample is)
+{
+    double used_s;
+    return weft_detect_works(&was, &is, 1, &used_s);
+}
+
+/* A process that is waited for: what it does, and not what it says. */
+static void a_core_is_a_sign_of_life(void **state)
+{
+    weft_detect_sample was = {.cpu_s = 5, .wait_s = 7}, is = was;
+    double             used_s;
+    (void)state;
+    assert_false(works(was, was));
+    is.beat = 9; /* it waits for its peers */
+    assert_false(works(was, is));
+    is.cpu_s = 5.01; /* and looks at the time */
+    assert_false(works(was, is));
+    is.cpu_s = 5.05;
+    assert_true(works(was, is));
+    assert_true(weft_detect_works(&was, &is, 1, &used_s) && used_s > 0.04 &&
+                used_s < 0.06);
+    is        = was;
+    is.wait_s = 7.2;
+    assert_true(works(was, is));
+    is            = was;
+    is.wants_core = true; /* it had none before, perhaps */
+    assert_false(works(was, is));
+    was.wants_core = true;
+    assert_true(works(was, is));
+    was = is   = (weft_detect_sample){.on_disk = true};
+    is.stopped = true;
+    assert_true(works(was, was));
+    assert_false(works(was, is));
 }
 
 /* The floor of 1 s does not depend on load: what counts is the time that a rank had a core, or did
@@ -278,6 +322,7 @@ int main(void)
         cmocka_unit_test(the_only_rank_stopped),
         cmocka_unit_test(an_instruction_that_hangs),
         cmocka_unit_test(an_overloaded_machine_marks_no_rank),
+        cmocka_unit_test(a_core_is_a_sign_of_life),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

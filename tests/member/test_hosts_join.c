@@ -78,7 +78,7 @@ static void one_that_never_prepares_is_named(void **state)
     end_net(net);
 }
 
-/* Also where the job has nobody else to take: nothing happens, until it has prepared. */
+/* Also where the job has no other host to take: nothing happens, until it has prepared. */
 static void nobody_waits_for_one_alone(void **state)
 {
     (void)state;
@@ -338,7 +338,7 @@ static void those_that_would_join_hear_of_the_end(void **state)
     expect_end(net, 4, WEFT_HOSTS_LEFT, "the job has ended");
     kill_agent(net, 4);
     assert_true(weft_hosts_are_done(net->agent[0].h));
-    assert_string_equal(net->warning, ""); /* nobody is missed */
+    assert_string_equal(net->warning, ""); /* no host is missed */
     end_net(net);
 }
 

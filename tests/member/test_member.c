@@ -94,29 +94,6 @@ static void ranks_that_all_leave_get_a_view(void **state)
     weft_member_destroy(m);
 }
 
-static void who_does_not_leave_is_killed(void **state)
-{
-    (void)state;
-    weft_member      *m = make_running(2);
-    weft_member_event e = {.kind = WEFT_MEMBER_TICK, .now_s = 4.9};
-    tell(m, WEFT_MEMBER_LEFT, 0, 1);
-    weft_member_tell(m, &e);
-    expect_nothing(m);
-    e = (weft_member_event){.kind = WEFT_MEMBER_ALIVE, .slot = 1, .now_s = 4.9};
-    weft_member_tell(m, &e); /* it writes a file */
-    e = (weft_member_event){.kind = WEFT_MEMBER_TICK, .now_s = 9.8};
-    weft_member_tell(m, &e);
-    expect_nothing(m);
-    e.now_s = 10;
-    weft_member_tell(m, &e);
-    expect(m, WEFT_MEMBER_KILL, 1);
-    expect_nothing(m);
-    end_slot(m, 1, WEFT_MEMBER_LOST, 3);
-    expect(m, WEFT_MEMBER_START, 1);
-    expect(m, WEFT_MEMBER_VIEW, -1);
-    weft_member_destroy(m);
-}
-
 static void three_losses_in_ten_steps_are_the_end(void **state)
 {
     (void)state;
@@ -513,7 +490,7 @@ static void more_may_be_needed_once_more(void **state)
     weft_member *m = make_elastic(4, 5);
     weft_member_resize(m, 2);
     while (weft_member_next(m, &(weft_member_action){0})) continue;
-    end_slot(m, 3, WEFT_MEMBER_LOST, 5); /* nobody misses it yet */
+    end_slot(m, 3, WEFT_MEMBER_LOST, 5); /* it is not missed yet */
     expect_nothing(m);
     weft_member_recount(m, weft_member_epoch(m), 6); /* too many */
     expect_nothing(m);
@@ -567,7 +544,7 @@ static void a_cordoned_slot_is_left_out(void **state)
     weft_member_resize(m, 3);
     expect(m, WEFT_MEMBER_VIEW, -1);
     settle(m);
-    end_slot(m, 1, WEFT_MEMBER_LOST, 6); /* nobody misses it */
+    end_slot(m, 1, WEFT_MEMBER_LOST, 6); /* it is not missed */
     expect_nothing(m);
     assert_true(weft_member_may_resize(m));
     weft_member_resize(m, 4); /* there are not so many */
@@ -644,7 +621,7 @@ static void new_ranks_prepare_first(void **state)
     for (int k = 2; k < 4; k++) end_slot(m, k, WEFT_MEMBER_DONE, 9);
     weft_member_prepare(m, 3);
     expect(m, WEFT_MEMBER_START, 2);
-    end_slot(m, 2, WEFT_MEMBER_LOST, 9); /* nobody misses it */
+    end_slot(m, 2, WEFT_MEMBER_LOST, 9); /* it is not missed */
     expect_nothing(m);
     assert_false(weft_member_is_preparing(m, 2));
     weft_member_destroy(m);
@@ -766,7 +743,6 @@ int main(void)
         cmocka_unit_test(the_end_does_not_wait_for_a_view),
         cmocka_unit_test(a_lost_rank_is_replaced),
         cmocka_unit_test(ranks_that_all_leave_get_a_view),
-        cmocka_unit_test(who_does_not_leave_is_killed),
         cmocka_unit_test(three_losses_in_ten_steps_are_the_end),
         cmocka_unit_test(errors_and_signals_end_the_job),
         cmocka_unit_test(what_is_done_is_not_done_again),

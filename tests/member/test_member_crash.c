@@ -122,7 +122,7 @@ static void a_step_that_ends_slots_of_two_hosts_is_the_end(void **state)
     weft_member_destroy(m);
 }
 
-/* Of several hosts: nobody waits for a rank that is not replaced. */
+/* Of several hosts: a rank that is not replaced is not waited for. */
 static void lost_when_all_was_written(void **state)
 {
     (void)state;

@@ -155,7 +155,7 @@ static weft_status move_state(rank_run *r)
     WEFT_TRY(weft_program_state_open_kept(&r->made, r->comm, weft_device_default(), false,
                                           v->in_batches, true, &r->to));
     WEFT_TRY(weft_holders_exchange(r->to, r->comm, r->group, &r->holders));
-    if (!r->from.holders) return WEFT_FAIL(WEFT_ERR_INTERNAL, "nobody holds anything");
+    if (!r->from.holders) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no slot holds anything");
     WEFT_TRY(weft_move_plan(r->from.holders, r->holders, -1, &list));
     WEFT_TRY(weft_move_verify(&list, r->from.holders, r->holders));
     weft_move_list_fini(&list);

@@ -11,7 +11,7 @@ static int64_t choose(double total_s, double waited_s, double step_s)
 static void as_often_as_is_cheap(void **state)
 {
     (void)state;
-    assert_int_equal(choose(0, 0, 1), 1); /* nobody makes any */
+    assert_int_equal(choose(0, 0, 1), 1); /* no rank makes any */
     assert_int_equal(choose(0.02, 0, 0.1), 1);
     assert_int_equal(choose(0.1, 0, 0.1), 4);    /* under way a quarter of the time */
     assert_int_equal(choose(0.1, 0.1, 0.1), 50); /* a step waits for all of it: 2 % */

@@ -25,7 +25,7 @@ static void spoil_list(weft_move_list *l, const weft_holders *old,
     l->move[l->n++] = was; /* one comes twice, unless it was the last */
     if (i != l->n - 1) expect_wrong(l, old, new);
     l->move[l->n - 1] = last;
-    l->move[i].to     = new->n_rank; /* to nobody */
+    l->move[i].to     = new->n_rank; /* to no rank */
     expect_wrong(l, old, new);
     l->move[i] = was;
     for (int h = 0; h < old->n_rank; h++) { /* from one that has nothing of it */

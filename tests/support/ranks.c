@@ -300,8 +300,8 @@ static void *train_thread(void *arg)
     return NULL;
 }
 
-/* A tensor from whoever has parts of it; those who have the same part have the same, their own or
- * held for another rank. */
+/* A tensor from ranks that have parts of it; those that have the same part have the same, their
+ * own or held for another rank. */
 static uint64_t whole_tensor(const rank *k, int n, weft_vid v)
 {
     const weft_graph_value *x    = &k->j->training.graph->value[v];

@@ -16,7 +16,7 @@
  * one, which looks for memory errors and not for numbers. */
 #define TEST_STRIDE(n) (WEFT_TEST_SANITIZED ? (n) : 1)
 
-/* WEFT_TEST_LONG (make long): all cases; make test takes every n-th where they are alike. */
+/* WEFT_TEST_LONG (make long): all cases; make test takes every n-th of similar ones. */
 #define TEST_LONG   (getenv("WEFT_TEST_LONG") != NULL)
 #define TEST_FEW(n) (TEST_LONG ? 1 : (n))
 

@@ -246,15 +246,33 @@ static int print_result(const weft_cli_command *c, const weft_launch_request *q,
     return weft_cli_put(c, &t, NULL);
 }
 
+/* The result is printed when it is known, and not when this process ends. */
+typedef struct result_printer {
+    const weft_cli_command    *c;
+    const weft_launch_request *q;
+    bool                       printed;
+    int                        code;
+} result_printer;
+
+static void print_finished(void *arg, const weft_session_result *r)
+{
+    result_printer *p = arg;
+    p->printed        = true;
+    p->code           = print_result(p->c, p->q, r);
+}
+
 int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
                        const weft_job *job, const weft_membership_source *member)
 {
     static const char *const planner[] = {"weft", "run", NULL}; /* carry_out() in run.c */
     weft_session_options     o         = weft_cli_session_options(q);
     weft_session_result      r;
-    o.progress  = !q->quiet && isatty(STDERR_FILENO);
-    o.stop      = stop;
-    o.member    = member;
+    result_printer           p = {.c = c, .q = q};
+    o.finished                 = print_finished;
+    o.finished_arg             = &p;
+    o.progress                 = !q->quiet && isatty(STDERR_FILENO);
+    o.stop                     = stop;
+    o.member                   = member;
     o.planner   = q->replay ? NULL : planner; /* plans are the recorded ones */
     o.timeout_s = q->timeout_s;
     if (getenv("WEFT_LINE_FD"))
@@ -266,7 +284,8 @@ int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
         int code = weft_cli_fail(c, st);
         return member && st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
     }
-    int code = r.rank ? WEFT_EXIT_OK : print_result(c, q, &r);
+    int code = p.code;
+    if (!p.printed && !r.rank) code = print_result(c, q, &r);
     return r.stopped ? 128 + r.stopped : code;
 }
 

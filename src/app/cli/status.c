@@ -58,7 +58,7 @@ static double wall_clock_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Is it the process that wrote the file, and not another one with its number?  One that nobody has
+/* Is it the process that wrote the file, and not another one with its number?  One that was not
  * waited for is gone. */
 static bool is_there(int64_t pid, int64_t start)
 {

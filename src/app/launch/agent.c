@@ -13,6 +13,11 @@
 #include "launch/oom.h"
 #include "member/hosts.h"
 
+/* For ranks that are slow and not lost, to come to a view: other hosts wait for those of this one
+ * (HOSTS_COLLECT_S), or none does. */
+static const double HOSTS_MOST_S = 45;
+static const double ALONE_MOST_S = 600;
+
 /* ---- views and reports ---- */
 
 /* Of the newest view, on all hosts. */
@@ -202,6 +207,7 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (current && a->outcome.committed_s <= 0) note_committed(l, m, e.now_s);
         break;
     case WEFT_LINE_FAILED: a->failed[r] = true; break;
+    case WEFT_LINE_FINISHED: a->finished = true; break;
     case WEFT_LINE_INCIDENT: take_report(l, r, m); break;
     case WEFT_LINE_REPLAN:
         if (current) renew_view(l, m->text);
@@ -262,10 +268,11 @@ static weft_member_cause find_cause(const weft_launch__run *l, int r, int how)
     if (l->stopped_by && weft_launch__is_ended_by_request(how)) return WEFT_MEMBER_DONE;
     if (l->agent->failed[r]) return WEFT_MEMBER_FAILED;
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return WEFT_MEMBER_DONE;
+    if (l->agent->finished) return WEFT_MEMBER_DONE; /* it had nothing left to do */
     return weft_incident_is_crash(how) ? WEFT_MEMBER_CRASHED : WEFT_MEMBER_LOST;
 }
 
-/* The process of a slot that is not in the view: nobody misses it. */
+/* The process of a slot that is not in the view: it is not missed. */
 static bool end_released(weft_launch__run *l, int r, weft_member_cause cause,
                          int64_t step)
 {
@@ -379,6 +386,12 @@ bool weft_launch__agent_lost(weft_launch__run *l, int r, int pid, int how)
         weft_launch__say(l, -1, "warn", "rank %d: %s after step %lld; %s",
                          l->first + position, what, (long long)step,
                          weft_launch__name_answer(l, l->first + position));
+    if (cause == WEFT_MEMBER_DONE && a->finished) {
+        if (how)
+            weft_launch__say(l, -1, "info", "rank %d: %s when all was written",
+                             l->first + position, what);
+        return how != 0;
+    }
     /* what is left to account for: errors, a signal, the end */
     return lost && (a->done || (kept && !weft_member_is_over(a->member)));
 }
@@ -491,6 +504,8 @@ void weft_launch__agent_enter(weft_launch__run *l, uint32_t epoch, int n)
         return;
     }
     weft_launch__note_enter(l);
+    bool others = weft_launch__hosts_view(l)->n_host > 1;
+    weft_member_wait_at_most(l->agent->member, others ? HOSTS_MOST_S : ALONE_MOST_S);
     weft_member_enter(l->agent->member, epoch, n);
 }
 
@@ -550,17 +565,18 @@ void weft_launch__agent_stop(weft_launch__run *l)
                                                                 .now_s = weft_clock_s()});
 }
 
-/* Who is waited for and works on files is not late. */
+/* Who is waited for and works on files, has a core or waits for one is not late. */
 static void look_for_progress(weft_launch__run *l, double now_s)
 {
     weft_launch__agent *a = l->agent;
     for (int r = 0; r < l->n; r++) {
-        uint64_t word = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress.word);
-        if (word == a->word[r]) continue;
-        a->word[r] = word;
-        weft_member_tell(
-            a->member,
-            &(weft_member_event){.kind = WEFT_MEMBER_ALIVE, .slot = r, .now_s = now_s});
+        weft_member_event e = {.kind = WEFT_MEMBER_ALIVE, .slot = r, .now_s = now_s};
+        uint64_t word  = atomic_load(&weft_comm_shm_slot_of(l->shm, r)->progress.word);
+        bool     moved = word != a->word[r];
+        bool     works = weft_launch__watch_works(l, r, now_s, &e.used_s);
+        a->word[r]     = word;
+        if (!moved) e.kind = WEFT_MEMBER_WORKS;
+        if (moved || works) weft_member_tell(a->member, &e);
     }
 }
 
@@ -643,6 +659,8 @@ weft_status weft_launch__agent_open(weft_launch__run *l)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     WEFT_TRY(weft_launch_levels_init(&a->levels, l->o->levels, l->n, weft_clock_s()));
     limits.outside = l->hosts != NULL;
+    limits.most_s  = ALONE_MOST_S;
+    if (l->o->timeout_s > 0) limits.work_s = l->o->timeout_s;
     WEFT_TRY(weft_member_create(l->n, &limits, &a->member));
     return weft_launch__agent_act(l);
 }

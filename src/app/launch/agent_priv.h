@@ -24,6 +24,7 @@ struct weft_launch__agent {
     bool           all_ready; /* its ranks have been, all at a time */
     int            first;     /* the first rank of this host in it */
     bool           done;      /* rank 0 has ended with all written */
+    bool           finished;  /* all is written, as a rank has said */
     bool           over;      /* the job was ended, why: */
     char           why[200];
     char           stop_why[200]; /* all are to save and stop; "": they are not */

@@ -23,13 +23,13 @@ void weft_launch_agent_by_pid(int64_t pid, weft_launch_agent *out);
 void weft_launch_agent_by_address(const char *address, weft_launch_agent *out);
 
 /* What that agent sees of its job, appended as JSON (agent_state.c).  WEFT_ERR_ARG: its job has
- * another output folder than dir, unless that is NULL; WEFT_ERR_IO: nobody answers within
+ * another output folder than dir, unless that is NULL; WEFT_ERR_IO: no answer comes within
  * timeout_s. */
 weft_status weft_launch_ask_state(const weft_launch_agent *agent, const char *dir,
                                   double timeout_s, weft_text *out);
 /* The job of that agent goes on with n ranks; returns when it has committed a step so, or went
  * back; text: what became of it.  WEFT_ERR_ARG: refused, and why; WEFT_ERR_PEER: it goes on with
- * another number of ranks, and why; WEFT_ERR_IO: nobody answers within timeout_s. */
+ * another number of ranks, and why; WEFT_ERR_IO: no answer comes within timeout_s. */
 weft_status weft_launch_scale(const weft_launch_agent *agent, int n, double timeout_s,
                               char *text, size_t size);
 /* The same: a host leaves the job; returns when a view without it is decided. */

@@ -26,6 +26,8 @@
 #define TICK_S   0.1 /* of the agreement */
 #define RETRY_S  0.3 /* before a host that could not be reached is tried again */
 #define LINGER_S 2   /* for others to hear that the ranks here have done their work */
+/* As torchrun's agents: those of other hosts may fail, and their next view may need this agent. */
+#define PROGRAM_LINGER_S 300
 
 /* ---- frames ---- */
 
@@ -721,7 +723,8 @@ bool weft_launch__hosts_is_waiting(const weft_launch__run *l)
     const weft_launch__hosts *h = l->hosts;
     if (!h || h->over) return false;
     if (!weft_launch__agent_is_over(l)) return true;
-    return h->done_s > 0 && weft_clock_s() - h->done_s < LINGER_S &&
+    double linger_s = l->restart ? PROGRAM_LINGER_S : LINGER_S;
+    return h->done_s > 0 && weft_clock_s() - h->done_s < linger_s &&
            !weft_hosts_are_done(h->agreement);
 }
 

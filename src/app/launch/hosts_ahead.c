@@ -9,7 +9,7 @@
  * (1) What is prepared need not be right: the view that is decided may be another one.
  * (2) A frame that is lost is sent once more.  Who does not answer in time is not waited for.
  * (3) A host prepares for one agent at a time.  Who asks and is lost has changed nothing: new ranks
- *     that nobody takes end. */
+ *     that are not taken end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static void report_done(weft_launch__run *l)
     if (h->ahead.from == h->self.id)
         weft_launch__ahead_done(l, h->self.id, &done);
     else if (link)
-        weft_launch__send_frame(h, link->peer, FRAME_AHEAD_DONE, &done, sizeof done);
+        weft_launch__send_frame(h, link->peer, FRAME_VIEW_PREPARED, &done, sizeof done);
 }
 
 /* v has this host. */
@@ -223,7 +223,7 @@ static void send_ahead(weft_launch__run *l, uint64_t to, const uint8_t *bytes, s
     if (to == h->self.id)
         take_ahead(l, to, h->asking.view, &h->asking.lesson);
     else if (link)
-        weft_launch__send_frame(h, link->peer, FRAME_AHEAD, bytes, n);
+        weft_launch__send_frame(h, link->peer, FRAME_PREPARE_VIEW, bytes, n);
     else
         weft_launch__connect_host(h, to);
 }
@@ -288,8 +288,8 @@ void weft_launch__ahead_done(weft_launch__run *l, uint64_t from, const host_use 
 void weft_launch__ahead_hear(weft_launch__run *l, const host_frame *f)
 {
     weft_launch__hosts *h = l->hosts;
-    if (f->kind == FRAME_AHEAD_DONE) weft_launch__ahead_done(l, f->from, &f->use);
-    if (f->kind != FRAME_AHEAD || !weft_hosts_is_member(h->agreement)) return;
+    if (f->kind == FRAME_VIEW_PREPARED) weft_launch__ahead_done(l, f->from, &f->use);
+    if (f->kind != FRAME_PREPARE_VIEW || !weft_hosts_is_member(h->agreement)) return;
     weft_member_view *v = calloc(1, sizeof *v);
     if (v && weft_member_view_decode(f->bytes, f->n, v) == WEFT_OK &&
         is_next(l, v->epoch) && weft_member_view_find(v, h->self.id) >= 0)

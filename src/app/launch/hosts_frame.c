@@ -53,7 +53,7 @@ bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_fra
     case FRAME_USE:
     case FRAME_SCALE:
     case FRAME_STAYS:
-    case FRAME_AHEAD_DONE:
+    case FRAME_VIEW_PREPARED:
     case FRAME_LEAVE_OUT:
         fine = read_whole(&f, &f.use, sizeof f.use) && f.use.n_rank >= 0 &&
                f.use.n_rank <= MAX_RANK;
@@ -64,7 +64,7 @@ bool weft_launch__read_frame(uint32_t kind, const void *data, size_t n, host_fra
     case FRAME_BRIEF:
         fine = read_part(&f, &f.epoch, sizeof f.epoch) && read_lesson(&f);
         break;
-    case FRAME_AHEAD:
+    case FRAME_PREPARE_VIEW:
         fine = read_lesson(&f) && f.n > 0 && f.n <= WEFT_MEMBER_VIEW_MOST;
         break;
     case FRAME_CRASH:

@@ -20,11 +20,12 @@ enum {
     FRAME_ASK_BRIEF = 22, /* the same, and the epoch that is prepared for */
     FRAME_BRIEF = 23, /* the same, lesson, and what its ranks need to know, or nothing */
     FRAME_STAYS = 24, /* the same: a new rank failed, and so many ranks go on */
-    FRAME_LEAVE_OUT  = 25, /* the same: the host of that rank goes on without it */
-    FRAME_CRASH      = 26, /* the same, and which process was ended by what it ran */
-    FRAME_AHEAD      = 27, /* the same, lesson, and the view that its ranks prepare for */
-    FRAME_AHEAD_DONE = 28, /* the same: they have, for a view of so many ranks */
-    FRAME_LAST       = FRAME_AHEAD_DONE
+    FRAME_LEAVE_OUT = 25, /* the same: the host of that rank goes on without it */
+    FRAME_CRASH     = 26, /* the same, and which process was ended by what it ran */
+    FRAME_PREPARE_VIEW =
+        27, /* the same, lesson, and the view that its ranks prepare for */
+    FRAME_VIEW_PREPARED = 28, /* the same: they have, for a view of so many ranks */
+    FRAME_LAST          = FRAME_VIEW_PREPARED
 };
 
 /* A number of ranks of all hosts, in a view; or a rank of it. */
@@ -58,13 +59,13 @@ typedef struct host_frame {
     uint32_t kind;
     uint64_t from;
     union {
-        host_use   use; /* USE, SCALE, STAYS, LEAVE_OUT, AHEAD_DONE */
+        host_use   use; /* USE, SCALE, STAYS, LEAVE_OUT, VIEW_PREPARED */
         host_key   key;
         host_crash crash;
         uint32_t   epoch; /* ASK, ASK_BRIEF, BRIEF */
     };
-    host_lesson    lesson; /* BRIEF, AHEAD */
-    const uint8_t *bytes;  /* MESSAGE, BRIEF, AHEAD: in the frame */
+    host_lesson    lesson; /* BRIEF, PREPARE_VIEW */
+    const uint8_t *bytes;  /* MESSAGE, BRIEF, PREPARE_VIEW: in the frame */
     size_t         n;
 } host_frame;
 

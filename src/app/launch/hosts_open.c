@@ -158,6 +158,7 @@ static weft_status start_agreement(weft_launch__run *l)
                                    .wait_s            = l->o->timeout_s};
     unsigned            allowed = WEFT_LEVEL_ALL;
     if (l->o->levels) WEFT_TRY(weft_levels_parse(l->o->levels, &allowed));
+    o.restarts    = l->restart != NULL;
     o.keeps_count = !(allowed & 1u << WEFT_LEVEL_SHRINK);
     o.never_waits = !(allowed & 1u << WEFT_LEVEL_WAIT);
     if (!l->restart) o.prepare_s = weft_launch__prepare_limit_s(l);

@@ -235,6 +235,7 @@ static void tell_agent(void *arg, weft_membership_news news, int64_t step,
     case WEFT_MEMBERSHIP_SLOW: send_news(m, WEFT_LINE_SLOW, step, text); break;
     case WEFT_MEMBERSHIP_CORDON: send_news(m, WEFT_LINE_CORDON, step, text); break;
     case WEFT_MEMBERSHIP_SCALE: send_wish(m, WEFT_LINE_SCALE, (int)step, NULL); break;
+    case WEFT_MEMBERSHIP_FINISHED: send_news(m, WEFT_LINE_FINISHED, step, NULL); break;
     case WEFT_N_MEMBERSHIP_NEWS: break;
     }
 }

@@ -565,7 +565,7 @@ static void kill_ranks(weft_launch__run *l)
     }
 }
 
-/* A killed rank that does not go waits in the kernel, for a device: nobody can end it. */
+/* A killed rank that does not go waits in the kernel, for a device: it cannot be ended. */
 static bool all_left_are_lost(const weft_launch__run *l)
 {
     double now = weft_clock_s();
@@ -652,8 +652,10 @@ static weft_status attend(weft_launch__run *l)
         p[n_fd - 1] = (struct pollfd){.fd = weft_launch__export_fd(l), .events = POLLIN};
         if (poll(p, (nfds_t)n_fd, time_left_ms(l)) < 0 && errno != EINTR) break;
         for (int r = 0; r < l->n; r++) {
-            for (int w = 0; w < 2; w++)
-                if (p[1 + 3 * r + w].revents) listen_to(l, r, w);
+            if (p[1 + 3 * r].revents)
+                listen_to(l, r, 0); /* and to what it has said on the other one */
+            else if (p[2 + 3 * r].revents)
+                listen_to(l, r, 1);
             if (p[3 + 3 * r].revents) weft_launch__agent_hear(l, r);
         }
         on_signal(l);

@@ -426,6 +426,9 @@ void        weft_launch__watch_close(weft_launch__run *l);
 /* Ranks that are stopped, silent or stuck are killed. */
 void weft_launch__watch_tick(weft_launch__run *l);
 int  weft_launch__watch_wait_ms(const weft_launch__run *l); /* -1: none is due */
+/* A rank that is waited for, about each second: has it used a core meanwhile, used_s of it, or
+ * waited for one or for a device?  false also where it is too early to say. */
+bool weft_launch__watch_works(weft_launch__run *l, int r, double now_s, double *used_s);
 /* The agent itself was stopped: all times begin anew. */
 void weft_launch__watch_forgive(weft_launch__run *l);
 

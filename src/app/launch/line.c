@@ -34,7 +34,7 @@ struct weft_line {
     bool           ended; /* by the agent */
     char           why[1024];
     weft_line_next next;    /* to prepare for; world 0: none */
-    bool           asked;   /* in a view, for that, and nobody has taken it */
+    bool           asked;   /* in a view, for that, and not taken yet */
     int            used_fd; /* what await gave last; -1: nothing */
 };
 

@@ -41,6 +41,7 @@ typedef enum weft_line_kind {
     WEFT_LINE_SLOW,     /* rank: step, text: a rank stays slow */
     WEFT_LINE_CORDON,   /* rank: step, text: it has computed other bits the second time */
     WEFT_LINE_BRIEF, /* rank: with a descriptor: what new ranks need to know, to prepare */
+    WEFT_LINE_FINISHED, /* rank: all is written */
     WEFT_N_LINE_KIND
 } weft_line_kind;
 

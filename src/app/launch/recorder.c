@@ -147,7 +147,7 @@ void weft_launch__recorder_dump(weft_launch__run *l, const char *output, uint32_
     keep_lost(x, slot);
 }
 
-/* A child does it, for which nobody waits. */
+/* A child does it, which is not waited for. */
 void weft_launch__recorder_flush(weft_launch__run *l)
 {
     weft_launch__recorder *x = l->recorder;

@@ -18,12 +18,23 @@
 static const double DONE_S = 1;
 /* An instruction that takes longer is looked at: half of what is ever taken for a hang. */
 static const double LONG_S = 0.5;
+/* Between two looks at a rank that is waited for: cores are counted by hundredths of a second. */
+static const double WORK_S = 1;
+
+/* The last of these. */
+typedef struct work_look {
+    int                pid;
+    double             at_s;
+    weft_detect_sample sample;
+} work_look;
 
 struct weft_launch__watch {
     weft_detect        *detect;
     weft_detect_sample *sample; /* of each slot, as last seen */
     weft_detect_found  *found;
-    int                *pid; /* that the sample is of */
+    int                *pid;   /* that the sample is of, */
+    double             *pid_s; /* and since when */
+    work_look          *work;  /* of each slot */
     double              looked_s;
     double              n_core;
     double              done_s; /* when rank 0 was seen to have ended; 0: it has not */
@@ -38,7 +49,9 @@ weft_status weft_launch__watch_open(weft_launch__run *l)
     w->sample = calloc((size_t)l->n, sizeof *w->sample);
     w->found  = calloc((size_t)l->n, sizeof *w->found);
     w->pid    = calloc((size_t)l->n, sizeof *w->pid);
-    if (!w->sample || !w->found || !w->pid)
+    w->pid_s  = calloc((size_t)l->n, sizeof *w->pid_s);
+    w->work   = calloc((size_t)l->n, sizeof *w->work);
+    if (!w->sample || !w->found || !w->pid || !w->pid_s || !w->work)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     weft_detect_options o = {.failure_timeout_s = l->o->failure_timeout_s,
                              .on_stop           = l->o->on_stop};
@@ -54,6 +67,8 @@ void weft_launch__watch_close(weft_launch__run *l)
     free(w->sample);
     free(w->found);
     free(w->pid);
+    free(w->pid_s);
+    free(w->work);
     free(w);
     l->watch = NULL;
 }
@@ -115,20 +130,51 @@ static void find_wait(int pid, weft_detect_sample *s)
     if (d) closedir(d);
 }
 
+static void ask_kernel(pid_t pid, weft_detect_sample *s)
+{
+    char state = 0;
+    weft_launch__read_stat(pid, &s->cpu_s, &state);
+    s->on_disk = state == 'D';
+    find_wait((int)pid, s);
+}
+
 /* ---- samples ---- */
 
-/* Of those that took some time before, the one that began first; else any that runs. */
-static void find_task(const weft_progress_record *r, weft_detect_sample *s)
+/* Of an instruction that runs for the first time: the longest that it may take, by those of its
+ * kind that ran in any rank of this host, also in processes that are gone; 0: none did. */
+static double estimate_task(const weft_launch__run *l, const weft_progress_work *work)
 {
+    double most_s = 0;
+    for (int r = 0; r < l->n; r++) {
+        double s =
+            weft_progress_estimate(&weft_comm_shm_slot_of(l->shm, r)->progress, work);
+        if (s > most_s) most_s = s;
+    }
+    return most_s;
+}
+
+/* The one that began first of those whose time is known; none of a process before this one, which
+ * began after since_s. */
+static void find_task(const weft_launch__run *l, const weft_progress_record *r,
+                      double since_s, weft_detect_sample *s)
+{
+    double now_s = weft_clock_s();
+    s->first     = false;
     s->begun_s = s->longest_s = 0;
     for (int k = 0; k < WEFT_PROGRESS_STREAMS; k++) {
         const weft_progress_task *t       = &r->task[k];
-        double                    begun   = 1e-9 * (double)atomic_load(&t->begun_ns);
+        uint64_t                  at      = atomic_load(&t->begun_ns);
+        double                    begun   = 1e-9 * (double)at;
         double                    longest = 1e-9 * (double)atomic_load(&t->longest_ns);
-        if (begun <= 0 || longest <= 0) continue;
+        bool                      first   = longest <= 0;
+        if (begun <= since_s || (first && now_s - begun < LONG_S)) continue;
+        if (first) longest = estimate_task(l, &t->work);
+        if (longest <= 0 || atomic_load(&t->begun_ns) != at)
+            continue; /* of the next one */
         if (s->begun_s > 0 && begun >= s->begun_s) continue;
         s->begun_s   = begun;
         s->longest_s = longest;
+        s->first     = first;
     }
 }
 
@@ -140,20 +186,34 @@ static void take_sample(weft_launch__run *l, int r)
     const weft_progress_record *record = &weft_comm_shm_slot_of(l->shm, r)->progress;
     uint64_t beat  = atomic_load_explicit(&record->beat, memory_order_relaxed);
     bool     moved = beat != s->beat;
-    if (w->pid[r] != (int)c->pid) *s = (weft_detect_sample){0};
+    if (w->pid[r] != (int)c->pid) {
+        *s          = (weft_detect_sample){0};
+        w->pid_s[r] = weft_clock_s();
+    }
     w->pid[r]  = (int)c->pid;
     s->there   = c->pid && c->killed_s <= 0;
     s->running = s->there && weft_launch__agent_is_running(l, r);
     s->stopped = c->stopped;
     s->beat    = beat;
-    find_task(record, s);
+    find_task(l, record, w->pid_s[r], s);
     /* other streams of a rank may go on while one is in a long instruction */
     bool is_long = s->begun_s > 0 && weft_clock_s() - s->begun_s > LONG_S;
     if (!s->there || (moved && !is_long)) return;
-    char state = 0;
-    weft_launch__read_stat(c->pid, &s->cpu_s, &state);
-    s->on_disk = state == 'D';
-    find_wait((int)c->pid, s);
+    ask_kernel(c->pid, s);
+}
+
+bool weft_launch__watch_works(weft_launch__run *l, int r, double now_s, double *used_s)
+{
+    const weft_launch__child *c = &l->c[r];
+    if (!l->watch || !c->pid || c->killed_s > 0) return false;
+    work_look *last = &l->watch->work[r], was = *last;
+    bool       known = was.pid == (int)c->pid && now_s - was.at_s < 4 * WORK_S;
+    if (known && now_s - was.at_s < WORK_S) return false;
+    *last =
+        (work_look){.pid = (int)c->pid, .at_s = now_s, .sample = {.stopped = c->stopped}};
+    ask_kernel(c->pid, &last->sample);
+    return known &&
+           weft_detect_works(&was.sample, &last->sample, now_s - was.at_s, used_s);
 }
 
 /* ---- what follows ---- */
@@ -177,10 +237,11 @@ static void describe(const weft_launch__run *l, const weft_detect_found *f, char
             if (1e-9 * (double)atomic_load(&r->task[k].begun_ns) != s->begun_s) continue;
             memcpy(name, r->task[k].name, sizeof name);
             name[sizeof name - 1] = 0;
-            snprintf(
-                what, n,
-                "hangs in instruction '%s' for %.3g s; the longest before took %.3g s",
-                name, f->seconds, s->longest_s);
+            snprintf(what, n, "hangs in instruction '%s' for %.3g s; %s %.3g s", name,
+                     f->seconds,
+                     s->first ? "it runs for the first time, and is to take less than"
+                              : "the longest before took",
+                     s->longest_s);
         }
         break;
     }

@@ -5,8 +5,10 @@
 static const double MOST_PERIOD_S = 0.25; /* between two samples */
 static const double SETTLE_S      = 0.05; /* in which others may stop, too */
 static const double LEAST_HANG_S  = 1;
+static const double LEAST_FIRST_S = 5; /* with pages, files and tables that it needs */
 static const double HANG_FACTOR   = 8;
 static const double IDLE          = 0.02; /* of a core: a rank that waits uses less */
+static const double STARVED = 0.1; /* of the time: one that does nothing waits less */
 
 /* What is remembered of a rank. */
 typedef struct slot_watch {
@@ -199,8 +201,9 @@ static bool is_hanging(const slot_watch *w, const weft_detect_sample *s, double 
     f->cause   = WEFT_DETECT_HANG;
     f->seconds = now_s - s->begun_s - w->excused_s -
                  find_waited(w, s, w->task_wait, w->task_starved);
-    f->limit_s = HANG_FACTOR * s->longest_s * load;
-    if (f->limit_s < LEAST_HANG_S) f->limit_s = LEAST_HANG_S;
+    f->limit_s     = HANG_FACTOR * s->longest_s * load;
+    double least_s = s->first ? LEAST_FIRST_S : LEAST_HANG_S;
+    if (f->limit_s < least_s) f->limit_s = least_s;
     return f->seconds >= f->limit_s;
 }
 
@@ -212,9 +215,11 @@ static bool is_lost(const weft_detect *d, int k, const weft_detect_sample *all,
     f->slot                     = k;
     if (!s->there) return false;
     if (s->stopped) return is_stopped(d, w, count_all_stopped(d, all) == 1, now_s, f);
-    if (!s->running || s->on_disk) return false;
-    if (is_hanging(w, s, now_s, load, f)) return true;
-    return is_silent(d, w, s, now_s, load, f) && has_live_peer(d, all, k, now_s);
+    if (s->on_disk) return false;
+    if (is_hanging(w, s, now_s, load, f))
+        return true; /* also where it is to leave a view */
+    return s->running && is_silent(d, w, s, now_s, load, f) &&
+           has_live_peer(d, all, k, now_s);
 }
 
 int weft_detect_look(weft_detect *d, double now_s, double load,
@@ -234,4 +239,14 @@ int weft_detect_look(weft_detect *d, double now_s, double load,
     }
     for (int k = 0; k < d->n; k++) n += is_lost(d, k, sample, now_s, load, &found[n]);
     return n;
+}
+
+bool weft_detect_works(const weft_detect_sample *was, const weft_detect_sample *is,
+                       double passed_s, double *used_s)
+{
+    double cpu_s = is->cpu_s - was->cpu_s, waited_s = is->wait_s - was->wait_s;
+    *used_s = cpu_s > 0 ? cpu_s : 0;
+    if (is->stopped || passed_s <= 0) return false;
+    return (cpu_s > 0 && cpu_s >= IDLE * passed_s) || waited_s >= STARVED * passed_s ||
+           (was->wants_core && is->wants_core) || (was->on_disk && is->on_disk);
 }

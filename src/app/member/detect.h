@@ -12,8 +12,9 @@
  *     as the agent still runs.
  * (2) silent: no sign of progress and no core used for failure_timeout_s x load, while a peer shows
  *     progress.
- * (3) hang: one instruction runs longer than max(1 s, 8 x the longest that it took x load), and it
- *     took some time before.
+ * (3) hang: one instruction runs longer than max(1 s, 8 x the longest that it took x load).  One
+ *     that runs for the first time: 5 s, and what instructions of its kind took; not before one of
+ *     them has run on this host.
  * A stalled observer marks no rank as failed: time in which the agent itself did not run, in
  * which a rank was stopped with all others or waited for a core does not count.  That is what the
  * kernel says of a thread once it has run again; and what a rank did not have of one core from one
@@ -48,8 +49,10 @@ typedef struct weft_detect_sample {
     /* that its threads have waited for a core: the longest of them; rises */
     double wait_s;
     bool   wants_core; /* one of its threads runs, or would */
-    /* the task that runs longest: since when, and how long it took before; 0: none, not known */
+    /* the task of this process that runs longest: since when, and how long it took before; 0: none,
+     * not known */
     double begun_s, longest_s;
+    bool   first; /* longest_s is an estimate */
 } weft_detect_sample;
 
 typedef enum weft_detect_cause {
@@ -76,5 +79,10 @@ int weft_detect_look(weft_detect *d, double now_s, double load,
                      const weft_detect_sample *sample, weft_detect_found *found);
 /* All times begin anew: the agent itself was stopped and goes on. */
 void weft_detect_forgive(weft_detect *d);
+/* Of a process that is waited for, in two samples passed_s apart: has it used a core, used_s of it,
+ * or waited for one or for a device?  Its beat says nothing: that moves while it waits for
+ * others. */
+bool weft_detect_works(const weft_detect_sample *was, const weft_detect_sample *is,
+                       double passed_s, double *used_s);
 
 #endif

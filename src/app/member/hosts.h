@@ -68,7 +68,10 @@ typedef struct weft_hosts_options {
     double         failure_timeout_s;
     /* As many hosts as there were are needed after one is lost, but for those that left; and no
      * host is waited for once ranks have run: SAVE at once. */
-    bool   keeps_count, never_waits;
+    bool keeps_count, never_waits;
+    /* Ranks are of a program that starts again in each view: those of a host that has done its work
+     * do not, and the other hosts go on without it where they are min_host. */
+    bool   restarts;
     double wait_s;   /* for min_host hosts, then SAVE; for a first answer; 0: 60 s */
     int    max_view; /* one after another without a committed step; 0: 16 */
     /* For hosts that join, and then the others, to prepare; for the others when one leaves; 0: none

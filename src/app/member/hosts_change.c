@@ -281,11 +281,25 @@ static void ask_leader(weft_hosts *h, int leader)
     weft_member__send_report(h, h->view->host[leader].id);
 }
 
+/* Rank 0 has done a job's work: no host is replaced.  A program's ranks end one by one, and those
+ * that are left may start again. */
+static bool is_work_done(const weft_hosts *h)
+{
+    int  n_left = 0;
+    bool any    = false;
+    for (int k = 0; k < h->view->n_host; k++) {
+        const hosts_peer *p = &h->peer[k];
+        any                 = any || p->done;
+        n_left += !p->lost && !p->done && !p->leaving;
+    }
+    return h->o.restarts ? any && n_left < h->o.min_host : h->peer[0].done;
+}
+
 void weft_member__move_change(weft_hosts *h)
 {
     int leader = weft_member__acting_leader(h);
     judge_losses(h);
-    if (h->peer[0].done) { /* rank 0 has done the job's work: no host is replaced */
+    if (is_work_done(h)) {
         if (h->change.wanted)
             weft_member__end_hosts(h, WEFT_HOSTS_LEFT, "the job's work is done");
         return;

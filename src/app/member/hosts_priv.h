@@ -16,7 +16,7 @@ enum {
 #define HOSTS_SMALL_S    3.0  /* that the smaller side of a cut waits */
 #define HOSTS_TERM_S     2.0  /* signals to several hosts within it mean the job */
 #define HOSTS_JOIN_S     0.5  /* after the newest candidate came: others may follow */
-#define HOSTS_COLLECT_S  15.0 /* for a host that is there to stop its ranks */
+#define HOSTS_COLLECT_S  60.0 /* for a host that is there to stop or kill its ranks */
 #define HOSTS_REGISTER_S 60.0 /* for a register that does not answer */
 #define HOSTS_CONFIRM_S  5.0 /* for a host that leaves: that another one knows the view */
 #define HOSTS_WATCH      0.25 /* of failure_timeout_s: between reads of a shared register */

@@ -36,6 +36,7 @@ typedef struct member_slot {
     bool       cordoned;       /* in no view once it is left out */
     int        n_loss;         /* so far */
     int64_t    lost[MAX_LOSS]; /* steps of the last losses, a ring */
+    double     used_s;         /* of a core, since it is waited for */
 } member_slot;
 
 struct weft_member {
@@ -56,7 +57,9 @@ struct weft_member {
     int                n_view;    /* since a step was committed */
     weft_member_crash  crash;     /* the last one; slot -1: none */
     weft_member_crash  own_crash; /* of this host */
-    double late_s; /* who has not left by then is killed; 0: nobody is waited for */
+    double late_s;  /* who has not left by then is killed; 0: no rank is waited for */
+    double waits_s; /* since when they are, */
+    double tick_s;  /* and the last look at the time */
     int    n_action, first; /* in the queue */
     weft_member_action *action;
 };
@@ -64,7 +67,7 @@ struct weft_member {
 weft_member_limits weft_member_default_limits(void)
 {
     return (weft_member_limits){
-        .max_loss = 3, .within_step = 10, .max_view = 16, .late_s = 5};
+        .max_loss = 3, .within_step = 10, .max_view = 16, .late_s = 5, .work_s = 60};
 }
 
 uint32_t weft_member_epoch(const weft_member *m)
@@ -213,6 +216,11 @@ static void swap_leaving(weft_member *m)
     m->leaves = -1;
 }
 
+void weft_member_wait_at_most(weft_member *m, double most_s)
+{
+    m->limits.most_s = most_s;
+}
+
 void weft_member_enter(weft_member *m, uint32_t epoch, int n)
 {
     member_view v = {.n_slot = n};
@@ -242,10 +250,19 @@ bool weft_member_is_stopped(const weft_member *m)
     return true;
 }
 
+/* Those that are in the view have to leave it from now on. */
+static void begin_waiting(weft_member *m, double now_s)
+{
+    if (m->late_s > 0) return;
+    m->late_s  = now_s + m->limits.late_s;
+    m->waits_s = now_s;
+    m->tick_s  = now_s;
+    for (int k = 0; k < m->n_room; k++) m->slot[k].used_s = 0;
+}
+
 void weft_member_leave(weft_member *m, double now_s)
 {
-    if (!weft_member_is_stopped(m) && m->late_s <= 0)
-        m->late_s = now_s + m->limits.late_s;
+    if (!weft_member_is_stopped(m)) begin_waiting(m, now_s);
 }
 
 /* The next view, why: where that is decided elsewhere. */
@@ -456,7 +473,7 @@ static void try_recount(weft_member *m)
 }
 
 /* On several hosts no rank is replaced once one has done its work, as others may be gone: all is
- * written then.  Where the first one here is lost after that, and nobody is left, it is the end. */
+ * written then.  Where the first one here is lost after that, and none is left, it is the end. */
 static void check_left(weft_member *m)
 {
     bool left = false;
@@ -509,8 +526,8 @@ static void check_waiting(weft_member *m, double now_s)
         end_job(m, "a rank was lost while the job was to end");
     else if (!busy)
         decide_view(m, "ranks lost a peer");
-    else if (m->late_s <= 0)
-        m->late_s = now_s + m->limits.late_s;
+    else
+        begin_waiting(m, now_s);
 }
 
 static void leave_epoch(weft_member *m, const weft_member_event *e)
@@ -521,8 +538,33 @@ static void leave_epoch(weft_member *m, const weft_member_event *e)
     s->state = WAITING;
 }
 
+static void note_alive(weft_member *m, const member_slot *s, double now_s)
+{
+    if (m->late_s > 0 && is_busy(s)) m->late_s = now_s + m->limits.late_s;
+}
+
+/* A new process of a machine with many others is slow to come, and not lost; one that computes and
+ * never comes uses more of a core than a start takes. */
+static void note_work(weft_member *m, member_slot *s, const weft_member_event *e)
+{
+    double waited_s = e->now_s - m->waits_s;
+    s->used_s += e->used_s;
+    if (s->used_s > m->limits.work_s) return;
+    if (m->limits.most_s > 0 && waited_s > m->limits.most_s) return;
+    note_alive(m, s, e->now_s);
+}
+
+/* Time in which the agent did not run does not count. */
+static void note_tick(weft_member *m, double now_s)
+{
+    double stall_s = now_s - m->tick_s - m->limits.late_s / 2;
+    m->tick_s      = now_s;
+    if (m->late_s > 0 && stall_s > 0) m->late_s += stall_s;
+}
+
 static void kill_late(weft_member *m, double now_s)
 {
+    note_tick(m, now_s);
     if (m->over || m->late_s <= 0 || now_s < m->late_s) return;
     m->late_s = now_s + m->limits.late_s;
     for (int k = 0; k < m->n_slot; k++)
@@ -615,10 +657,8 @@ void weft_member_tell(weft_member *m, const weft_member_event *e)
         if (e->epoch == weft_member_epoch(m) && s->state == INVITED) s->state = RUNNING;
         if (weft_member_is_ready(m)) settle_view(m);
         break;
-    case WEFT_MEMBER_ALIVE:
-        if (m->late_s > 0 && s->state != ABSENT && s->state != WAITING)
-            m->late_s = e->now_s + m->limits.late_s;
-        break;
+    case WEFT_MEMBER_ALIVE: note_alive(m, s, e->now_s); break;
+    case WEFT_MEMBER_WORKS: note_work(m, s, e); break;
     case WEFT_MEMBER_STOP: m->stopping = true; break;
     case WEFT_MEMBER_TICK: kill_late(m, e->now_s); break;
     }

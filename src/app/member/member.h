@@ -41,14 +41,16 @@ typedef struct weft_member_limits {
     int     max_loss;    /* of one slot ... */
     int64_t within_step; /* ... in so many steps: it is not replaced any more */
     int     max_view;    /* one after another without a committed step */
-    double  late_s;      /* for the others to leave an epoch that one rank has left */
-    int     max_slot;    /* that a view may have; 0: as many as the first */
+    /* For the others to leave an epoch that one has left: without progress; of a core, as one that
+     * uses more of it makes no progress; on the clock, 0: as long as it takes. */
+    double late_s, work_s, most_s;
+    int    max_slot; /* that a view may have; 0: as many as the first */
     /* Views are those of several hosts (hosts.h): WANT asks for the next one, weft_member_enter()
      * gives it. */
     bool outside;
 } weft_member_limits;
 
-/* 3 losses in 10 steps, 16 views, 5 s. */
+/* 3 losses in 10 steps, 16 views; 5 s without progress, 60 s of a core, no limit on the clock. */
 weft_member_limits weft_member_default_limits(void);
 
 /* Why the process of a slot is gone. */
@@ -65,8 +67,9 @@ typedef enum weft_member_event_kind {
     WEFT_MEMBER_LEFT,        /* slot, epoch: it waits for the next view */
     WEFT_MEMBER_READY,       /* slot, epoch */
     WEFT_MEMBER_ALIVE,       /* slot: it works on files */
+    WEFT_MEMBER_WORKS,       /* slot, used_s: it uses a core, or waits for one */
     WEFT_MEMBER_IS_PREPARED, /* slot: it has done what it can before it is in a view */
-    WEFT_MEMBER_STOP,        /* the job is to end: nobody is replaced any more */
+    WEFT_MEMBER_STOP,        /* the job is to end: no rank is replaced any more */
     WEFT_MEMBER_TICK,        /* time has passed */
 } weft_member_event_kind;
 
@@ -77,6 +80,7 @@ typedef struct weft_member_event {
     weft_member_cause      cause;
     int64_t step;   /* the last one that is known to be committed; ENDED, LEFT */
     bool    spared; /* ENDED: its slot gets a process however often it was lost */
+    double  used_s; /* WORKS: seconds of a core since the last one */
     double  now_s;
 } weft_member_event;
 
@@ -103,6 +107,8 @@ void        weft_member_tell(weft_member *m, const weft_member_event *e);
 /* false: nothing is to be done. */
 bool weft_member_next(weft_member *m, weft_member_action *out);
 
+/* limits.most_s from now on: other hosts wait as well, or none does any more. */
+void weft_member_wait_at_most(weft_member *m, double most_s);
 /* outside: the view of an epoch was decided, and n slots are in it. */
 void weft_member_enter(weft_member *m, uint32_t epoch, int n);
 /* The slot is the first to go, and the last one of the view takes its rank.  outside: the next view
@@ -151,7 +157,7 @@ void weft_member_prepare(weft_member *m, int n);
 bool weft_member_is_preparing(const weft_member *m, int slot);
 /* All slots from the view's last to n are prepared. */
 bool weft_member_is_prepared(const weft_member *m, int n);
-/* All are ready, nobody is to end, and no process of a slot beyond the view is left, but for those
+/* All are ready, none is to end, and no process of a slot beyond the view is left, but for those
  * that prepare. */
 bool weft_member_may_resize(const weft_member *m);
 /* The next view has n slots, from 1 to those that are usable; nothing happens where that may not

@@ -5,7 +5,7 @@
  *     answer was lost may have been made: the next endpoint then finds this value itself.
  * (2) Reads are linearizable, which is etcd's default.
  * (3) All keys of a register have one lease, whose number follows from its name and which every
- *     agent renews: they vanish a week after the last one has ended.  Nobody is thought lost by
+ *     agent renews: they vanish a week after the last one has ended.  No host is thought lost by
  *     it. */
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>

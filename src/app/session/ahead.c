@@ -50,7 +50,7 @@ void weft_ahead_add_likely(weft_ahead_request *q, int n_host, const int *count,
         if (sum < most_rank) add_changed(q, n_host, count, 0, sum + 1);
         return;
     }
-    /* hosts that are alike give the same view, which is added once */
+    /* equal hosts give the same view, which is added once */
     for (int k = n_host - 1; n_host > 1 && k >= 0; k--)
         add_changed(q, n_host, count, k, 0);
     if (sum + most_local <= most_rank) add_changed(q, n_host, count, n_host, most_local);

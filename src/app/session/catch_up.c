@@ -14,7 +14,9 @@
 /* How far a rank is, by the words of its slot. */
 typedef struct progress_words {
     int64_t state_step; /* its updates are made up to that one; -1: some are broken off */
-    int64_t arrived, passed;
+    /* Where state goes with its process: that it has of this step what it computes itself. */
+    int64_t  computed_step;
+    int64_t  arrived, passed;
     uint32_t norm;    /* of step `arrived` */
     int32_t  known;   /* a rank that had started is there, or what it has left */
     int32_t  skipped; /* step `arrived` has no update */
@@ -68,7 +70,8 @@ static void fill_words(const weft_session *s, progress_words *w)
 {
     weft_comm *end = weft_comm_shared_end(s->now->comm);
     memset(w, 0, sizeof *w);
-    w->state_step = s->started && s->state ? weft_state_step(s->state) : -1;
+    w->state_step    = s->started && s->state ? weft_state_step(s->state) : -1;
+    w->computed_step = s->computed ? weft_state_step(s->computed) : -1;
     w->arrived = w->passed = w->state_step;
     if (weft_session__slot(s)) fill_slot_words(s, weft_comm_shm_own_slot(end), w);
     w->known = w->known || s->started;
@@ -127,8 +130,10 @@ static int64_t find_committed(const progress_of *of, int n)
 static int64_t find_held(const progress_of *w, int n)
 {
     int64_t newest = -1;
-    for (int r = 0; r < n; r++)
+    for (int r = 0; r < n; r++) {
         if (w[r].own.state_step > newest) newest = w[r].own.state_step;
+        if (w[r].own.computed_step > newest) newest = w[r].own.computed_step;
+    }
     return newest;
 }
 

@@ -347,24 +347,27 @@ static weft_status open_gather(weft_session *s)
 
 static weft_status open_runner(weft_session *s)
 {
-    weft_generation    *g = s->now;
-    weft_runner_options o = {
-        .made       = &g->made,
-        .pool       = s->pool,
-        .device     = s->device,
-        .seed       = (uint64_t)s->job.seed,
-        .data       = s->data,
-        .comm       = g->comm,
-        .gpu_comm   = g->gpu_comm,
-        .state      = s->state,
-        .commit     = weft_session__commit,
-        .commit_arg = s,
-        .given      = weft_session__work_meanwhile,
-        .journal    = g->kept && g->need.journals ? weft_kept_journal(g->kept) : NULL,
-        .resumes    = g->resumes,
-        .slab_at    = g->kept ? weft_kept_slabs(g->kept, g->made.program) : NULL,
-        .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0,
-        .gaps       = weft_session__measures_gaps()};
+    weft_generation    *g      = s->now;
+    bool                copies = g->plan && weft_plan_copies(g->plan) > 1;
+    weft_runner_options o      = {
+             .made       = &g->made,
+             .pool       = s->pool,
+             .device     = s->device,
+             .seed       = (uint64_t)s->job.seed,
+             .data       = s->data,
+             .comm       = g->comm,
+             .gpu_comm   = g->gpu_comm,
+             .state      = s->state,
+             .commit     = weft_session__commit,
+             .commit_arg = s,
+             .given      = weft_session__work_meanwhile,
+             .journal    = g->kept && g->need.journals ? weft_kept_journal(g->kept) : NULL,
+             .resumes    = g->resumes,
+             /* other ranks hold what a lost one had: a step that it was lost in is worth ending */
+             .places_shares = copies && weft_session__has_snapshots(s),
+             .slab_at       = g->kept ? weft_kept_slabs(g->kept, g->made.program) : NULL,
+             .trace         = s->o->trace ? weft_runner_instructions(g->made.program) : 0,
+             .gaps          = weft_session__measures_gaps()};
     return weft_runner_create(&o, &g->runner);
 }
 

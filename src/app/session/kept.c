@@ -65,7 +65,7 @@ int64_t weft_kept_room(const weft_kept_need *need)
 
 /* ---- reading ---- */
 
-/* Are all places within it?  Whoever wrote it may have been killed, or may be another build. */
+/* Are all places within it?  Its writer may have been killed, or may be another build. */
 static bool is_whole(const weft_kept *k)
 {
     return k->plan_at >= (int64_t)sizeof *k && k->plan_bytes >= 0 &&

@@ -62,7 +62,7 @@ typedef struct next_programs {
     weft_compiled train, eval;
 } next_programs;
 
-/* The membership is over: nobody waits for what would be made. */
+/* The membership is over: what would be made is not needed. */
 static weft_status check_stop(memory_ahead *a)
 {
     return atomic_load(&a->stops) ? WEFT_FAIL(WEFT_ERR_PEER, "the membership is over")

@@ -1,5 +1,5 @@
 /* Do all ranks see the output folder?  Rank 0 makes a file under a temporary name that the others
- * look for: in the first view of several hosts, in each later one of other hosts, and, where nobody
+ * look for: in the first view of several hosts, in each later one of other hosts, and, where none
  * has asked, before a checkpoint. */
 #include <fcntl.h>
 #include <stdio.h>

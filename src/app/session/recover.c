@@ -54,10 +54,17 @@ bool weft_session__state_stays(const weft_session *s)
            weft_job_is_on_cpus(&s->job);
 }
 
+static void forget_computed(weft_session *s)
+{
+    weft_state_destroy(s->computed);
+    s->computed = NULL;
+}
+
 /* -1 within a step: the step that the updates are of is still known. */
-static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
+static void mark_memory(weft_session *s, weft_state *state, int64_t step)
 {
     weft_comm_shm_slot *slot = weft_session__slot(s);
+    forget_computed(s);
     if (slot && step > atomic_load(&slot->step)) /* what the agent tells of a lost rank */
         atomic_store(&slot->step, step);
     if (slot && step >= 0) {
@@ -71,10 +78,11 @@ static void mark_memory(const weft_session *s, weft_state *state, int64_t step)
     if (state) weft_state_set_step(state, step);
 }
 
-/* Before it is overwritten: nobody goes on from it. */
-static void forget_memory(const weft_session *s, weft_state *state)
+/* Before it is overwritten: no rank goes on from it. */
+static void forget_memory(weft_session *s, weft_state *state)
 {
     weft_comm_shm_slot *slot = weft_session__slot(s);
+    forget_computed(s);
     if (slot) {
         atomic_store(&slot->state.step, -1);
         atomic_store(&slot->state.computed_step, -1);
@@ -369,6 +377,7 @@ weft_status weft_session__find_sent(weft_session *s, weft_state *to)
 {
     weft_generation *g     = s->now;
     weft_state      *empty = NULL, *have = s->state;
+    if (s->computed && weft_state_step(s->computed) == g->step) have = s->computed;
     if (!have || g->step < 0 || weft_state_step(have) != g->step) {
         WEFT_TRY(weft_state_make_empty(to, &empty));
         have = empty;

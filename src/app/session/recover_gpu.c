@@ -5,6 +5,7 @@
 
 #include "base/failpoint.h"
 #include "comm/hosts.h"
+#include "session/computed_state.h"
 #include "session/session_priv.h"
 
 /* ---- before the next view ---- */
@@ -17,6 +18,19 @@ static bool is_passed(const weft_session *s, int64_t step)
     for (int r = 0; (slot = weft_comm_shm_kept_slot_of(end, r)); r++)
         if (atomic_load(&slot->passed) >= step) return true;
     return false;
+}
+
+/* All updates of the step are made without peers.  What it gathers from others after the commit
+ * point is of no step, the rest is: with copies others have those parts, so all of it is there. */
+static void keep_computed(weft_session *s, int64_t step)
+{
+    weft_session__mark_state(s, -1);
+    if (weft_computed_state_make(&s->now->made, s->state, &s->computed) != WEFT_OK)
+        return;
+    if (s->computed)
+        weft_state_set_step(s->computed, step);
+    else
+        weft_session__mark_state(s, step);
 }
 
 void weft_session__end_alone(weft_session *s)
@@ -32,10 +46,9 @@ void weft_session__end_alone(weft_session *s)
         (void)weft_exec_finish_alone(e);
         p = weft_exec_get_progress(e);
     }
-    /* what it gathers from others after the commit point is of no step */
-    if (p.outcome == WEFT_EXEC_ALONE && !weft_exec_gathers(e))
-        weft_session__mark_state(s, p.passed + 1);
-    else if (p.outcome == WEFT_EXEC_ALONE || p.outcome == WEFT_EXEC_TORN)
+    if (p.outcome == WEFT_EXEC_ALONE)
+        keep_computed(s, p.passed + 1);
+    else if (p.outcome == WEFT_EXEC_TORN)
         weft_session__mark_state(s, -1);
 }
 
@@ -115,7 +128,8 @@ weft_status weft_session__find_lost(weft_session *s, weft_state *to)
     WEFT_TRY(copy_replicas(s, to, &all));
     if (!all) WEFT_TRY(weft_session__find_sent(s, to));
     if (g->restores && snapshot >= 0 && snapshot >= s->out.saved_step) {
-        weft_state_set_step(to, -1); /* until all of it is there */
+        weft_session__mark_state(s, -1); /* what is left of the step is overwritten */
+        weft_state_set_step(to, -1);     /* until all of it is there */
         weft_failpoint("snapshot.read");
         WEFT_TRY(weft_session__read_snapshot(s, to));
         weft_failpoint("snapshot.filled");

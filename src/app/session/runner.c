@@ -220,21 +220,22 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
         if (!r->sample[i]) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     }
     WEFT_GO(make_slabs(r));
-    weft_exec_options e = {.device      = {r->o.device, weft_device_cpu()},
-                           .pool        = o->pool,
-                           .comm        = o->comm,
-                           .slab        = r->slab,
-                           .seed        = o->seed,
-                           .batch       = r->batch,
-                           .micro_batch = o->made->model->batch,
-                           .read        = read_inputs,
-                           .commit      = o->commit ? call_commit : NULL,
-                           .given       = o->given ? call_given : NULL,
-                           .user        = r,
-                           .journal     = o->journal,
-                           .resumes     = o->resumes,
-                           .trace       = o->trace,
-                           .gaps        = o->gaps};
+    weft_exec_options e = {.device        = {r->o.device, weft_device_cpu()},
+                           .pool          = o->pool,
+                           .comm          = o->comm,
+                           .slab          = r->slab,
+                           .seed          = o->seed,
+                           .batch         = r->batch,
+                           .micro_batch   = o->made->model->batch,
+                           .read          = read_inputs,
+                           .commit        = o->commit ? call_commit : NULL,
+                           .given         = o->given ? call_given : NULL,
+                           .user          = r,
+                           .journal       = o->journal,
+                           .places_shares = o->places_shares,
+                           .resumes       = o->resumes,
+                           .trace         = o->trace,
+                           .gaps          = o->gaps};
     for (int k = 0; o->gpu_comm && k < WEFT_EXEC_MAX_BACKEND; k++)
         e.device_comm[k] = o->gpu_comm[k];
     WEFT_GO(weft_exec_create(p, &e, &r->exec));

@@ -33,6 +33,7 @@ typedef struct weft_runner_options {
     void          *journal;
     bool           resumes;
     const int64_t *slab_at;
+    bool           places_shares; /* weft_exec_options.places_shares */
     int  trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
     bool gaps;  /* weft_exec_get_gaps() */
     /* with commit_arg: host work while the device has a step (exec.h); NULL: none */

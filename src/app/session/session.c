@@ -100,11 +100,30 @@ static weft_status hash(weft_session *s)
     return weft_weights_hash(&s->now->weights, &s->r.weights_xxh64);
 }
 
+static bool traces(const weft_session *s)
+{
+    return s->o->trace && s->times.n_step;
+}
+
+/* All is written.  Before others hear of it: once one has ended, none of their agents starts this
+ * rank once more. */
+static void announce(weft_session *s)
+{
+    weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
+                  s->out.folder);
+    weft_say_end(&s->say);
+    weft_session__end_status(s, WEFT_OK);
+    if (s->o->finished) s->o->finished(s->o->finished_arg, &s->r);
+    weft_session__tell_agent(s, WEFT_MEMBERSHIP_FINISHED);
+    weft_failpoint("end.announced");
+}
+
 static weft_status export_final(weft_session *s)
 {
     WEFT_TRY(weft_session__export(s));
     s->exported = true;
     weft_failpoint("end.exported");
+    if (!traces(s)) announce(s);
     return WEFT_OK;
 }
 
@@ -116,9 +135,10 @@ static weft_status publish(weft_session *s)
     if (st == WEFT_ERR_PEER && s->exported && !s->o->trace) st = WEFT_OK;
     WEFT_TRY(st);
     weft_failpoint("end.published");
-    if (s->o->trace && s->times.n_step) WEFT_TRY(weft_session__trace(s));
-    weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
-                  s->out.folder);
+    if (traces(s)) WEFT_TRY(weft_session__trace(s));
+    if (traces(s) && weft_session__writes(s)) announce(s);
+    if (!traces(s) && !weft_session__writes(s))
+        weft_session__tell_agent(s, WEFT_MEMBERSHIP_FINISHED);
     return WEFT_OK;
 }
 
@@ -227,6 +247,7 @@ weft_status weft_session__close(weft_session *s)
     weft_ckpt_close(s->resume);
     weft_ckpt_state_fini(&s->checkpoint);
     weft_ckpt_findings_fini(&s->out.found);
+    weft_state_destroy(s->computed);
     weft_state_destroy(s->state);
     weft_session__forget_program(s);
     weft_session__stop_ahead(s);

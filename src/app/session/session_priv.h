@@ -314,6 +314,9 @@ typedef struct weft_session {
     weft_model_source *model_source; /* read once; job.source */
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
+    /* Of them, in the same memory, what this rank has computed itself of a step whose gathers were
+     * broken off: the rest is elsewhere.  NULL: none such */
+    weft_state           *computed;
     weft_session__kept    kept;
     weft_session__replans replans;
     weft_session__ahead   ahead;

@@ -64,7 +64,7 @@ static int result_over_operand(const weft_instr *i)
     return weft_op_get(i->op)->flags & WEFT_OP_ELEM && !i->n_post ? 0 : -1;
 }
 
-/* A sum over micro-batches is nobody's once the update has read it: the next step begins anew. */
+/* A sum over micro-batches has no reader once the update has read it: the next step begins anew. */
 static bool may_overwrite(const weft_segment *s, const weft_storage *t, int at)
 {
     return t->last == at &&

@@ -12,7 +12,7 @@
  *
  * (1) The ward's tail is what computes its state after its commit point.  What it takes from before
  *     that is sent (gradients as soon as they are complete, the rest late), but for what the rank
- *     has itself: inputs of the step, and the clipping scale, which every rank computes alike.
+ *     has itself: inputs of the step, and the clipping scale, which is the same on every rank.
  * (2) All of it is received before the commit point, so that the tail waits for no message.
  * (3) The same instructions on the same bits: the replica is the ward's state, always of the same
  *     step.

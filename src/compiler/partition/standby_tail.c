@@ -91,7 +91,7 @@ static int compare_units(const void *a, const void *b)
 }
 
 /* The largest units first, each to the share that has least so far.  in[b]: is state of buffer b
- * in the share?  The same for all ranks that hold the same state, whoever holds replicas. */
+ * in the share?  The same for all ranks that hold the same state, with or without replicas. */
 static weft_status share_units(tail_search *s, weft_standby_share share, bool *in)
 {
     const weft_program *p     = s->p;
@@ -235,7 +235,7 @@ static weft_status classify(const tail_search *s, tail_input *x)
             }
         }
     return found ? WEFT_OK
-                 : WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: nobody makes %s", p->name,
+                 : WEFT_FAIL(WEFT_ERR_INTERNAL, "program %s: no actor makes %s", p->name,
                              p->buffer[x->buffer].name);
 }
 

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum {
     MAX_ENTRY  = 8,
     MAX_NAME   = 48,
@@ -31,6 +33,7 @@ typedef struct entry {
     bool       of_host;        /* its parent is killed, too */
     bool       flips;          /* a number is another one */
     int        delay_ms;       /* 0: none */
+    int        work_ms;        /* of a core that it uses */
     int        rank;           /* or ANY_RANK, NO_RANK */
     int        nth;            /* or EVERY_TIME */
     bool       goes_on;        /* each later time, too */
@@ -73,6 +76,7 @@ static bool parse_action(const char *word, entry *e)
     e->of_host = !strcmp(word, "host");
     if (e->of_host) e->signal = SIGKILL;
     if (!strncmp(word, "delay=", 6)) return parse_number(word + 6, 1, &e->delay_ms);
+    if (!strncmp(word, "work=", 5)) return parse_number(word + 5, 1, &e->work_ms);
     for (size_t k = 0; k < WEFT_COUNT(known); k++)
         if (!strcmp(word, known[k].name)) e->signal = known[k].signal;
     return e->exits || e->grows || e->flips || e->signal;
@@ -232,6 +236,16 @@ static void wait_for(const entry *e)
     for (int ms = 0; ms < e->delay_ms && is_there(e); ms += piece) sleep_ms(piece);
 }
 
+static void use_core(const entry *e)
+{
+    double end_s = weft_clock_thread_s() + 1e-3 * e->work_ms;
+    for (double look_s = 0, now_s; (now_s = weft_clock_thread_s()) < end_s;) {
+        if (now_s < look_s) continue;
+        look_s = now_s + 1e-3 * LOOK_MS;
+        if (!is_there(e)) return;
+    }
+}
+
 /* In a control group with less memory than that the kernel kills it. */
 static void take_memory(void)
 {
@@ -247,6 +261,7 @@ static void act(const entry *e)
 {
     if (e->grows) take_memory();
     if (e->delay_ms) wait_for(e);
+    if (e->work_ms) use_core(e);
     if (e->exits) _exit(EXIT_CODE);
     if (!e->signal) return;
     if (e->of_host) kill(getppid(), SIGKILL);

@@ -8,12 +8,13 @@
  *
  * An entry is name:action[:rank=R][:nth=N|N+|every][:while=FILE].  Actions: kill, stop, segv,
  * bus, abort (that signal to this process), host (SIGKILL to its parent, the agent of its host,
- * and to it), exit (code 3, without a word), oom (it takes up to 4 GB), delay=MS; flip: a number
- * that this process has computed there is another one (weft_failpoint_flips).
+ * and to it), exit (code 3, without a word), oom (it takes up to 4 GB), delay=MS, work=MS (it uses
+ * a core for so long); flip: a number that this process has computed there is another one
+ * (weft_failpoint_flips).
  * rank: only where WEFT_RANK is R; rank=none: only where there is no such variable.
  * nth: at the N-th time of this process (1); N+: then and each later time, every: each time,
  * both whatever WEFT_FAILPOINT_ONCE says.
- * while: only while that file is there, also for nth; a delay ends when it goes.
+ * while: only while that file is there, also for nth; a delay or work ends when it goes.
  * With WEFT_FAILPOINT_ONCE an entry after the first is looked at once those before it have acted.
  *
  * (1) Where the variable is not set, a failpoint is one load and one compare.

@@ -31,7 +31,7 @@ void             weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, i
                                     weft_cost_shares k, double replicas);
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v);
-/* The collectives that these are in a step, of all layers of a stage: of ranks that are alike, with
+/* The collectives that these are in a step, of all layers of a stage: of identical ranks, with
  * whole values, all meet at once where nothing is said of buckets.  In a step of one micro-batch
  * what is shared, `sums` bytes, is summed in the backward pass; there a bucket is a fraction of it
  * at most (program/coalesce.h). */

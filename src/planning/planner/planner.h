@@ -124,7 +124,7 @@ typedef struct weft_planner_answer {
     int                  n_tried, cap_tried;
     weft_planner_tried **tried;   /* the winner, then by simulated time, then the rest */
     int                  n_round; /* searches that it took */
-    /* why no plan of all devices was simulated; NULL: one was, or nobody asked */
+    /* why no plan of all devices was simulated; NULL: one was, or it was not asked for */
     const char *not_all;
     /* what the search found, where checked those that hold, in the order of tried */
     weft_search_result *search;

@@ -7,7 +7,7 @@
 
 enum {
     WEFT_REPLAN__MAX_KEPT  = 64,  /* answers */
-    WEFT_REPLAN__HORIZON_S = 3600 /* where nobody says */
+    WEFT_REPLAN__HORIZON_S = 3600 /* where it is not given */
 };
 
 /* An answer, by what was asked. */

@@ -126,8 +126,8 @@ typedef struct weft_comm_ops {
     void (*abort)(weft_comm *c, const char *why);
     /* WEFT_ERR_PEER: a rank aborted or died; callable from any thread, does not block */
     weft_status (*check)(weft_comm *c);
-    /* Tells a rank, and waits for nobody, that this one waits under a key, or no longer; what a
-     * rank has told this one.  NULL: nobody is told. */
+    /* Tells a rank, without waiting, that this one waits under a key, or no longer; what a
+     * rank has told this one.  NULL: no rank is. */
     void (*note)(weft_comm *c, int rank, uint32_t key, bool waits);
     bool (*noted)(weft_comm *c, int rank, uint32_t key);
     /* the same with the verdict of another end, in its words; NULL: it is no half of an end for
@@ -252,7 +252,7 @@ void weft_comm_unwatch(weft_comm_watcher *w);
 /* Long waits that no transport sees (of a device's own communication): each member of a group tells
  * the others that it waits under a key that all of them derive, and later that it does not any
  * more.  A member that has not said so when others have waited for long is the one that is missing.
- * From any thread; nobody waits for it, and nothing is sent until somebody notes.  At most
+ * From any thread; no thread waits for it, and nothing is sent until a rank notes.  At most
  * WEFT_COMM_MAX_NOTE keys at once, none of them 0. */
 void weft_comm_note(weft_comm *c, int n, const int32_t *rank, uint32_t key, bool waits);
 bool weft_comm_is_noted(weft_comm *c, int rank, uint32_t key);

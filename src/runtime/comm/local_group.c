@@ -2,7 +2,7 @@
  *
  * A collective is: come (leave pointers, wait for all), do one's share, leave (wait for all).
  * Sums: position k owns the k-th slice, adds it out of all inputs and stores it into all outputs;
- * nobody else touches that slice, so in == out is safe. */
+ * no other rank touches that slice, so in == out is safe. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,7 +126,7 @@ static weft_status wait_turn(weft_comm *c, local_group *g, const char *what,
     return WEFT_OK;
 }
 
-/* All come together; the last one opens the door.  Nobody passes it with one who has given up
+/* All come together; the last one opens the door.  No rank passes it with one that has given up
  * waiting.  Called with the lock held. */
 static weft_status meet(weft_comm *c, local_group *g, int me, const char *what,
                         double deadline)
@@ -160,7 +160,7 @@ static weft_status meet_to_work(weft_comm *c, local_group *g, int me, const char
 }
 
 /* After its share.  Also where the call fails a member goes only when all have done theirs, which
- * takes no peer's help: from then on nobody touches its memory. */
+ * takes no peer's help: from then on no rank touches its memory. */
 static weft_status leave(weft_comm *c, local_group *g, int me, const char *what,
                          double deadline)
 {

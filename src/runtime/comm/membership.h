@@ -59,6 +59,7 @@ typedef enum weft_membership_news {
     WEFT_MEMBERSHIP_REPLAN,
     /* text: predicted steps of other numbers of ranks, as parts of one now: "3:1.3 5:0.8" */
     WEFT_MEMBERSHIP_STEPS,
+    WEFT_MEMBERSHIP_FINISHED, /* all is written: a rank that is lost now has nothing left to do */
     WEFT_N_MEMBERSHIP_NEWS
 } weft_membership_news;
 

@@ -6,8 +6,8 @@
  * order of edges, and leaves communication out.
  *
  * A gather that is left out still puts this rank's own share in its place, where the update wrote
- * it elsewhere.  What a device has begun to gather cannot be taken back: there the shares of some
- * tensors may be lost, and the state is torn. */
+ * it elsewhere.  What a device has begun to gather cannot be taken back: there shares are in their
+ * places before (places_shares), or those of some tensors may be lost, and the state is torn. */
 #include <string.h>
 
 #include "exec/exec_priv.h"
@@ -44,6 +44,11 @@ static own_share find_share(const weft_exec__instr *x, int t)
     share.to += lo * size;
     share.bytes = share.to == share.from ? 0 : (hi - lo) * size;
     return share;
+}
+
+bool weft_exec__gathers_state(const weft_exec__instr *x)
+{
+    return weft_exec__is_gather(x->i) && weft_instr_writes_state(x->s->e->p, x->i);
 }
 
 bool weft_exec__is_gather(const weft_instr *i)
@@ -92,13 +97,12 @@ void weft_exec__take_own_share(const weft_exec__instr *x)
 /* Does the device gather state whose shares are not in their places before? */
 static bool has_shares_on_device(const weft_exec *e)
 {
+    if (e->o.places_shares) return false;
     for (int a = 0; a < e->p->n_actor; a++)
         for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
             for (int n = 0; n < e->p->actor[a].n_instr; n++) {
                 const weft_exec__instr *x = &v->instr[n];
-                if (!weft_exec__is_gather(x->i) || !x->host->device_call ||
-                    !weft_instr_writes_state(e->p, x->i))
-                    continue;
+                if (!weft_exec__gathers_state(x) || !x->host->device_call) continue;
                 for (int t = 0; t < x->i->n_out; t++)
                     if (find_share(x, t).bytes) return true;
             }

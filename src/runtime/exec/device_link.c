@@ -147,6 +147,8 @@ weft_status weft_exec__run_on_device(const weft_exec__instr *x)
 {
     weft_exec__link *l = x->host->link;
     if (x->s->e->alone) return weft_exec__keep_own_share(x);
+    if (x->s->e->o.places_shares && weft_exec__gathers_state(x))
+        WEFT_TRY(weft_exec__keep_own_share(x));
     atomic_store_explicit(&l->on_device->step, x->s->job_step + 1, memory_order_relaxed);
     if (l->step != x->s->step) {
         l->step      = x->s->step;

@@ -89,6 +89,10 @@ typedef struct weft_exec_options {
      * called */
     bool alone;
 
+    /* What a device gathers into the state after the commit point: this rank's own share is put in
+     * its place before, so that a step which loses a peer there can be ended alone. */
+    bool places_shares;
+
     int  trace; /* slices to keep a stream, the newest ones; 0: none */
     bool gaps;  /* weft_exec_get_gaps() */
     /* Emulation: instructions have seconds instead of kernels and readers, and perhaps messages

@@ -337,6 +337,7 @@ weft_status weft_exec__keep_own_share(const weft_exec__instr *x);
 /* The other way, before it is gathered again: from its place to the operand. */
 void weft_exec__take_own_share(const weft_exec__instr *x);
 bool weft_exec__is_gather(const weft_instr *i);
+bool weft_exec__gathers_state(const weft_exec__instr *x);
 /* What each stream has left of the step, in the order of edges. */
 weft_status weft_exec__fire_rest(weft_exec *e, int64_t step);
 

@@ -100,6 +100,21 @@ static float find_taken(const weft_exec__stream *s, double wall_s, float longest
     return (float)(cpu_s > 0 && cpu_s < wall_s ? cpu_s : wall_s);
 }
 
+/* By which its time is compared with that of others; kind 0: several at a time, or it depends on
+ * others. */
+static weft_progress_work find_work(const weft_exec__instr *x)
+{
+    bool computes = x->i->kind == WEFT_INSTR_COMPUTE;
+    bool copies   = x->i->kind == WEFT_INSTR_COPY || x->i->kind == WEFT_INSTR_MERGE;
+    _Static_assert(WEFT_N_OP + 2 < WEFT_PROGRESS_KINDS, "a kind for each operator");
+    if (x->group || !(computes || copies)) return (weft_progress_work){0};
+    weft_progress_work w = {.bytes = weft_instr_bytes(x->i)};
+    w.amount             = w.bytes + weft_instr_flops(x->i);
+    w.kind =
+        computes ? 1 + (int)x->i->op : WEFT_N_OP + 1 + (x->i->kind == WEFT_INSTR_COPY);
+    return w;
+}
+
 static const char *name_op(const weft_instr *i)
 {
     return i->kind == WEFT_INSTR_COMPUTE      ? weft_op_get(i->op)->name
@@ -150,16 +165,22 @@ weft_status weft_exec__task(void *arg)
     weft_exec__choose_pool(x->s);
     if (!weft_progress_is_shared() || !s->device->needs_thread || !s->firing)
         return weft_exec__blame(x, run(x));
-    int    actor      = s->firing->actor;
-    float *longest    = &s->e->longest[actor][x->i - s->e->p->actor[actor].instr];
-    x->s->begun_cpu_s = weft_clock_thread_s();
-    x->s->n_preempted = count_preemptions();
-    weft_progress_begin(s->number, x->i->name, (double)*longest);
+    int    actor            = s->firing->actor;
+    float *longest          = &s->e->longest[actor][x->i - s->e->p->actor[actor].instr];
+    x->s->begun_cpu_s       = weft_clock_thread_s();
+    x->s->n_preempted       = count_preemptions();
+    weft_progress_work work = {0};
+    if (*longest <= 0) work = find_work(x);
+    weft_progress_begin(s->number, x->i->name, (double)*longest, &work);
     int64_t     record = weft_exec__record(x);
     weft_status st     = run(x);
     if (st == WEFT_OK || weft_exec__is_dropped(s)) weft_flight_end(record);
     float taken = find_taken(x->s, weft_progress_end(s->number), *longest);
-    if (taken > *longest) *longest = taken;
+    if (taken > *longest) {
+        work     = find_work(x);
+        *longest = taken;
+        weft_progress_note(&work, (double)taken);
+    }
     return weft_exec__blame(x, st);
 }
 

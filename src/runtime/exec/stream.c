@@ -145,7 +145,7 @@ weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
 {
     const weft_task        *task = arg;
     const weft_exec__instr *x    = task->arg;
-    weft_progress_begin(x->s->number, x->i->name, 0);
+    weft_progress_begin(x->s->number, x->i->name, 0, NULL);
     int64_t     record = weft_exec__record(x);
     weft_status st     = do_host_work(task, start_s, end_s);
     if (st == WEFT_OK) weft_flight_end(record); /* what failed is what people look for */

@@ -55,7 +55,7 @@ int64_t     weft_holders_bytes(const weft_holders *h); /* NULL is 0 */
  * who has an equal one, or the whole tensor. */
 weft_status weft_holders_copies(const weft_holders *h, const int *domain, int *least);
 
-/* -1: no such tensor.  likely: where it is looked for first; tables list tensors alike. */
+/* -1: no such tensor.  likely: where it is looked for first; tables list tensors in one order. */
 int weft_holders_find(const weft_holders *h, const char *name, int likely);
 /* NULL: nothing. */
 const weft_part *weft_holders_part(const weft_holders *h, int tensor, int rank);

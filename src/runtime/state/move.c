@@ -201,7 +201,7 @@ static weft_status check_same_tensor(const weft_held_tensor *a, const weft_held_
                      weft_shape_text(&b->shape, y, sizeof y));
 }
 
-/* Who holds an equal part; NULL: nobody. */
+/* Who holds an equal part; NULL: no rank. */
 static const weft_holder *find_equal(const weft_held_tensor *t, const weft_part *part)
 {
     for (int i = 0; i < t->n_holder; i++)

@@ -161,7 +161,7 @@ weft_status weft_state_create_alias(const weft_state *of, const weft_memory *mem
 {
     weft_state *s = NULL;
     if (memory->bytes != of->memory.bytes || of->host.bytes)
-        return WEFT_FAIL(WEFT_ERR_INTERNAL, "two states that are not alike");
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "two states of different tensors");
     WEFT_TRY(weft_state_create_over(memory, keep_memory, NULL, &s));
     s->n_tensor    = of->n_tensor;
     s->tensor      = of->tensor;
@@ -180,7 +180,7 @@ weft_status weft_state_copy(const weft_state *from, weft_state *to, weft_stream 
     weft_device *d = from->memory.device;
     if (to->memory.bytes != from->memory.bytes || to->host.bytes != from->host.bytes ||
         to->n_tensor != from->n_tensor)
-        return WEFT_FAIL(WEFT_ERR_INTERNAL, "two states that are not alike");
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "two states of different tensors");
     if (from->memory.bytes) WEFT_TRY(d->copy(d, stream, &to->memory, &from->memory));
     if (from->host.bytes) WEFT_TRY(d->copy(d, stream, &to->host, &from->host));
     to->step = from->step;

@@ -265,7 +265,7 @@ static bool check_words(const int64_t *word, int64_t n, table_reader *r)
            word[r->n] == (int64_t)weft_hash_crc32c(0, word, (size_t)r->n * 8);
 }
 
-/* Out of the bytes of a table, which nobody else changes. */
+/* Out of the bytes of a table, which no other process changes. */
 static weft_status read_table(const int64_t *word, int64_t n, const weft_memory *m,
                               weft_state **out)
 {
