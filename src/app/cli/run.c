@@ -12,6 +12,7 @@
 #include "comm/rdzv.h"
 #include "launch/join.h"
 #include "launch/launch.h"
+#include "launch/living.h"
 #include "launch/spare.h"
 #include "launch/supervise.h"
 #include "session/device.h"
@@ -507,6 +508,8 @@ static int start(run_options *o, weft_arena *a)
     if (!o->nodes.is_one && o->node < 0) l.node = -1;
     if (!is_fixed && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
+    if (st == WEFT_OK && (o->n_node < 2 || policy != WEFT_LAUNCH_REPLACE))
+        st = weft_launch_refuse_living(&l); /* agents of several hosts join */
     if (st == WEFT_OK) st = weft_launch((int)o->n_rank, o->argv, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }

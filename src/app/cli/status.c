@@ -12,6 +12,7 @@
 #include "ckpt/ckpt.h"
 #include "cli/find_agent.h"
 #include "cli/request.h"
+#include "launch/living.h"
 
 static int run(int argc, char **argv);
 
@@ -282,7 +283,7 @@ static void print_slow(const weft_node *slow, weft_text *t)
 static void put_agents(const char *dir, bool text, weft_text *t)
 {
     weft_doc *d = NULL;
-    if (!weft_cli_find_last_view(dir, &d)) return;
+    if (!weft_launch_find_last_view(dir, &d)) return;
     const weft_node *root = weft_doc_root(d), *list = weft_node_get(root, "agents");
     int64_t          epoch = 0;
     (void)weft_doc_get_int(d, root, "epoch", &epoch);

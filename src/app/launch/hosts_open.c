@@ -1,8 +1,9 @@
 /* An agent of several hosts begins and ends: its address, its control connections, the register
  * that decides on views, the first event of the agreement.
  *
- *     host:port              who can listen there begins the job, the others join it; views are
- *                            decided by a majority of the last view's agents
+ *     host:port,..           who can listen at the first address begins the job, the others join it
+ *                            (hosts_search.c); views are decided by a majority of the last view's
+ *                            agents
  *     file:DIR, etcd://..    the register's newest view says whom to join; who finds none begins
  *
  * (1) A register belongs to one job: that of the same output folder, or of the same words where a
@@ -91,6 +92,16 @@ static void find_endpoint(const char *rdzv, char *out, size_t n)
     snprintf(out, n, "%.*s%s", (int)used, at, port ? "" : ":2379");
 }
 
+/* The way to the first address that there is one to. */
+static weft_status listen_near_any(weft_launch__hosts *h)
+{
+    weft_status st = WEFT_ERR_ARG;
+    for (int k = 0; k < h->search.n_listed && st != WEFT_OK; k++)
+        st = weft_comm_rdzv_listen_near(h->search.listed[k], &h->rdzv_fd, h->self.data,
+                                        sizeof h->self.data);
+    return st;
+}
+
 static weft_status listen_for_ranks(weft_launch__run *l)
 {
     weft_launch__hosts *h  = l->hosts;
@@ -100,8 +111,7 @@ static weft_status listen_for_ranks(weft_launch__run *l)
         weft_status st = weft_comm_rdzv_listen_own(l->o->local_addr, &h->rdzv_fd, at, n);
         return st == WEFT_OK ? st : weft_fail_in(st, "--local-addr: ");
     }
-    if (!weft_launch_is_register(l->o->rdzv))
-        return weft_comm_rdzv_listen_near(l->o->rdzv, &h->rdzv_fd, at, n);
+    if (h->search.n_listed) return listen_near_any(h);
     if (!strncmp(l->o->rdzv, "file:", 5))
         return weft_comm_rdzv_listen_own(NULL, &h->rdzv_fd, at, n);
     find_endpoint(l->o->rdzv, peer, sizeof peer);
@@ -110,8 +120,25 @@ static weft_status listen_for_ranks(weft_launch__run *l)
 
 /* ---- control connections ---- */
 
-/* This agent listens at --rdzv, and the job begins here; or at an address of its own, and it joins,
- * or asks the register.  at: of this host, with a port of its own. */
+/* At the first address of --rdzv that is this host's and free.  Of a fixed number of hosts node 0
+ * is at the first address, and no other is. */
+static weft_status listen_listed(weft_launch__run *l, weft_control_options *o)
+{
+    weft_launch__hosts *h    = l->hosts;
+    weft_status         st   = WEFT_ERR_ARG;
+    int                 most = l->o->node ? h->search.n_listed : 1;
+    for (int k = l->o->node > 0; k < most && st != WEFT_OK; k++) {
+        o->listen = h->search.listed[k];
+        st        = weft_control_open(o, &h->control);
+        if (st != WEFT_OK) continue;
+        h->search.begins = k == 0;
+        snprintf(h->self.control, sizeof h->self.control, "%s", o->listen);
+    }
+    return st;
+}
+
+/* This agent listens at an address of --rdzv, and the job may begin here; or at one of its own, and
+ * it joins, or asks the register.  at: of this host, with a port of its own. */
 static weft_status open_control(weft_launch__run *l, const char *at)
 {
     weft_launch__hosts  *h     = l->hosts;
@@ -127,9 +154,7 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
     if (l->o->request || l->o->program) name_job(l->o, o.self.job, sizeof o.self.job);
     WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
-    o.listen = l->o->rdzv;
-    if (!own && l->o->node <= 0) st = weft_control_open(&o, &h->control);
-    h->found = st == WEFT_OK;
+    if (!own) st = listen_listed(l, &o);
     if (st != WEFT_OK && (own || l->o->node)) {
         o.listen = free_port;
         st       = weft_control_open(&o, &h->control);
@@ -137,9 +162,7 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     weft_comm_token_wipe(&token);
     weft_comm_token_wipe(&reader);
     if (st != WEFT_OK) return st;
-    if (h->found)
-        snprintf(h->self.control, sizeof h->self.control, "%s", l->o->rdzv);
-    else
+    if (!*h->self.control)
         snprintf(h->self.control, sizeof h->self.control, "%.*s:%d",
                  (int)(strrchr(at, ':') - at), at, weft_control_port(h->control));
     return WEFT_OK;
@@ -155,7 +178,8 @@ static weft_status start_agreement(weft_launch__run *l)
                                    .min_host          = l->o->min_node,
                                    .max_host          = l->o->n_node,
                                    .failure_timeout_s = l->o->failure_timeout_s,
-                                   .wait_s            = l->o->timeout_s};
+                                   .wait_s            = l->o->timeout_s,
+                                   .first_epoch       = weft_launch__search_epoch(l)};
     unsigned            allowed = WEFT_LEVEL_ALL;
     if (l->o->levels) WEFT_TRY(weft_levels_parse(l->o->levels, &allowed));
     o.keeps_count = !(allowed & 1u << WEFT_LEVEL_SHRINK);
@@ -168,10 +192,7 @@ static weft_status start_agreement(weft_launch__run *l)
     if (o.min_host < 1) o.min_host = o.max_host;
     if (o.failure_timeout_s <= 0) o.failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S;
     WEFT_TRY(weft_hosts_create(&o, &h->agreement));
-    if (h->found || h->store)
-        weft_hosts_tell(h->agreement, &(weft_hosts_event){.kind  = WEFT_HOSTS_FOUND,
-                                                          .epoch = h->found,
-                                                          .now_s = weft_clock_s()});
+    weft_launch__search_begin(l);
     return WEFT_OK;
 }
 
@@ -184,11 +205,11 @@ weft_status weft_launch__hosts_open(weft_launch__run *l)
     h->step               = -1;
     h->was                = calloc(1, sizeof *h->was);
     if (!h->was) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    h->begun_s = weft_clock_s();
     weft_launch_host_name(h->self.name, sizeof h->self.name);
     h->self.n_rank = l->n;
     WEFT_TRY(weft_comm_random(&h->self.id, sizeof h->self.id));
     h->self.id |= 1;
+    weft_launch__search_open(l);
     WEFT_TRY(open_register(l));
     WEFT_TRY(listen_for_ranks(l));
     if (l->o->program) { /* its rank 0 listens there itself */
