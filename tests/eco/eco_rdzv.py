@@ -194,6 +194,34 @@ def saved(job):
     return sorted(f for f in os.listdir(folder) if f.startswith("step-") and "tmp" not in f) if os.path.isdir(folder) else []
 
 
+def listed(scratch, ref):
+    """--rdzv with an address of each host: the first one is lost, and hosts join by the others: at its address, which is then the first
+    of the list, and with none.  Who is not the first begins nothing."""
+    rdzv = ",".join("127.0.0.1:%d" % free_port() for _ in range(3))
+    job = Job(scratch, "listed", "dp2", "1:4", ["--failure-timeout", "2"], n_agent=3, rdzv=rdzv, steps=300, dp=4)
+    check(job.await_text(job.agents[0], ": 3 hosts (") and all(a in read_log(job.agents[0]) for a in rdzv.split(",")),
+          "each listens at its address: " + read_log(job.agents[0]))
+    job.await_step(job.steps() + 4)
+    job.agents[0].kill_all()
+    check(job.await_text(job.agents[1], ": 2 hosts"), "the others go on: " + job.agents[1].name)
+    for k in (3, 4):  # at the first address, and at no address of the list
+        job.join()
+        check(job.await_text(job.agents[1], ": %d hosts" % k, 2 if k == 3 else 1), "a host joins by the list: " + read_log(job.agents[k]))
+        check(job.agents[1].p.poll() is None, "the others run")
+    job.await_step(job.steps() + 4)
+    compare("a list of addresses", job, ref(300), [-9, 0, 0, 0, 0])
+    check(all(" begins" not in a.text for a in job.agents[1:]), "one run: " + job.text)
+    never = "192.0.2.1:29400,127.0.0.1:%d" % free_port()
+    p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--nnodes", "1:2", "--rdzv", never, "--insecure-network", "--timeout", "2",
+                        *words(dict(BASE, output=scratch.path("never")))], capture_output=True, text=True)
+    check(p.returncode == 1 and "no host of the job let this one in within 2 s: tried 192.0.2.1:29400" in p.stderr, "not the first: %r" % p)
+
+
+def read_log(agent):
+    with open(agent.name + ".log") as f:
+        return f.read()
+
+
 def alone(scratch, ref):
     """The first of two hosts is lost, and there is no third vote: the second saves all that it holds, with those of its ranks that
     are of use, and ends.  The next run goes on from there.  With a stage of a pipeline alone it has nothing to save, and says so."""
@@ -330,7 +358,7 @@ def etcd_leader(scratch, ref):
         cluster.close()
 
 
-CASES = [either_lost, taken_over, agent_stopped, fenced_writer, alone, few_together, second_job, doctor, wrong_token, folder_gone, etcd_leader]
+CASES = [either_lost, listed, taken_over, agent_stopped, fenced_writer, alone, few_together, second_job, doctor, wrong_token, folder_gone, etcd_leader]
 if SANITIZED and not LONG and not CASE:
     CASES = [alone, second_job, wrong_token]
 if LONG or CASE:

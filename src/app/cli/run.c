@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/remote.h"
 #include "cli/build.h"
+#include "cli/rdzv.h"
 #include "cli/request.h"
 #include "comm/rdzv.h"
 #include "launch/join.h"
@@ -293,40 +294,17 @@ static int print_plan(const run_options *o)
     return code;
 }
 
-/* Where hosts meet, from --rdzv or --master-addr; "": not given. */
-static int find_rdzv(run_options *o, char *at, size_t n)
+/* Where hosts meet; "": not given. */
+static int find_rdzv(run_options *o, char at[WEFT_CLI_RDZV_MOST])
 {
-    const weft_cli_command *c = &weft_cli_run;
-    *at                       = 0;
-    if (o->rdzv)
-        snprintf(at, n, "%s", o->rdzv);
-    else if (o->addr)
-        snprintf(at, n, "%s:%lld", o->addr, (long long)o->port);
-    int node = -1;
-    if (o->n_node > 1 && !*at && weft_launch_detect_hosts(at, n, &node) && o->node < 0 &&
-        o->nodes.is_one && node < o->n_node)
-        o->node = node;
-    if (o->n_node > 1 && !*at)
-        return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet, "
-                                 "or file:DIR, or etcd://host:port,.../NAME (inside "
-                                 "srun Slurm's variables do)");
-    if (*at && weft_launch_is_register(at)) {
-        if (o->program || o->request.check || o->n_node < 2)
-            return weft_cli_usage(c,
-                                  "--rdzv %s: a register is for jobs of several hosts "
-                                  "(--nnodes N or MIN:MAX); give host:port here",
-                                  at);
-        if (o->node >= 0)
-            return weft_cli_usage(c,
-                                  "--node-rank: not with --rdzv %s, where hosts are in "
-                                  "the order in which they come",
-                                  at);
-        return -1;
-    }
-    if (o->n_node > 1 && o->node < 0 && o->nodes.is_one)
-        return weft_cli_usage(c, "--nnodes: --node-rank says which of them this is");
-    if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
-    return -1;
+    const weft_cli_hosts h = {.rdzv       = o->rdzv,
+                              .addr       = o->addr,
+                              .port       = o->port,
+                              .n_node     = o->n_node,
+                              .is_span    = !o->nodes.is_one,
+                              .is_program = o->program != NULL,
+                              .is_check   = o->request.check};
+    return weft_cli_find_rdzv(&weft_cli_run, &h, &o->node, at);
 }
 
 /* Are all devices of a list with commas of that kind? */
@@ -460,9 +438,9 @@ static int refuse_span(const run_options *o)
 static int start(run_options *o, weft_arena *a)
 {
     const weft_cli_command *c = &weft_cli_run;
-    char                    at[280];
+    char                    at[WEFT_CLI_RDZV_MOST];
     int                     code = check_numbers(o);
-    if (code < 0) code = find_rdzv(o, at, sizeof at);
+    if (code < 0) code = find_rdzv(o, at);
     if (code >= 0) return code;
     if (o->n_node > 1) { /* one line now rather than one of each rank */
         weft_comm_token token;
@@ -477,31 +455,31 @@ static int start(run_options *o, weft_arena *a)
     int                copies = 1;
     weft_launch_policy policy =
         find_policy(o, output, sizeof output, levels, &spare, &invariant, &copies);
-    weft_status         st = weft_job_check_copies(copies, (int)o->n_node);
-    weft_launch_options l  = {.on_rank_exit      = policy,
-                              .levels            = levels,
-                              .spare             = spare,
-                              .output            = output,
-                              .metrics           = o->metrics,
-                              .metrics_file      = o->metrics_file,
-                              .on_incident       = o->on_incident,
-                              .control           = o->control,
-                              .reader_file       = o->reader_file,
-                              .tls               = o->tls,
-                              .log_json          = o->log != NULL,
-                              .request           = &o->request,
-                              .log_dir           = o->log_dir,
-                              .timeout_s         = o->request.timeout_s,
-                              .stop_s            = o->grace_s,
-                              .failure_timeout_s = o->failure_timeout_s,
-                              .on_stop           = find_on_stop(o),
-                              .n_node            = (int)o->n_node,
-                              .node              = o->node < 0 ? 0 : (int)o->node,
-                              .rdzv              = *at ? at : NULL,
-                              .local_addr        = o->local_addr,
-                              .token             = o->token};
-    bool                is_fixed =
-        o->ranks.is_one && o->nodes.is_one && (!*at || !weft_launch_is_register(at));
+    weft_status         st       = weft_job_check_copies(copies, (int)o->n_node);
+    weft_launch_options l        = {.on_rank_exit      = policy,
+                                    .levels            = levels,
+                                    .spare             = spare,
+                                    .output            = output,
+                                    .metrics           = o->metrics,
+                                    .metrics_file      = o->metrics_file,
+                                    .on_incident       = o->on_incident,
+                                    .control           = o->control,
+                                    .reader_file       = o->reader_file,
+                                    .tls               = o->tls,
+                                    .log_json          = o->log != NULL,
+                                    .request           = &o->request,
+                                    .log_dir           = o->log_dir,
+                                    .timeout_s         = o->request.timeout_s,
+                                    .stop_s            = o->grace_s,
+                                    .failure_timeout_s = o->failure_timeout_s,
+                                    .on_stop           = find_on_stop(o),
+                                    .n_node            = (int)o->n_node,
+                                    .node              = o->node < 0 ? 0 : (int)o->node,
+                                    .rdzv              = *at ? at : NULL,
+                                    .local_addr        = o->local_addr,
+                                    .token             = o->token};
+    bool                is_fixed = o->ranks.is_one && o->nodes.is_one &&
+                    (!*at || (!weft_launch_is_register(at) && !strchr(at, ',')));
     l.min_node  = (int)o->nodes.min;
     l.invariant = invariant;
     l.build     = weft_cli_build();
@@ -518,9 +496,9 @@ static int start(run_options *o, weft_arena *a)
 static int supervise(run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
-    char                    at[280];
+    char                    at[WEFT_CLI_RDZV_MOST];
     int                     code = check_numbers(o);
-    if (code < 0) code = find_rdzv(o, at, sizeof at);
+    if (code < 0) code = find_rdzv(o, at);
     if (code >= 0) return code;
     if (o->max_restarts > 1000)
         return weft_cli_usage(c, "--max-restarts: from 0 to 1000");
@@ -529,6 +507,11 @@ static int supervise(run_options *o)
         !o->nodes.is_one || (o->n_node > 1 && (o->max_restarts || o->has_sizes));
     weft_status found = agents ? weft_comm_token_find(&o->token, &token) : WEFT_OK;
     if (agents) weft_comm_token_wipe(&token);
+    if (!agents && strchr(at, ','))
+        return weft_cli_usage(c,
+                              "--rdzv %s: a list is for agents (--nnodes MIN:MAX or "
+                              "--max-restarts); give one host:port here",
+                              at);
     if (found != WEFT_OK) return weft_cli_fail(c, found);
     int64_t n_rank = o->nodes.min * o->n_rank;
     if (o->has_sizes && n_rank < weft_launch_sizes_least(&o->sizes))
@@ -684,8 +667,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
           {"nnodes", 0, WEFT_CLI_SPAN, &o.nodes, "N|MIN:MAX",
            "hosts (1); MIN:MAX with recover: on: they join and leave while it runs"},
           {"node-rank", 0, WEFT_CLI_INT, &o.node, "R", "which of them this is, from 0"},
-          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT|file:DIR|etcd://...",
-           "where they meet: node 0; with recover: on also a folder of all hosts, or etcd"},
+          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT[,...]|file:DIR|etcd://...",
+           "where they meet: node 0; recover: on: one of a list, a folder of all, or etcd"},
           {"local-addr", 0, WEFT_CLI_TEXT, &o.local_addr, "ADDR",
            "this host's address for other hosts (that of the way to --rdzv)"},
           {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "the same"},
