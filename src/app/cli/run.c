@@ -343,6 +343,23 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
     return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
 
+/* The keys that all hosts must have: what ranks compare, and paths that stand on the command line. */
+static void print_keys(const weft_launch_request *q, weft_text *t)
+{
+    static const char *const path[] = {"output=", "model=", "data=", "eval"};
+    weft_job                *job    = NULL;
+    if (q->check || weft_cli_load_job(q, &job) != WEFT_OK) return;
+    weft_job_print_common(job, t);
+    weft_job_destroy(job);
+    for (int i = 0; i < q->n_assign; i++)
+        for (size_t k = 0; k < WEFT_COUNT(path); k++) {
+            int n = (int)strcspn(q->assign[i], "=");
+            if (!strncmp(q->assign[i], path[k], strlen(path[k])) && q->assign[i][n])
+                weft_text_add(t, "the word %.*s= is %s\n", n, q->assign[i],
+                              q->assign[i] + n + 1);
+        }
+}
+
 static weft_detect_on_stop find_on_stop(const run_options *o)
 {
     return !o->on_stop                      ? WEFT_DETECT_STOP_TIMEOUT
@@ -488,7 +505,11 @@ static int start(run_options *o, weft_arena *a)
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
     if (st == WEFT_OK && (o->n_node < 2 || policy != WEFT_LAUNCH_REPLACE))
         st = weft_launch_refuse_living(&l); /* agents of several hosts join */
+    weft_text keys = {0};
+    if (o->n_node > 1) print_keys(&o->request, &keys);
+    if (keys.n && weft_text_status(&keys) == WEFT_OK) l.keys = keys.s;
     if (st == WEFT_OK) st = weft_launch((int)o->n_rank, o->argv, &l, &code);
+    weft_text_fini(&keys);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 

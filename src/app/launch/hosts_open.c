@@ -37,34 +37,53 @@ bool weft_launch_is_register(const char *rdzv)
            !strncmp(rdzv, "etcds://", 8);
 }
 
-/* Which job it is: that of the same file and words. */
-static void name_job(const weft_launch_options *o, char *out, size_t n)
+static void put_words(const weft_launch_options *o, weft_text *t)
 {
     const weft_launch_request *q = o->request;
-    weft_hash_state            s;
-    weft_hash_init(&s, 1);
-    if (q && q->file) weft_hash_add(&s, q->file, strlen(q->file) + 1);
+    const weft_launch_sizes   *x = o->sizes;
+    if (q && q->file) weft_text_add(t, "the job file is %s\n", q->file);
     for (int i = 0; q && i < q->n_assign; i++)
-        weft_hash_add(&s, q->assign[i], strlen(q->assign[i]) + 1);
+        weft_text_add(t, "word %d is %s\n", i + 1, q->assign[i]);
     for (int i = 0; o->program && o->program[i]; i++)
-        weft_hash_add(&s, o->program[i], strlen(o->program[i]) + 1);
-    if (o->sizes) {
-        const weft_launch_sizes *x    = o->sizes;
-        const int64_t            of[] = {x->min_dp, x->max_dp, x->tp,    x->cp,
-                                         x->ep,     x->pp,     x->batch, x->micro_batch};
-        weft_hash_add(&s, of, sizeof of);
-    }
-    snprintf(out, n, "%016llx", (unsigned long long)weft_hash_value(&s));
+        weft_text_add(t, "word %d of the program is %s\n", i + 1, o->program[i]);
+    if (!x) return;
+    const int64_t     of[]   = {x->min_dp, x->max_dp, x->tp,    x->cp,
+                                x->ep,     x->pp,     x->batch, x->micro_batch};
+    const char *const name[] = {"the least dp", "dp", "tp",    "cp",
+                                "ep",           "pp", "batch", "micro_batch"};
+    for (size_t i = 0; i < WEFT_COUNT(of); i++)
+        weft_text_add(t, "%s is %lld\n", name[i], (long long)of[i]);
+}
+
+/* Which job it is: that of the same keys, else of the same file and words.  lines: all that fit. */
+static weft_status name_job(const weft_launch_options *o, char *name,
+                            char lines[WEFT_CONTROL_KEYS])
+{
+    weft_text t = {0};
+    if (o->keys)
+        weft_text_add(&t, "%s", o->keys);
+    else
+        put_words(o, &t);
+    weft_status     st = weft_text_status(&t);
+    weft_hash_state s;
+    weft_hash_init(&s, 1);
+    if (st == WEFT_OK && t.n) weft_hash_add(&s, t.s, t.n);
+    snprintf(name, 32, "%016llx", (unsigned long long)weft_hash_value(&s));
+    size_t n = t.n < WEFT_CONTROL_KEYS - 1 ? t.n : WEFT_CONTROL_KEYS - 1;
+    if (n) memcpy(lines, t.s, n);
+    lines[n] = 0;
+    weft_text_fini(&t);
+    return st;
 }
 
 /* ---- the register ---- */
 
 static weft_status open_register(weft_launch__run *l)
 {
-    char                  job[32] = "";
+    char                  job[32] = "", keys[WEFT_CONTROL_KEYS];
     weft_register_options o       = {.job = l->o->output};
     if (!weft_launch_is_register(l->o->rdzv)) return WEFT_OK;
-    if (l->o->request) name_job(l->o, job, sizeof job);
+    if (l->o->request) WEFT_TRY(name_job(l->o, job, keys));
     if (!o.job || !*o.job || strlen(o.job) > 255) o.job = job;
     return weft_register_open(l->o->rdzv, &o, &l->hosts->store);
 }
@@ -152,7 +171,7 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     snprintf(o.self.build, sizeof o.self.build, "%s",
              l->o->build ? l->o->build : WEFT_VERSION);
     snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
-    if (l->o->request || l->o->program) name_job(l->o, o.self.job, sizeof o.self.job);
+    if (l->o->request || l->o->program) WEFT_TRY(name_job(l->o, o.self.job, o.self.keys));
     WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
     if (!own) st = listen_listed(l, &o);
     if (st != WEFT_OK && (own || l->o->node)) {

@@ -98,6 +98,9 @@ typedef struct weft_launch_options {
      * of node 0 listens at rdzv; node -1: the first that can. */
     int  min_node;
     bool invariant; /* the job's bits are the same on every host */
+    /* The job's keys as all hosts must have them, a line each ("batch is 8"); NULL: its words are
+     * compared. */
+    const char *keys;
     /* which build of weft this is, as other hosts compare it; NULL: the version alone */
     const char *build;
     /* host:port where the ranks of all hosts meet, rank 0's host; REPLACE: or the register of
