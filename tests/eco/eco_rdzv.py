@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -304,6 +305,30 @@ def doctor(scratch, ref):
                        ("etcd://127.0.0.1:%d/x" % free_port(), "problem  --rdzv: etcd at 127.0.0.1: Connection refused")):
         p = subprocess.run([WEFT, "doctor", "--rdzv", rdzv], capture_output=True, text=True)
         check(text in p.stdout and not os.listdir(folder), "doctor of %s: %r" % (rdzv, p))
+    # what listens at an address: the job's own agent, of this build or another; something else
+    job = Job(scratch, "doctored", "dp2", "1:2", n_agent=1, steps=100000)
+    job.await_step(4)
+    env = dict(os.environ, WEFT_INSECURE_NETWORK="1")
+    p = subprocess.run([WEFT, "doctor", "--rdzv", job.rdzv], capture_output=True, text=True, env=env)
+    check(re.search(r"^ok +--rdzv %s: an agent of \S+ listens there: job %s, running, view 1, step \d+; weft run of that job joins it$"
+                    % (re.escape(job.rdzv), re.escape(job.output)), p.stdout, re.M) and "another" not in p.stdout, "doctor of its own job: %r" % p)
+    with open(WEFT, "rb") as f:
+        other = f.read().replace(b"cpu-rows1-", b"cpu-rows9-")
+    with open(scratch.path("weft-other"), "wb") as f:
+        f.write(other)
+    os.chmod(scratch.path("weft-other"), 0o755)
+    p = subprocess.run([scratch.path("weft-other"), "doctor", "--rdzv", job.rdzv], capture_output=True, text=True, env=env)
+    check(p.returncode == 1 and re.search(r"^problem +--rdzv \S+: \S+ has another kernel set: cpu-rows1-.* there, cpu-rows9-.* here; its job is reduction: "
+                                          "invariant and refuses this host: install the same$", p.stdout, re.M), "another kernel set: %r" % p)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(8)
+        at = "127.0.0.1:%d" % s.getsockname()[1]
+        p = subprocess.run([WEFT, "doctor", "--rdzv", at + "," + job.rdzv], capture_output=True, text=True, env=env)
+    check("problem  --rdzv %s: what listens there, on this host, is no agent of weft with this token" % at in p.stdout
+          and "an agent of" in p.stdout, "no agent: %r" % p)
+    job.agents[0].p.send_signal(signal.SIGINT)
+    same(job.end(), [130], "doctor: the job: " + job.text)
 
 
 def wrong_token(scratch, ref):

@@ -343,7 +343,7 @@ static weft_launch_policy find_policy(const run_options *o, char *output, size_t
     return on && fits ? WEFT_LAUNCH_REPLACE : WEFT_LAUNCH_END_ALL;
 }
 
-/* The keys that all hosts must have: what ranks compare, and paths that stand on the command line. */
+/* The keys that all hosts must have: what ranks compare, and paths of the command line. */
 static void print_keys(const weft_launch_request *q, weft_text *t)
 {
     static const char *const path[] = {"output=", "model=", "data=", "eval"};

@@ -165,7 +165,7 @@ static const char *find_key(const char *keys, const char *name, size_t n_name)
     return NULL;
 }
 
-/* The first line of a that b has not, or has with another value; its value in each.  false: none. */
+/* The first line of a that b lacks, or has with another value; its value in each.  false: none. */
 static bool find_other_key(const char *a, const char *b, char name[64], char of_a[128],
                            char of_b[128])
 {

@@ -142,5 +142,6 @@ void weft_launch__print_state(const weft_launch__run *l, weft_text *t)
         print_hosts(l, t);
     else
         print_agent(l, t);
+    weft_text_put_string_member(t, "output", l->o->output ? l->o->output : "");
     weft_text_add(t, "}");
 }

@@ -7,6 +7,7 @@
 
 #include "base/io.h"
 #include "control/client.h"
+#include "kernel/kernel.h"
 #include "launch/control.h"
 #include "launch/launch_priv.h"
 
@@ -230,4 +231,46 @@ weft_status weft_launch_refuse_living(const weft_launch_options *o)
                      "%s; wait for it, join it with --nnodes MIN:MAX, choose another "
                      "output, or --fresh to start beside it",
                      text);
+}
+
+/* ---- one address ---- */
+
+static void read_state(const weft_text *t, weft_launch_listener *out)
+{
+    weft_doc *d = NULL;
+    if (!t->n || weft_doc_parse_json("answer", t->s, t->n, &d) != WEFT_OK) return;
+    const weft_node *root = weft_doc_root(d);
+    if (root->kind == WEFT_NODE_MAP && *read_text(d, root, "state")) {
+        out->is_job = true;
+        snprintf(out->state, sizeof out->state, "%s", read_text(d, root, "state"));
+        snprintf(out->output, sizeof out->output, "%s", read_text(d, root, "output"));
+        out->view = read_int(d, root, "view");
+        out->step = read_int(d, root, "step");
+    }
+    weft_doc_destroy(d);
+}
+
+weft_status weft_launch_ask_listener(const char *at, const weft_comm_token_options *token,
+                                     const char *build, weft_launch_listener *out)
+{
+    weft_control_reply   reply = {0};
+    weft_comm_token      proof = {0};
+    weft_control_options c     = {.token = &proof};
+    weft_control_request q     = {.ask = WEFT_CONTROL_STATE};
+    *out                       = (weft_launch_listener){.view = -1, .step = -1};
+    WEFT_TRY(weft_comm_token_find(token, &proof));
+    weft_status st = weft_control_ask_agents(&c, 1, &at, &q, ANSWER_S, &reply);
+    weft_comm_token_wipe(&proof);
+    out->hello    = reply.hello;
+    out->is_agent = st == WEFT_OK && reply.hello.wire;
+    snprintf(out->why, sizeof out->why, "%s",
+             st == WEFT_OK ? reply.why : weft_error_text());
+    if (out->is_agent && reply.answered) read_state(&reply.text, out);
+    weft_text_fini(&reply.text);
+    const char *kernels = weft_kernel_set_id("cpu");
+    if (out->is_agent && *out->hello.build && strcmp(out->hello.build, build) != 0)
+        snprintf(out->build, sizeof out->build, "%s", build);
+    if (out->is_agent && *out->hello.kernels && strcmp(out->hello.kernels, kernels) != 0)
+        snprintf(out->kernels, sizeof out->kernels, "%s", kernels);
+    return st;
 }

@@ -39,4 +39,21 @@ void weft_launch__describe_living(const weft_launch_living *x, const char *outpu
 /* For runs that cannot join: WEFT_ERR_ARG names those that run there, and their step. */
 weft_status weft_launch_refuse_living(const weft_launch_options *o);
 
+/* What listens at an address, by what it says of itself. */
+typedef struct weft_launch_listener {
+    bool               is_agent;  /* of weft, with the same token */
+    bool               is_job;    /* and it says how its job is: */
+    weft_control_hello hello;     /* is_agent */
+    char               state[32]; /* "running" */
+    char               output[256];
+    int64_t            view, step; /* -1: not known */
+    /* this host's, where the other has another one, else "" */
+    char build[WEFT_CONTROL_NAME], kernels[WEFT_CONTROL_NAME];
+    char why[200]; /* is_agent false */
+} weft_launch_listener;
+
+/* build: of this program, as weft --version has it.  WEFT_ERR_ARG: no token. */
+weft_status weft_launch_ask_listener(const char *at, const weft_comm_token_options *token,
+                                     const char *build, weft_launch_listener *out);
+
 #endif
