@@ -213,6 +213,10 @@ def started_again(scratch, ref):
     p = subprocess.run([WEFT, "train", *words(dict(job.keys, output=job.output))], capture_output=True, text=True)
     check(p.returncode == 2 and p.stderr.count("\n") == 1 and "a run of 2 hosts writes there" in p.stderr and "step" in p.stderr
           and all(a in p.stderr for a in addresses(job)), "a run on one host: %r" % p)
+    p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--nnodes", "1:3", "--rdzv", "127.0.0.1:%d" % free_port(), "--insecure-network",
+                        *words(dict(job.keys, output=job.output, seed=7))], capture_output=True, text=True, timeout=LIMIT_S)
+    check(p.returncode == 1 and "a run of 2 hosts writes there" in p.stderr and "other job: seed is 1 on " in p.stderr and ", 7 on " in p.stderr,
+          "another job at its output: %r" % p)
     job.join()
     check(job.await_text(job.agents[1], ": 3 hosts", 2), "the first host joins: " + job.agents[3].name)
     job.await_step(job.steps() + 4)
