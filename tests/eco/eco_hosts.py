@@ -243,6 +243,17 @@ def started_again_at_once(scratch, ref):
           "it begins above the views before: " + job.agents[2].text)
 
 
+def fixed_number_again(scratch, ref):
+    """The same of a fixed number of hosts: the others wait for it, and it joins them with its --node-rank."""
+    job = Job(scratch, "fixed-again", "dp2", "3", n_agent=3, steps=100, dp=3)
+    job.await_step(6)
+    job.agents[0].kill_all()
+    job.agents[0].p.wait()
+    job.join(0)
+    compare("the first of three hosts again", job, ref(100), [-9, 0, 0, 0])
+    check("back to step" not in job.text, "no step is run again: " + job.text)
+
+
 def addresses(job):
     with open(os.path.join(job.output, "views.jsonl")) as f:
         return [a["address"] for a in json.loads(f.read().splitlines()[-1])["agents"]]
@@ -794,7 +805,7 @@ if SANITIZED and not LONG and not CASE:
 elif SPLIT:
     CASES = [c for c in CASES if c not in OF_SANITIZED]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed]
+    CASES += [undisturbed, fixed_number_again, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed]
 
 
 def run_cases(scratch):
