@@ -1,4 +1,4 @@
-/* The run that has last written a folder: what files say of it, whole or not; lists of addresses. */
+/* The run that has last written a folder: what its files say of it; lists of addresses. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
