@@ -167,7 +167,7 @@ def fenced_writer(scratch, ref):
     first.p.send_signal(signal.SIGCONT)
     same(first.end(), 1, "it ends: " + first.text)
     check("has been decided without this host" in first.text, "it is fenced: " + first.text)
-    check("has its lock; the job goes on" in read_log(second), "a lock that is held elsewhere stops nobody: " + read_log(second))
+    check("has its lock; the job goes on" in read_log(second), "a lock that is held elsewhere does not stop the job: " + read_log(second))
     job.await_step(job.steps() + 15)
     second.p.send_signal(signal.SIGTERM)
     same(second.end(), 143, "the other is not disturbed: " + second.text)

@@ -111,7 +111,7 @@ static void print_hosts(const weft_launch__run *l, weft_text *t)
     if (h->change.since_s > 0) weft_text_put_member(t, "since", h->change.since_s);
     weft_text_add(t, ", \"view\": %u, \"hosts\": %d, \"id\": \"%016" PRIx64 "\"",
                   v->epoch, v->n_host, h->self.id);
-    if (h->step >= 0) weft_text_add(t, ", \"step\": %" PRId64, h->step);
+    if (h->step >= 0 && !l->restart) weft_text_add(t, ", \"step\": %" PRId64, h->step);
     weft_text_put_string_member(t, "lost", h->change.lost);
     weft_text_put_string_member(t, "leader", leader->name);
     weft_text_put_string_member(t, "leader_at", leader->control);

@@ -175,8 +175,8 @@ static void ask_members(const weft_launch_options *o, member *m, int n, int64_t 
         size_t used = strlen(out->names);
         if (!m[k].lives) continue;
         snprintf(out->at[out->n], sizeof out->at[0], "%s", m[k].at);
-        snprintf(out->names + used, sizeof out->names - used, "%s%s at %s",
-                 out->n ? ", " : "", m[k].host, m[k].at);
+        snprintf(out->names + used, sizeof out->names - used, "%s%s%s%s",
+                 out->n ? ", " : "", m[k].host, *m[k].host ? " at " : "", m[k].at);
         out->n++;
     }
 }
@@ -205,7 +205,7 @@ void weft_launch_find_living(const weft_launch_options *o, int                  
     int n_more = 0;
     for (int k = 0; k < n && !out->n && n_more < WEFT_LAUNCH_LIVING; k++)
         if (!is_among(m, n_member, listed[k]))
-            m[n_more++] = (member){.host = "a host", .at = listed[k]};
+            m[n_more++] = (member){.host = "", .at = listed[k]};
     ask_members(o, m, n_more, 1, out);
     weft_doc_destroy(view);
 }
@@ -213,10 +213,12 @@ void weft_launch_find_living(const weft_launch_options *o, int                  
 void weft_launch__describe_living(const weft_launch_living *x, const char *output,
                                   char *text, size_t size)
 {
-    char step[32] = "no step yet";
-    if (x->step >= 0) snprintf(step, sizeof step, "step %" PRId64, x->step);
-    snprintf(text, size, "%s: a run of %d host%s writes there (%s; view %" PRId64 ", %s)",
-             output, x->n, x->n == 1 ? "" : "s", x->names, x->view, step);
+    char step[32] = "";
+    bool known    = *output;
+    if (x->step >= 0) snprintf(step, sizeof step, ", step %" PRId64, x->step);
+    snprintf(text, size, "%s%sa run of %d host%s %s there (%s; view %" PRId64 "%s)",
+             output, known ? ": " : "", x->n, x->n == 1 ? "" : "s",
+             known ? "writes" : "is", x->names, x->view, step);
 }
 
 weft_status weft_launch_refuse_living(const weft_launch_options *o)

@@ -39,7 +39,7 @@ void weft_launch__describe_living(const weft_launch_living *x, const char *outpu
 /* For runs that cannot join: WEFT_ERR_ARG names those that run there, and their step. */
 weft_status weft_launch_refuse_living(const weft_launch_options *o);
 
-/* What listens at an address, by what it says of itself. */
+/* What listens at an address. */
 typedef struct weft_launch_listener {
     bool               is_agent;  /* of weft, with the same token */
     bool               is_job;    /* and it says how its job is: */
