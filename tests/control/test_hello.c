@@ -24,6 +24,7 @@ static void a_hello_comes_back_as_it_was(void **state)
     weft_control_hello h = make_hello("alpha"), back;
     weft_text          t = {0};
     (void)state;
+    snprintf(h.keys, sizeof h.keys, "batch is 8\nmodel is gpt2\n");
     weft_control_hello_print(&h, &t);
     assert_int_equal(weft_control_hello_parse(t.s, t.n, &back), WEFT_OK);
     assert_int_equal(back.wire, WEFT_CONTROL_WIRE);
@@ -32,6 +33,7 @@ static void a_hello_comes_back_as_it_was(void **state)
     assert_string_equal(back.host, h.host);
     assert_string_equal(back.build, h.build);
     assert_string_equal(back.kernels, h.kernels);
+    assert_string_equal(back.keys, h.keys);
     for (size_t n = 0; n < t.n; n++) /* cut off: an error, or the lines before */
         if (weft_control_hello_parse(t.s, n, &back) == WEFT_OK)
             assert_true(t.s[n - 1] == '\n');
@@ -73,6 +75,23 @@ static void what_is_no_hello(void **state)
     assert_int_equal(weft_control_hello_parse(later, sizeof later - 1, &h), WEFT_OK);
 }
 
+/* Keys of any length and any bytes: what is sent is a hello. */
+static void keys_that_do_not_fit(void **state)
+{
+    weft_control_hello h = make_hello("alpha"), back;
+    (void)state;
+    for (size_t line = 1; line < WEFT_CONTROL_KEYS - 1; line += line / 3 + 1) {
+        weft_text t = {0};
+        memset(h.keys, 0, sizeof h.keys);
+        for (size_t i = 0; i + 1 < sizeof h.keys; i++)
+            h.keys[i] = (char)(i % (line + 1) == line ? '\n' : 'a' + (char)(i % 200));
+        weft_control_hello_print(&h, &t);
+        assert_true(t.n <= WEFT_CONTROL_HELLO_MOST);
+        assert_int_equal(weft_control_hello_parse(t.s, t.n, &back), WEFT_OK);
+        weft_text_fini(&t);
+    }
+}
+
 static void who_may_work_with_whom(void **state)
 {
     weft_control_hello a = make_hello("alpha"), b = make_hello("beta");
@@ -104,6 +123,19 @@ static void who_may_work_with_whom(void **state)
     snprintf(b.job, sizeof b.job, "other");
     assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
     assert_non_null(strstr(text, "other job: 'gpt2' on alpha, 'other' on beta"));
+    /* which key differs first, where both say their keys */
+    snprintf(a.keys, sizeof a.keys, "seq is 16\nbatch is 8\nsteps is 10\n");
+    assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
+    assert_non_null(strstr(text, "other job: 'gpt2' on alpha"));
+    snprintf(b.keys, sizeof b.keys, "seq is 16\nsteps is 10\nbatch is 80\n");
+    assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
+    assert_string_equal(text,
+                        "other job: batch is 8 on alpha, 80 on beta; give all hosts the "
+                        "same job, or each job its own port and output");
+    snprintf(b.keys, sizeof b.keys, "seq is 16\nsteps is 10\nbatch is 8\nlr is 1\n");
+    assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
+    assert_non_null(strstr(text, "other job: lr is not given on alpha, 1 on beta; give"));
+    *a.keys = *b.keys = 0;
     /* a tool needs no kernels, and no job */
     b.role = WEFT_CONTROL_TOOL;
     assert_false(weft_control_hello_admits(&a, &b, text, sizeof text));
@@ -119,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hello_comes_back_as_it_was),
         cmocka_unit_test(what_is_no_hello),
+        cmocka_unit_test(keys_that_do_not_fit),
         cmocka_unit_test(who_may_work_with_whom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -192,8 +192,71 @@ def overtaken(scratch, ref):
     same(os.stat(metrics).st_ino, before, "overtaken: metrics.jsonl is not replaced")
     again = Job(scratch, "overtaken", "dp2", steps=60)
     compare("a run after it", again, ref(60), [0, 0])
-    with open(epoch) as f:
-        check(int(f.read()) < 7, "overtaken: the epoch of the next run")
+    check(read_epoch(job) > 7, "overtaken: the next run begins above it")
+
+
+def read_epoch(job):
+    with open(os.path.join(job.output, "epoch")) as f:
+        return int(f.read().split()[0])
+
+
+def started_again(scratch, ref):
+    """The first of three hosts is killed, and its command is given again, as a supervisor does: it joins those that have gone on.
+    One run writes the folder, each row once, and the number in `epoch` rises.  A command for one host is refused there."""
+    job = Job(scratch, "again", "dp2", "1:3", n_agent=3, steps=200, dp=3)
+    check(job.await_text(job.agents[0], ": 3 hosts"), "three hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    job.agents[0].kill_all()
+    check(job.await_text(job.agents[1], ": 2 hosts"), "the others go on: " + job.agents[1].name)
+    job.await_step(job.steps() + 4)
+    before = read_epoch(job)
+    p = subprocess.run([WEFT, "train", *words(dict(job.keys, output=job.output))], capture_output=True, text=True)
+    check(p.returncode == 2 and p.stderr.count("\n") == 1 and "a run of 2 hosts writes there" in p.stderr and "step" in p.stderr
+          and all(a in p.stderr for a in addresses(job)), "a run on one host: %r" % p)
+    p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--nnodes", "1:3", "--rdzv", "127.0.0.1:%d" % free_port(), "--insecure-network",
+                        *words(dict(job.keys, output=job.output, seed=7))], capture_output=True, text=True, timeout=LIMIT_S)
+    check(p.returncode == 1 and "a run of 2 hosts writes there" in p.stderr and "other job: seed is 1 on " in p.stderr and ", 7 on " in p.stderr,
+          "another job at its output: %r" % p)
+    job.join()
+    check(job.await_text(job.agents[1], ": 3 hosts", 2), "the first host joins: " + job.agents[3].name)
+    job.await_step(job.steps() + 4)
+    job.agents[1].kill_all()  # rank 0's; the third host's rank takes its place
+    check(job.await_text(job.agents[2], ": 2 hosts", 2), "the others go on once more: " + job.agents[2].name)
+    job.await_step(job.steps() + 4)
+    check(read_epoch(job) > before, "the epoch rises: %d" % read_epoch(job))
+    compare("a first host that is started again", job, ref(200), [-9, -9, 0, 0])
+    check("host %s begins" % socket.gethostname() not in job.agents[3].text and "asks to join it" in job.agents[3].text, "it begins nothing: " + job.agents[3].text)
+    check("resumed from" not in job.agents[3].text and "back to step" not in job.text, "no step is run again: " + job.text)
+
+
+def started_again_at_once(scratch, ref):
+    """The same with two hosts, of which the second alone is no majority: it saves and ends.  The first one, started again meanwhile, waits
+    for that, and begins where it has saved, above its epochs."""
+    job = Job(scratch, "once-more", "dp2", "1:2", steps=100)
+    check(job.await_text(job.agents[0], ": 2 hosts"), "two hosts: " + job.agents[0].name)
+    job.await_step(job.steps() + 4)
+    job.agents[0].kill_all()
+    job.agents[0].p.wait()
+    job.join()
+    compare("a first host that is started again at once", job, ref(100), [-9, 1, 0])
+    check("host %s begins" % socket.gethostname() in job.agents[2].text and "view 1:" not in job.agents[2].text and "resumed from" in job.agents[2].text,
+          "it begins above the views before: " + job.agents[2].text)
+
+
+def fixed_number_again(scratch, ref):
+    """The same of a fixed number of hosts: the others wait for it, and it joins them with its --node-rank."""
+    job = Job(scratch, "fixed-again", "dp2", "3", n_agent=3, steps=100, dp=3)
+    job.await_step(6)
+    job.agents[0].kill_all()
+    job.agents[0].p.wait()
+    job.join(0)
+    compare("the first of three hosts again", job, ref(100), [-9, 0, 0, 0])
+    check("back to step" not in job.text, "no step is run again: " + job.text)
+
+
+def addresses(job):
+    with open(os.path.join(job.output, "views.jsonl")) as f:
+        return [a["address"] for a in json.loads(f.read().splitlines()[-1])["agents"]]
 
 
 def lost_before_the_first_step(scratch, ref):
@@ -757,7 +820,7 @@ def bad_input(scratch, ref):
     check(p.returncode == 143 and "1 of at least 2 hosts are there after 2 s" in p.stderr, "fewer than MIN: %r" % p)
 
 
-CASES = [rank_killed, overtaken, standby_survives, two_of_four_lost, replicas_on_one_host, lost_before_the_first_step, lost_on_the_way_back,
+CASES = [rank_killed, overtaken, started_again, started_again_at_once, standby_survives, two_of_four_lost, replicas_on_one_host, lost_before_the_first_step, lost_on_the_way_back,
          come_and_go, joins_prepared, ended_before_they_joined, lost_before_it_joined, lost_at_its_end, drained, host_leaves, all_told,
          grace_is_over, scaled, scale_missed, history_handed_on, made_ahead, interrupted, bad_input]
 OF_SANITIZED = [rank_killed, come_and_go, scaled, bad_input]
@@ -766,7 +829,7 @@ if SANITIZED and not LONG and not CASE:
 elif SPLIT:
     CASES = [c for c in CASES if c not in OF_SANITIZED]
 if LONG or CASE:
-    CASES += [undisturbed, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed, slow_to_come]
+    CASES += [undisturbed, fixed_number_again, host_lost, host_joins, joins_in_batches, never_prepared, leader_lost, copies_survive, idle_connections, stopped_and_killed, slow_to_come]
 
 
 def run_cases(scratch):

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -166,6 +167,7 @@ def fenced_writer(scratch, ref):
     first.p.send_signal(signal.SIGCONT)
     same(first.end(), 1, "it ends: " + first.text)
     check("has been decided without this host" in first.text, "it is fenced: " + first.text)
+    check("has its lock; the job goes on" in read_log(second), "a lock that is held elsewhere does not stop the job: " + read_log(second))
     job.await_step(job.steps() + 15)
     second.p.send_signal(signal.SIGTERM)
     same(second.end(), 143, "the other is not disturbed: " + second.text)
@@ -192,6 +194,34 @@ def read_rows(job):
 def saved(job):
     folder = os.path.join(job.output, "checkpoints")
     return sorted(f for f in os.listdir(folder) if f.startswith("step-") and "tmp" not in f) if os.path.isdir(folder) else []
+
+
+def listed(scratch, ref):
+    """--rdzv with an address of each host: the first one is lost, and hosts join by the others: at its address, which is then the first
+    of the list, and with none.  Who is not the first begins nothing."""
+    rdzv = ",".join("127.0.0.1:%d" % free_port() for _ in range(3))
+    job = Job(scratch, "listed", "dp2", "1:4", ["--failure-timeout", "2"], n_agent=3, rdzv=rdzv, steps=300, dp=4)
+    check(job.await_text(job.agents[0], ": 3 hosts (") and all(a in read_log(job.agents[0]) for a in rdzv.split(",")),
+          "each listens at its address: " + read_log(job.agents[0]))
+    job.await_step(job.steps() + 4)
+    job.agents[0].kill_all()
+    check(job.await_text(job.agents[1], ": 2 hosts"), "the others go on: " + job.agents[1].name)
+    for k in (3, 4):  # at the first address, and at no address of the list
+        job.join()
+        check(job.await_text(job.agents[1], ": %d hosts" % k, 2 if k == 3 else 1), "a host joins by the list: " + read_log(job.agents[k]))
+        check(job.agents[1].p.poll() is None, "the others run")
+    job.await_step(job.steps() + 4)
+    compare("a list of addresses", job, ref(300), [-9, 0, 0, 0, 0])
+    check(all(" begins" not in a.text for a in job.agents[1:]), "one run: " + job.text)
+    never = "192.0.2.1:29400,127.0.0.1:%d" % free_port()
+    p = subprocess.run([WEFT, "run", "--nproc-per-node", "1", "--nnodes", "1:2", "--rdzv", never, "--insecure-network", "--timeout", "2",
+                        *words(dict(BASE, output=scratch.path("never")))], capture_output=True, text=True)
+    check(p.returncode == 1 and "no host of the job let this one in within 2 s: tried 192.0.2.1:29400" in p.stderr, "not the first: %r" % p)
+
+
+def read_log(agent):
+    with open(agent.name + ".log") as f:
+        return f.read()
 
 
 def alone(scratch, ref):
@@ -276,6 +306,30 @@ def doctor(scratch, ref):
                        ("etcd://127.0.0.1:%d/x" % free_port(), "problem  --rdzv: etcd at 127.0.0.1: Connection refused")):
         p = subprocess.run([WEFT, "doctor", "--rdzv", rdzv], capture_output=True, text=True)
         check(text in p.stdout and not os.listdir(folder), "doctor of %s: %r" % (rdzv, p))
+    # what listens at an address: the job's own agent, of this build or another; something else
+    job = Job(scratch, "doctored", "dp2", "1:2", n_agent=1, steps=100000)
+    job.await_step(4)
+    env = dict(os.environ, WEFT_INSECURE_NETWORK="1")
+    p = subprocess.run([WEFT, "doctor", "--rdzv", job.rdzv], capture_output=True, text=True, env=env)
+    check(re.search(r"^ok +--rdzv %s: an agent of \S+ listens there: job %s, running, view 1, step \d+; weft run of that job joins it$"
+                    % (re.escape(job.rdzv), re.escape(job.output)), p.stdout, re.M) and "another" not in p.stdout, "doctor of its own job: %r" % p)
+    with open(WEFT, "rb") as f:
+        other = f.read().replace(b"cpu-rows1-", b"cpu-rows9-")
+    with open(scratch.path("weft-other"), "wb") as f:
+        f.write(other)
+    os.chmod(scratch.path("weft-other"), 0o755)
+    p = subprocess.run([scratch.path("weft-other"), "doctor", "--rdzv", job.rdzv], capture_output=True, text=True, env=env)
+    check(p.returncode == 1 and re.search(r"^problem +--rdzv \S+: \S+ has another kernel set: cpu-rows1-.* there, cpu-rows9-.* here; its job is reduction: "
+                                          "invariant and refuses this host: install the same$", p.stdout, re.M), "another kernel set: %r" % p)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(8)
+        at = "127.0.0.1:%d" % s.getsockname()[1]
+        p = subprocess.run([WEFT, "doctor", "--rdzv", at + "," + job.rdzv], capture_output=True, text=True, env=env)
+    check("problem  --rdzv %s: what listens there, on this host, is no agent of weft with this token" % at in p.stdout
+          and "an agent of" in p.stdout, "no agent: %r" % p)
+    job.agents[0].p.send_signal(signal.SIGINT)
+    same(job.end(), [130], "doctor: the job: " + job.text)
 
 
 def wrong_token(scratch, ref):
@@ -330,7 +384,7 @@ def etcd_leader(scratch, ref):
         cluster.close()
 
 
-CASES = [either_lost, taken_over, agent_stopped, fenced_writer, alone, few_together, second_job, doctor, wrong_token, folder_gone, etcd_leader]
+CASES = [either_lost, listed, taken_over, agent_stopped, fenced_writer, alone, few_together, second_job, doctor, wrong_token, folder_gone, etcd_leader]
 if SANITIZED and not LONG and not CASE:
     CASES = [alone, second_job, wrong_token]
 if LONG or CASE:

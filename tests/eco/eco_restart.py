@@ -308,6 +308,10 @@ def hangs(scratch):
         time.sleep(0.05)
     same(list(metric(metrics, "weft_restarts_total").values()), [1], "hangs: restarts: " + open(err).read())
     same(metric(metrics, "weft_incidents_total"), {'cause="hang",level="restart"': 1}, "hangs: incidents")
+    same(metric(metrics, "weft_step") or metric(metrics, "weft_rank_step"), {}, "hangs: steps are not known")
+    check(all('{job="%s",' % folder in x for x in open(metrics) if x[0] != "#"), "hangs: the label: " + open(metrics).read())
+    status = subprocess.run([WEFT, "status", folder], capture_output=True, text=True)
+    check(status.returncode == 2 and "a folder of logs (--log-dir), not the output of a job" in status.stderr, "hangs: weft status: %r" % status)
     open(os.path.join(folder, "finish"), "w").close()
     try:
         same(p.wait(LIMIT_S), 0, "hangs: " + open(err).read())

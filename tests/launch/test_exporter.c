@@ -81,6 +81,9 @@ static void of_a_program(void **state)
     expect(&t, ",cause=\"hang\",level=\"restart\"} 2\n");
     expect(&t, ",cause=\"exit\",level=\"restart\"} 1\n");
     expect(&t, ",cause=\"hang\",level=\"end\"} 1\n");
+    assert_null(strstr(t.s, "weft_step")); /* its steps are not known */
+    assert_null(strstr(t.s, "weft_rank_step"));
+    expect(&t, ",host=\"h\",rank=\"1\"} 0\n");
     weft_text_fini(&t);
 }
 

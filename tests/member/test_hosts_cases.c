@@ -377,6 +377,49 @@ static void hosts_whose_ranks_left_nothing(void **state)
     end_net(net);
 }
 
+/* ---- runs without a shared register ---- */
+
+/* Another run has written the same output: the first view is above those of that run, and restarts
+ * nothing. */
+static void a_run_begins_above_another(void **state)
+{
+    (void)state;
+    case_net *net = calloc(1, sizeof *net);
+    net->min_host = 1;
+    net->max_host = 2;
+    add_agent(net);
+    tell(net, 0, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = 5});
+    pass_time(net, 0.2);
+    expect_view(net, 0, 5, 1);
+    assert_false(weft_hosts_view(net->agent[0].h)->restarts);
+    add_agent(net);
+    pass_time(net, 2);
+    for (int k = 0; k < 2; k++) expect_view(net, k, 6, 2);
+    end_net(net);
+}
+
+/* A candidate has asked for a place, and the run has ended: it begins the next one, above the view
+ * that it has heard of. */
+static void a_candidate_begins(void **state)
+{
+    (void)state;
+    case_net *net  = start_net(2, 1, NULL);
+    uint32_t  last = epoch_of(net);
+    net->max_host  = 2;
+    net->is_slow   = true; /* no view with it comes */
+    add_agent(net);
+    pass_time(net, 0.3);
+    assert_false(weft_hosts_is_member(net->agent[2].h));
+    assert_int_equal(weft_hosts_view(net->agent[2].h)->epoch, last);
+    kill_agent(net, 0);
+    kill_agent(net, 1);
+    tell(net, 2, (weft_hosts_event){.kind = WEFT_HOSTS_FOUND, .epoch = 1});
+    pass_time(net, 0.3);
+    expect_view(net, 2, last + 1, 1);
+    assert_int_equal(weft_hosts_view(net->agent[2].h)->host[0].id, net->agent[2].id);
+    end_net(net);
+}
+
 /* ---- bad input, and many hosts ---- */
 
 static void a_register_with_something_else(void **state)
@@ -543,6 +586,8 @@ int main(void)
         cmocka_unit_test(a_lost_host_is_not_waited_for),
         cmocka_unit_test(the_rule_of_commit),
         cmocka_unit_test(hosts_whose_ranks_left_nothing),
+        cmocka_unit_test(a_run_begins_above_another),
+        cmocka_unit_test(a_candidate_begins),
         cmocka_unit_test(a_register_with_something_else),
         cmocka_unit_test(a_dead_run_is_taken_over),
         cmocka_unit_test(a_run_behind_a_firewall_is_left_alone),

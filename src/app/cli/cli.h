@@ -90,8 +90,6 @@ typedef struct weft_launch_agent weft_launch_agent;
 weft_status weft_cli_find_agent(const char *dir, weft_launch_agent *out);
 /* events.c: the last events of the job, as lines or as objects with commas between. */
 typedef struct weft_doc weft_doc;
-/* Of a job with recover: on, as views.jsonl has it; the caller's.  false: there is none. */
-bool weft_cli_find_last_view(const char *dir, weft_doc **out);
 void weft_cli_put_last_events(const char *dir, int most, bool json, weft_text *t);
 /* Does the job wait for what is lost?  why: for what. */
 bool weft_cli_find_waiting(const char *dir, weft_text *why);

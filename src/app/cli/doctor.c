@@ -25,6 +25,7 @@
 #include "comm/token.h"
 #include "launch/dumps.h"
 #include "launch/launch.h"
+#include "launch/living.h"
 
 static int run(int argc, char **argv);
 
@@ -337,51 +338,119 @@ static void check_register_etcd(findings *f, const char *list)
     }
 }
 
-static void check_rdzv(findings *f, const doctor_options *o)
+/* Another build or kernel set than this host's: a job may have to have one of them on all hosts. */
+static void compare_hosts(findings *f, const char *at, const weft_launch_listener *x)
+{
+    const struct {
+        const char *what, *there, *here;
+    } list[]         = {{"build", x->hello.build, x->build},
+                        {"kernel set", x->hello.kernels, x->kernels}};
+    const char *host = *x->hello.host ? x->hello.host : "the host there";
+    for (size_t k = 0; k < WEFT_COUNT(list); k++) {
+        if (!*list[k].here) continue;
+        note(f, x->hello.invariant ? "problem" : "warning",
+             "--rdzv %s: %s has another %s: %s there, %s here; %s", at, host,
+             list[k].what, list[k].there, list[k].here,
+             x->hello.invariant ? "its job is reduction: invariant and refuses this "
+                                  "host: install the same"
+                                : "bits may differ from a run with one of them alone");
+    }
+}
+
+/* Something listens there, on this host or another one. */
+static void check_listener(findings *f, const doctor_options *o, const char *at,
+                           bool here)
+{
+    weft_launch_listener x;
+    if (weft_launch_ask_listener(at, &o->token, weft_cli_build(), &x) != WEFT_OK) {
+        note(f, here ? "problem" : "warning",
+             "--rdzv %s: a process listens there%s; without the token (above) it is not "
+             "asked "
+             "which",
+             at, here ? ", on this host" : "");
+    } else if (!x.is_agent) {
+        note(f, "problem",
+             "--rdzv %s: what listens there%s is no agent of weft with this token (%s); "
+             "choose another port, or copy the job's token here",
+             at, here ? ", on this host," : "", x.why);
+    } else if (x.is_job) {
+        char step[32] = "no step yet";
+        if (x.step >= 0) snprintf(step, sizeof step, "step %lld", (long long)x.step);
+        note(f, "ok",
+             "--rdzv %s: an agent of %s listens there: job %s, %s, view %lld, %s; weft "
+             "run of that job joins it",
+             at, *x.hello.host ? x.hello.host : "a host",
+             *x.output ? x.output : "without an output", x.state, (long long)x.view,
+             step);
+        compare_hosts(f, at, &x);
+    } else {
+        note(f, "ok", "--rdzv %s: an agent of %s listens there", at,
+             *x.hello.host ? x.hello.host : "a host");
+        compare_hosts(f, at, &x);
+    }
+}
+
+static void check_address(findings *f, const doctor_options *o, const char *at)
 {
     char             host[280], *port;
     struct addrinfo *a = NULL, hints = {.ai_socktype = SOCK_STREAM};
-    if (!o->rdzv) return;
-    if (weft_launch_is_register(o->rdzv)) {
-        const char *etcd = strstr(o->rdzv, "://");
-        etcd ? check_register_etcd(f, etcd + 3) : check_register_folder(f, o->rdzv + 5);
-        return;
-    }
-    if (weft_comm_rdzv_check(o->rdzv) != WEFT_OK) {
+    if (weft_comm_rdzv_check(at) != WEFT_OK) {
         note(f, "problem", "%s", weft_error_text());
         return;
     }
-    snprintf(host, sizeof host, "%s", o->rdzv);
+    snprintf(host, sizeof host, "%s", at);
     port       = strrchr(host, ':');
     *port++    = 0;
     char *name = host;
     if (*name == '[' && name[strlen(name) - 1] == ']') name++ [strlen(host) - 1] = 0;
     int how = getaddrinfo(name, port, &hints, &a);
     if (how) {
-        note(f, "problem", "--rdzv %s: %s; give node 0's address in numbers", o->rdzv,
+        note(f, "problem", "--rdzv %s: %s; give node 0's address in numbers", at,
              gai_strerror(how));
         return;
     }
     int why = try_bind(a);
     if (!why)
-        note(f, "ok", "--rdzv %s: an address of this host, and the port is free",
-             o->rdzv);
+        note(f, "ok", "--rdzv %s: an address of this host, and the port is free", at);
     else if (why == EADDRINUSE)
-        note(f, "problem", "--rdzv %s: the port is in use here; choose another one",
-             o->rdzv);
+        check_listener(f, o, at, true);
     else if (why == EACCES)
         note(f, "problem",
-             "--rdzv %s: ports below 1024 are not for users; choose another one",
-             o->rdzv);
-    else if (!(why = try_connect(a)) || why == ECONNREFUSED)
-        note(f, "ok", "--rdzv %s: another host, which answers%s", o->rdzv,
-             why ? "; no process listens there yet: start node 0" : "");
+             "--rdzv %s: ports below 1024 are not for users; choose another one", at);
+    else if (!(why = try_connect(a)))
+        check_listener(f, o, at, false);
+    else if (why == ECONNREFUSED)
+        note(
+            f, "ok",
+            "--rdzv %s: another host, which answers; no process listens there yet: start "
+            "node 0",
+            at);
     else
         note(f, "problem",
              "--rdzv %s: %s; is it node 0's address, and does a firewall let the port "
              "through?",
-             o->rdzv, strerror(why));
+             at, strerror(why));
     freeaddrinfo(a);
+}
+
+static void check_rdzv(findings *f, const doctor_options *o)
+{
+    char listed[WEFT_LAUNCH_MAX_RDZV][64];
+    if (!o->rdzv) return;
+    if (weft_launch_is_register(o->rdzv)) {
+        const char *etcd = strstr(o->rdzv, "://");
+        etcd ? check_register_etcd(f, etcd + 3) : check_register_folder(f, o->rdzv + 5);
+        return;
+    }
+    int n = strchr(o->rdzv, ',') ? weft_launch_split_rdzv(o->rdzv, listed) : 1;
+    if (n == 1) check_address(f, o, o->rdzv);
+    for (int k = 0; n > 1 && k < n; k++) check_address(f, o, listed[k]);
+    if (!n)
+        note(f, "problem",
+             "--rdzv: at most %d addresses host:port of at most 63 characters, with "
+             "commas "
+             "between",
+             WEFT_LAUNCH_MAX_RDZV);
 }
 
 static void check_versions(findings *f)
@@ -476,7 +545,7 @@ static int run(int argc, char **argv)
     int                     n_word   = 0;
     const weft_cli_option   option[] = {
           {"output", 0, WEFT_CLI_TEXT, &o.output, "DIR", "a job's output folder"},
-          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT|file:DIR|etcd://...",
+          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT[,...]|file:DIR|etcd://...",
            "where several hosts are to meet: ports, token, shared output"},
           {"token-file", 0, WEFT_CLI_TEXT, &o.token.file, "FILE",
            "the token of runs on several hosts"},

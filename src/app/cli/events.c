@@ -246,20 +246,6 @@ void weft_cli_put_last_events(const char *dir, int most, bool json, weft_text *t
     empty_list(&l);
 }
 
-bool weft_cli_find_last_view(const char *dir, weft_doc **out)
-{
-    event_file f[N_FILE] = {{"incidents.jsonl", 0}, {"views.jsonl", 0}};
-    event_list l         = {0};
-    bool       found     = false;
-    if (read_events(dir, f, N_FILE, &l) == WEFT_OK)
-        for (int k = l.n - 1; k >= 0 && !found; k--)
-            found =
-                l.of[k].view && weft_doc_parse_json("view", l.of[k].line,
-                                                    strlen(l.of[k].line), out) == WEFT_OK;
-    empty_list(&l);
-    return found;
-}
-
 /* What is waited for has a line when that begins, without the step that follows. */
 bool weft_cli_find_waiting(const char *dir, weft_text *why)
 {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "launch/environment.h"
+#include "launch/living.h"
 
 static const double ANSWER_S = 3; /* agents answer within milliseconds */
 
@@ -138,7 +139,7 @@ void weft_cli_ask_agents(const char *dir, int64_t pid, const weft_cli_remote *re
     weft_doc *view = NULL;
     *out           = (weft_cli_agents){0};
     if (ask_process(dir, pid, out)) return;
-    bool known = weft_cli_find_last_view(dir, &view);
+    bool known = weft_launch_find_last_view(dir, &view);
     if (known && ask_view(dir, view, NULL, true, out)) goto done;
     if (ask_process(dir, getppid(), out))
         goto done; /* that answers --at by this process */

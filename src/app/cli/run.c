@@ -8,10 +8,12 @@
 #include "base/clock.h"
 #include "cli/remote.h"
 #include "cli/build.h"
+#include "cli/rdzv.h"
 #include "cli/request.h"
 #include "comm/rdzv.h"
 #include "launch/join.h"
 #include "launch/launch.h"
+#include "launch/living.h"
 #include "launch/spare.h"
 #include "launch/supervise.h"
 #include "session/device.h"
@@ -284,40 +286,17 @@ static int print_plan(const run_options *o)
     return code;
 }
 
-/* Where hosts meet, from --rdzv or --master-addr; "": not given. */
-static int find_rdzv(run_options *o, char *at, size_t n)
+/* Where hosts meet; "": not given. */
+static int find_rdzv(run_options *o, char at[WEFT_CLI_RDZV_MOST])
 {
-    const weft_cli_command *c = &weft_cli_run;
-    *at                       = 0;
-    if (o->rdzv)
-        snprintf(at, n, "%s", o->rdzv);
-    else if (o->addr)
-        snprintf(at, n, "%s:%lld", o->addr, (long long)o->port);
-    int node = -1;
-    if (o->n_node > 1 && !*at && weft_launch_detect_hosts(at, n, &node) && o->node < 0 &&
-        o->nodes.is_one && node < o->n_node)
-        o->node = node;
-    if (o->n_node > 1 && !*at)
-        return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet, "
-                                 "or file:DIR, or etcd://host:port,.../NAME (inside "
-                                 "srun Slurm's variables do)");
-    if (*at && weft_launch_is_register(at)) {
-        if (o->program || o->request.check || o->n_node < 2)
-            return weft_cli_usage(c,
-                                  "--rdzv %s: a register is for jobs of several hosts "
-                                  "(--nnodes N or MIN:MAX); give host:port here",
-                                  at);
-        if (o->node >= 0)
-            return weft_cli_usage(c,
-                                  "--node-rank: not with --rdzv %s, where hosts are in "
-                                  "the order in which they come",
-                                  at);
-        return -1;
-    }
-    if (o->n_node > 1 && o->node < 0 && o->nodes.is_one)
-        return weft_cli_usage(c, "--nnodes: --node-rank says which of them this is");
-    if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
-    return -1;
+    const weft_cli_hosts h = {.rdzv       = o->rdzv,
+                              .addr       = o->addr,
+                              .port       = o->port,
+                              .n_node     = o->n_node,
+                              .is_span    = !o->nodes.is_one,
+                              .is_program = o->program != NULL,
+                              .is_check   = o->request.check};
+    return weft_cli_find_rdzv(&weft_cli_run, &h, &o->node, at);
 }
 
 /* What the job says of its launch. */
@@ -371,6 +350,23 @@ static weft_status find_policy(const run_options *o, weft_arena *a, job_policy *
     weft_job_destroy(job);
     if (out->on_rank_exit == WEFT_LAUNCH_END_ALL) warn_of_ignored(o);
     return st;
+}
+
+/* The keys that all hosts must have: what ranks compare, and paths of the command line. */
+static void print_keys(const weft_launch_request *q, weft_text *t)
+{
+    static const char *const path[] = {"output=", "model=", "data=", "eval"};
+    weft_job                *job    = NULL;
+    if (q->check || weft_cli_load_job(q, &job) != WEFT_OK) return;
+    weft_job_print_common(job, t);
+    weft_job_destroy(job);
+    for (int i = 0; i < q->n_assign; i++)
+        for (size_t k = 0; k < WEFT_COUNT(path); k++) {
+            int n = (int)strcspn(q->assign[i], "=");
+            if (!strncmp(q->assign[i], path[k], strlen(path[k])) && q->assign[i][n])
+                weft_text_add(t, "the word %.*s= is %s\n", n, q->assign[i],
+                              q->assign[i] + n + 1);
+        }
 }
 
 static weft_detect_on_stop find_on_stop(const run_options *o)
@@ -465,9 +461,9 @@ static int refuse_span(const run_options *o)
 static int start(run_options *o, weft_arena *a)
 {
     const weft_cli_command *c = &weft_cli_run;
-    char                    at[280];
+    char                    at[WEFT_CLI_RDZV_MOST];
     int                     code = check_numbers(o);
-    if (code < 0) code = find_rdzv(o, at, sizeof at);
+    if (code < 0) code = find_rdzv(o, at);
     if (code >= 0) return code;
     if (weft_cli_resolve_device(&o->request, (int)o->n_rank, a) != WEFT_OK)
         return weft_cli_fail(c, WEFT_ERR_MEM);
@@ -480,38 +476,44 @@ static int start(run_options *o, weft_arena *a)
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    weft_status         st = weft_job_check_copies(policy.copies, (int)o->n_node);
-    weft_launch_options l  = {.on_rank_exit      = policy.on_rank_exit,
-                              .levels            = policy.levels,
-                              .spares            = policy.spares,
-                              .output            = policy.output,
-                              .metrics           = o->metrics,
-                              .metrics_file      = o->metrics_file,
-                              .on_incident       = o->on_incident,
-                              .control           = o->control,
-                              .reader_file       = o->reader_file,
-                              .tls               = o->tls,
-                              .log_json          = o->log != NULL,
-                              .request           = &o->request,
-                              .log_dir           = o->log_dir,
-                              .timeout_s         = o->request.timeout_s,
-                              .stop_s            = o->grace_s,
-                              .failure_timeout_s = o->failure_timeout_s,
-                              .on_stop           = find_on_stop(o),
-                              .n_node            = (int)o->n_node,
-                              .node              = o->node < 0 ? 0 : (int)o->node,
-                              .rdzv              = *at ? at : NULL,
-                              .local_addr        = o->local_addr,
-                              .token             = o->token};
-    bool                is_fixed =
-        o->ranks.is_one && o->nodes.is_one && (!*at || !weft_launch_is_register(at));
+    weft_status         st       = weft_job_check_copies(policy.copies, (int)o->n_node);
+    weft_launch_options l        = {.on_rank_exit      = policy.on_rank_exit,
+                                    .levels            = policy.levels,
+                                    .spares            = policy.spares,
+                                    .output            = policy.output,
+                                    .metrics           = o->metrics,
+                                    .metrics_file      = o->metrics_file,
+                                    .on_incident       = o->on_incident,
+                                    .control           = o->control,
+                                    .reader_file       = o->reader_file,
+                                    .tls               = o->tls,
+                                    .log_json          = o->log != NULL,
+                                    .request           = &o->request,
+                                    .log_dir           = o->log_dir,
+                                    .timeout_s         = o->request.timeout_s,
+                                    .stop_s            = o->grace_s,
+                                    .failure_timeout_s = o->failure_timeout_s,
+                                    .on_stop           = find_on_stop(o),
+                                    .n_node            = (int)o->n_node,
+                                    .node              = o->node < 0 ? 0 : (int)o->node,
+                                    .rdzv              = *at ? at : NULL,
+                                    .local_addr        = o->local_addr,
+                                    .token             = o->token};
+    bool                is_fixed = o->ranks.is_one && o->nodes.is_one &&
+                    (!*at || (!weft_launch_is_register(at) && !strchr(at, ',')));
     l.min_node  = (int)o->nodes.min;
     l.invariant = policy.invariant;
     l.build     = weft_cli_build();
     if (!o->nodes.is_one && o->node < 0) l.node = -1;
     if (!is_fixed && l.on_rank_exit != WEFT_LAUNCH_REPLACE) return refuse_span(o);
     if (!o->ranks.is_one) l.min_rank = (int)o->ranks.min;
+    if (st == WEFT_OK && (o->n_node < 2 || policy.on_rank_exit != WEFT_LAUNCH_REPLACE))
+        st = weft_launch_refuse_living(&l); /* agents of several hosts join */
+    weft_text keys = {0};
+    if (o->n_node > 1) print_keys(&o->request, &keys);
+    if (keys.n && weft_text_status(&keys) == WEFT_OK) l.keys = keys.s;
     if (st == WEFT_OK) st = weft_launch((int)o->n_rank, o->argv, &l, &code);
+    weft_text_fini(&keys);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 
@@ -519,9 +521,9 @@ static int start(run_options *o, weft_arena *a)
 static int supervise(run_options *o)
 {
     const weft_cli_command *c = &weft_cli_run;
-    char                    at[280];
+    char                    at[WEFT_CLI_RDZV_MOST];
     int                     code = check_numbers(o);
-    if (code < 0) code = find_rdzv(o, at, sizeof at);
+    if (code < 0) code = find_rdzv(o, at);
     if (code >= 0) return code;
     if (o->max_restarts > 1000)
         return weft_cli_usage(c, "--max-restarts: from 0 to 1000");
@@ -530,6 +532,11 @@ static int supervise(run_options *o)
         !o->nodes.is_one || (o->n_node > 1 && (o->max_restarts || o->has_sizes));
     weft_status found = agents ? weft_comm_token_find(&o->token, &token) : WEFT_OK;
     if (agents) weft_comm_token_wipe(&token);
+    if (!agents && strchr(at, ','))
+        return weft_cli_usage(c,
+                              "--rdzv %s: a list is for agents (--nnodes MIN:MAX or "
+                              "--max-restarts); give one host:port here",
+                              at);
     if (found != WEFT_OK) return weft_cli_fail(c, found);
     int64_t n_rank = o->nodes.min * o->n_rank;
     if (o->has_sizes && n_rank < weft_launch_sizes_least(&o->sizes))
@@ -685,8 +692,8 @@ static int parse_and_run(int argc, char **argv, weft_arena *a)
           {"nnodes", 0, WEFT_CLI_SPAN, &o.nodes, "N|MIN:MAX",
            "hosts (1); MIN:MAX with recover: on: they join and leave while it runs"},
           {"node-rank", 0, WEFT_CLI_INT, &o.node, "R", "which of them this is, from 0"},
-          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT|file:DIR|etcd://...",
-           "where they meet: node 0; with recover: on also a folder of all hosts, or etcd"},
+          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT[,...]|file:DIR|etcd://...",
+           "where they meet: node 0; recover: on: one of a list, a folder of all, or etcd"},
           {"local-addr", 0, WEFT_CLI_TEXT, &o.local_addr, "ADDR",
            "this host's address for other hosts (that of the way to --rdzv)"},
           {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "the same"},

@@ -12,6 +12,8 @@
 #include "ckpt/ckpt.h"
 #include "cli/find_agent.h"
 #include "cli/request.h"
+#include "launch/environment.h"
+#include "launch/living.h"
 
 static int run(int argc, char **argv);
 
@@ -284,7 +286,7 @@ static void print_slow(const weft_node *slow, weft_text *t)
 static void put_agents(const char *dir, bool text, weft_text *t)
 {
     weft_doc *d = NULL;
-    if (!weft_cli_find_last_view(dir, &d)) return;
+    if (!weft_launch_find_last_view(dir, &d)) return;
     const weft_node *root = weft_doc_root(d), *list = weft_node_get(root, "agents");
     int64_t          epoch = 0;
     (void)weft_doc_get_int(d, root, "epoch", &epoch);
@@ -359,6 +361,25 @@ static void print_json(const weft_doc *d, const job_status *j, weft_text *t)
         weft_text_add(t, "null, \"checkpoint_age_s\": null}");
 }
 
+/* There is no status.json. */
+static weft_status refuse_folder(const char *dir, const char *path)
+{
+    char log[4352], other[4352], host[64];
+    weft_launch_host_name(host, sizeof host);
+    snprintf(log, sizeof log, "%s/rank0.log", dir);
+    snprintf(other, sizeof other, "%s/%s-0.log", dir, host);
+    if (weft_io_exists(log) || weft_io_exists(other))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: a folder of logs (--log-dir), not the output of a job; of a "
+            "program (weft run -- PROGRAM) steps are not known: weft events %s "
+            "shows its incidents, --metrics its ranks",
+            dir, dir);
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s: no job has run there (DIR is the output folder of a job)",
+                     path);
+}
+
 /* Texts of *j are the document's, and the agents'. */
 static weft_status load_status(const char *dir, const weft_cli_remote *remote,
                                weft_doc **d, job_status *j)
@@ -366,10 +387,7 @@ static weft_status load_status(const char *dir, const weft_cli_remote *remote,
     char   path[4352], *text = NULL;
     size_t n;
     snprintf(path, sizeof path, "%s/status.json", dir);
-    if (!weft_io_exists(path))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: no job has run there (DIR is the output folder of a job)",
-                         path);
+    if (!weft_io_exists(path)) return refuse_folder(dir, path);
     WEFT_TRY(weft_io_read_file(path, &text, &n));
     weft_status st = weft_doc_parse_json(path, text, n, d);
     if (st == WEFT_OK) st = read_status(*d, j);

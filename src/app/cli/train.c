@@ -1,5 +1,6 @@
 /* weft train: runs a job */
 #include "cli/request.h"
+#include "launch/living.h"
 #include "session/session.h"
 
 static int run(int argc, char **argv);
@@ -49,7 +50,9 @@ static int run_job(const train_options *o, const weft_job *job, weft_arena *a)
     if (st != WEFT_OK) n_rank = 1; /* the run says it */
     if (o->print_plan) return weft_cli_print_plan(c, q, job, n_rank > 1 ? n_rank : 0, 0);
     if (n_rank > 1) return weft_cli_start_ranks(n_rank, q, a);
-    return weft_cli_train_job(c, q, job, NULL);
+    st = weft_launch_refuse_living(
+        &(weft_launch_options){.request = q, .output = job->output});
+    return st == WEFT_OK ? weft_cli_train_job(c, q, job, NULL) : weft_cli_fail(c, st);
 }
 
 static int carry_out(train_options *o, weft_arena *a, int n_word, char **word)

@@ -1,5 +1,6 @@
 #include "control/hello.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,22 @@ static void put_value(weft_text *out, const char *key, const char *value)
     if (*value) weft_text_add(out, "%s %s\n", key, value);
 }
 
+/* A line each, cut off where it is long, with printing characters alone. */
+static void put_keys(weft_text *out, const char *keys)
+{
+    enum {
+        LINE = 240,
+        LAST = WEFT_CONTROL_HELLO_MOST - LINE - 8
+    };
+    for (const char *end; (end = strchr(keys, '\n')) && out->n < LAST; keys = end + 1) {
+        char   line[LINE];
+        size_t n = (size_t)(end - keys) < LINE ? (size_t)(end - keys) : LINE;
+        for (size_t i = 0; i < n; i++)
+            line[i] = (char)(keys[i] < ' ' || keys[i] > '~' ? '?' : keys[i]);
+        weft_text_add(out, "key %.*s\n", (int)n, line);
+    }
+}
+
 void weft_control_hello_print(const weft_control_hello *h, weft_text *out)
 {
     weft_text_add(out, "%swire %u\nrole %s\nreduction %s\n", FIRST,
@@ -23,6 +40,7 @@ void weft_control_hello_print(const weft_control_hello *h, weft_text *out)
     put_value(out, "host", h->host);
     put_value(out, "build", h->build);
     put_value(out, "kernels", h->kernels);
+    put_keys(out, h->keys);
 }
 
 /* ---- parse ---- */
@@ -40,6 +58,18 @@ static bool copy_name(const char *text, size_t n, char out[WEFT_CONTROL_NAME])
         if (text[i] < ' ' || text[i] > '~') return false;
     memcpy(out, text, n);
     out[n] = 0;
+    return true;
+}
+
+/* One more line of the job's; one that does not fit is left out. */
+static bool add_key(const char *text, size_t n, char keys[WEFT_CONTROL_KEYS])
+{
+    size_t used = strlen(keys);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] < ' ' || text[i] > '~') return false;
+    if (n + 2 > WEFT_CONTROL_KEYS - used) return true;
+    memcpy(keys + used, text, n);
+    memcpy(keys + used + n, "\n", 2);
     return true;
 }
 
@@ -78,6 +108,7 @@ static bool read_value(weft_control_hello *h, const char *key, size_t n_key,
     if (is_word(key, n_key, "host")) return copy_name(text, n, h->host);
     if (is_word(key, n_key, "build")) return copy_name(text, n, h->build);
     if (is_word(key, n_key, "kernels")) return copy_name(text, n, h->kernels);
+    if (is_word(key, n_key, "key")) return add_key(text, n, h->keys);
     return true; /* a newer build's */
 }
 
@@ -126,6 +157,51 @@ static const char *find_difference(const weft_control_hello *a,
     return NULL;
 }
 
+/* "batch is 8" of a key, in the other side's lines; NULL: it is not there. */
+static const char *find_key(const char *keys, const char *name, size_t n_name)
+{
+    for (const char *end; (end = strchr(keys, '\n')); keys = end + 1)
+        if ((size_t)(end - keys) >= n_name && !memcmp(keys, name, n_name)) return keys;
+    return NULL;
+}
+
+/* The first line of a that b lacks, or has with another value; its value in each.  false: none. */
+static bool find_other_key(const char *a, const char *b, char name[64], char of_a[128],
+                           char of_b[128])
+{
+    for (const char *end; (end = strchr(a, '\n')); a = end + 1) {
+        const char *is = memmem(a, (size_t)(end - a), " is ", 4);
+        if (!is) continue;
+        size_t      n    = (size_t)(is - a) + 4;
+        const char *line = find_key(b, a, n);
+        size_t      n_b  = line ? (size_t)(strchr(line, '\n') - line) : 0;
+        if (n_b == (size_t)(end - a) && !memcmp(a, line, n_b)) continue;
+        snprintf(name, 64, "%.*s", (int)(n - 4), a);
+        snprintf(of_a, 128, "%.*s", (int)(end - a - (ptrdiff_t)n), a + n);
+        snprintf(of_b, 128, "%.*s", line ? (int)(n_b - n) : 9,
+                 line ? line + n : "not given");
+        return true;
+    }
+    return false;
+}
+
+static void describe_jobs(const weft_control_hello *a, const weft_control_hello *b,
+                          char *text, size_t size)
+{
+    char name[64], of_a[128], of_b[128];
+    bool found = find_other_key(a->keys, b->keys, name, of_a, of_b) ||
+                 find_other_key(b->keys, a->keys, name, of_b, of_a);
+    if (*a->keys && *b->keys && found)
+        snprintf(text, size,
+                 "other job: %s is %s on %s, %s on %s; give all hosts the same job, or "
+                 "each job its own port and output",
+                 name, of_a, name_host(a), of_b, name_host(b));
+    else
+        snprintf(text, size,
+                 "other job: '%s' on %s, '%s' on %s; give each job its own port", a->job,
+                 name_host(a), b->job, name_host(b));
+}
+
 bool weft_control_hello_admits(const weft_control_hello *a, const weft_control_hello *b,
                                char *text, size_t size)
 {
@@ -141,9 +217,7 @@ bool weft_control_hello_admits(const weft_control_hello *a, const weft_control_h
         return false;
     }
     if (strcmp(a->job, b->job) != 0 && !(tool && (!*a->job || !*b->job))) {
-        snprintf(text, size,
-                 "other job: '%s' on %s, '%s' on %s; give each job its own port", a->job,
-                 name_host(a), b->job, name_host(b));
+        describe_jobs(a, b, text, size);
         return false;
     }
     if (tool) return true;

@@ -17,7 +17,8 @@
 enum {
     WEFT_CONTROL_WIRE       = 4,   /* version of frames and of what agents send in them */
     WEFT_CONTROL_NAME       = 128, /* bytes of a value, its NUL with it */
-    WEFT_CONTROL_HELLO_MOST = 2048, /* bytes of a hello */
+    WEFT_CONTROL_KEYS       = 5000, /* bytes of the job's keys, their NUL with them */
+    WEFT_CONTROL_HELLO_MOST = 8192, /* bytes of a hello */
 };
 
 typedef enum weft_control_role {
@@ -34,6 +35,9 @@ typedef struct weft_control_hello {
     char host[WEFT_CONTROL_NAME];
     char build[WEFT_CONTROL_NAME];   /* as weft --version prints it: version and commit */
     char kernels[WEFT_CONTROL_NAME]; /* the kernel set that computes the job's numbers */
+    /* Lines "batch is 8", each with its end, in the order of both sides: what a refusal names where
+     * `job` differs.  What does not fit is left out. */
+    char keys[WEFT_CONTROL_KEYS];
 } weft_control_hello;
 
 void weft_control_hello_print(const weft_control_hello *h, weft_text *out);

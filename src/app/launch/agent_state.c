@@ -8,6 +8,7 @@
  *     waiting                 it has fewer hosts than the job needs
  *     saving                  hosts that are no majority save, and end
  *     ending, left            the job is about to end; this host alone is */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,7 +124,9 @@ static void print_hosts(const weft_launch__run *l, weft_text *t)
     weft_text_add(t, "\"state\": \"%s\"", state);
     weft_text_put_string_member(t, "why", why);
     if (h->change.since_s > 0) weft_text_put_member(t, "since", h->change.since_s);
-    weft_text_add(t, ", \"view\": %u, \"hosts\": %d", v->epoch, v->n_host);
+    weft_text_add(t, ", \"view\": %u, \"hosts\": %d, \"id\": \"%016" PRIx64 "\"",
+                  v->epoch, v->n_host, h->self.id);
+    if (h->step >= 0 && !l->restart) weft_text_add(t, ", \"step\": %" PRId64, h->step);
     weft_text_put_string_member(t, "lost", h->change.lost);
     weft_text_put_string_member(t, "leader", leader->name);
     weft_text_put_string_member(t, "leader_at", leader->control);
@@ -155,5 +158,6 @@ void weft_launch__print_state(const weft_launch__run *l, weft_text *t)
         print_hosts(l, t);
     else
         print_agent(l, t);
+    weft_text_put_string_member(t, "output", l->o->output ? l->o->output : "");
     weft_text_add(t, "}");
 }

@@ -15,10 +15,10 @@
 static const double FILE_S = 2;
 
 struct weft_launch__export {
-    weft_http          *http;      /* NULL: not asked for */
-    double              written_s; /* the file; 0: not yet */
-    bool                warned;    /* it could not be written */
-    char                host[64];
+    weft_http          *http;                /* NULL: not asked for */
+    double              written_s;           /* the file; 0: not yet */
+    bool                warned;              /* it could not be written */
+    char                host[64], name[512]; /* labels */
     weft_exporter_rank *rank;
 };
 
@@ -28,12 +28,27 @@ static int count_hosts(const weft_launch__run *l)
     return l->o->n_node > 1 ? l->o->n_node : 1;
 }
 
+/* The label of what runs: the output folder; of a program the folder of its logs, else its name and
+ * first argument ("python train.py"). */
+static void name_run(const weft_launch_options *o, char *out, size_t n)
+{
+    const char *first = o->program && o->program[0] ? o->program[1] : NULL;
+    if (o->output && *o->output)
+        snprintf(out, n, "%s", o->output);
+    else if (o->program && o->log_dir)
+        snprintf(out, n, "%s", o->log_dir);
+    else if (o->program)
+        snprintf(out, n, "%s%s%s", o->program[0], first ? " " : "", first ? first : "");
+    else
+        snprintf(out, n, "weft");
+}
+
 static void print_page(void *arg, weft_text *t)
 {
     weft_launch__run    *l      = arg;
     weft_launch__export *x      = l->export;
     const char          *folder = l->o->output ? l->o->output : "";
-    weft_exporter_job    j      = {.job    = *folder ? folder : "weft",
+    weft_exporter_job    j      = {.job    = x->name,
                                    .host   = x->host,
                                    .folder = folder,
                                    .now_s  = weft_clock_wall_s(),
@@ -84,6 +99,7 @@ weft_status weft_launch__export_open(weft_launch__run *l)
     l->export = x;
     if (!x || !x->rank) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     gethostname(x->host, sizeof x->host - 1);
+    name_run(l->o, x->name, sizeof x->name);
     if (!l->o->metrics) return WEFT_OK;
     WEFT_TRY(weft_http_open(l->o->metrics, print_page, l, &x->http));
     weft_launch__say(l, -1, "info", "metrics at port %d of %s", weft_http_port(x->http),

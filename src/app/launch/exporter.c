@@ -128,6 +128,7 @@ static void put_ranks(const weft_exporter_job *j, weft_text *t)
         snprintf(name, sizeof name, "%d", j->first + r);
         put_value(j, t, "weft_rank_alive", "rank", name, j->rank[r].alive);
     }
+    if (j->is_program) return; /* its steps are not known */
     put_head(t, "weft_rank_step", "gauge", "The last step that the rank has committed.");
     for (int r = 0; r < j->n_rank; r++) {
         snprintf(name, sizeof name, "%d", j->first + r);
@@ -179,7 +180,8 @@ void weft_exporter_print(const weft_exporter_job *j, weft_text *t)
 {
     char     *text = NULL;
     weft_doc *d    = read_status(j, &text);
-    put_one(j, t, "weft_step", "The last committed step.", find_step(j, d));
+    if (!j->is_program)
+        put_one(j, t, "weft_step", "The last committed step.", find_step(j, d));
     if (d) put_status(j, d, t);
     weft_doc_destroy(d);
     free(text);

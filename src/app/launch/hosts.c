@@ -24,7 +24,6 @@
 #include "member/hosts_message.h"
 
 #define TICK_S   0.1 /* of the agreement */
-#define RETRY_S  0.3 /* before a host that could not be reached is tried again */
 #define LINGER_S 2   /* for others to hear that the ranks here have done their work */
 /* As torchrun's agents: those of other hosts may fail, and their next view may need this agent. */
 #define PROGRAM_LINGER_S 300
@@ -94,7 +93,7 @@ static void hear_number(weft_launch__hosts *h, host_link *link, uint64_t id)
 {
     if (link->id == id || !id) return;
     link->id = id;
-    if (link->peer == h->contact)
+    if (weft_launch__is_contact(h, link->peer))
         weft_launch__tell_hosts(h,
                                 (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = id});
 }
@@ -173,7 +172,7 @@ static void drop_agent(weft_launch__run *l, const weft_control_event *e, host_li
     const char         *host = e->hello && *e->hello->host ? e->hello->host : "a host";
     weft_launch__say(l, -1, "warn", "agent of %s (%s) dropped: %s", host, e->address,
                      why);
-    if (e->peer == h->contact) h->contact = 0;
+    if (weft_launch__is_contact(h, e->peer)) weft_launch__search_lost(l, e, false);
     weft_control_end(h->control, e->peer);
     drop_link(h, link, true);
 }
@@ -226,16 +225,11 @@ static void hear_frame(weft_launch__run *l, const weft_control_event *e)
 
 static void hear_closed(weft_launch__run *l, const weft_control_event *e)
 {
-    weft_launch__hosts *h     = l->hosts;
-    host_link          *link  = find_peer(h, e->peer);
-    bool                joins = e->peer == h->contact || (h->store && link && link->id);
-    bool refused              = strstr(e->text, "it refused") || strstr(e->text, "token");
-    if (joins && !h->entered && !h->over && (refused || !h->store)) {
-        snprintf(h->why, sizeof h->why, "%s: %.200s", h->store ? e->address : l->o->rdzv,
-                 e->text);
-        h->contact = 0;
-        h->over    = refused;
-    }
+    weft_launch__hosts *h    = l->hosts;
+    host_link          *link = find_peer(h, e->peer);
+    bool joins   = weft_launch__is_contact(h, e->peer) || (h->store && link && link->id);
+    bool refused = strstr(e->text, "it refused") || strstr(e->text, "token");
+    if (joins && !h->entered && !h->over) weft_launch__search_lost(l, e, refused);
     if (link) drop_link(h, link, !strstr(e->text, "timed out"));
 }
 
@@ -261,44 +255,6 @@ static void hear_event(weft_launch__run *l, const weft_control_event *e)
                          e->text);
         break;
     }
-}
-
-/* Has the newest view that this host knows of, without being in it, all hosts that there may be? */
-static bool is_job_full(const weft_launch__run *l)
-{
-    const weft_member_view *v = weft_hosts_view(l->hosts->agreement);
-    return v->epoch && v->n_host >= l->o->n_node && l->hosts->contact;
-}
-
-/* An agent that joins looks for one that is in the job. */
-static void find_contact(weft_launch__run *l, double now_s)
-{
-    weft_launch__hosts *h       = l->hosts;
-    double              limit_s = l->o->timeout_s > 0 ? l->o->timeout_s : 60;
-    if (h->found || h->store || h->entered || h->over) return;
-    if (is_job_full(l)) { /* it is in the place of a host that is lost, later */
-        if (!h->waits)
-            weft_launch__say(l, -1, "info",
-                             "the job has %d hosts, as many as it may: this one waits",
-                             l->o->n_node);
-        h->waits   = true;
-        h->begun_s = now_s;
-    }
-    if (now_s - h->begun_s > limit_s) {
-        char text[sizeof h->why];
-        snprintf(text, sizeof text, "%s", h->why);
-        snprintf(h->why, sizeof h->why,
-                 "no host of the job let this one in within %g s%s%.200s", limit_s,
-                 *text ? ": " : "", text);
-        h->over = true;
-        return;
-    }
-    if (h->contact || now_s < h->contact_s) return;
-    h->contact_s = now_s + RETRY_S;
-    if (weft_control_connect(h->control, l->o->rdzv, now_s, &h->contact) != WEFT_OK)
-        h->contact = 0;
-    else if (!add_link(h, h->contact, 0, false))
-        h->contact = 0;
 }
 
 /* ---- this host's ranks ---- */
@@ -687,7 +643,7 @@ void weft_launch__hosts_serve(weft_launch__run *l)
         hear_event(l, &e);
         weft_launch__hosts_act(l);
     }
-    find_contact(l, now_s);
+    weft_launch__search_tick(l, now_s);
     weft_launch__prepare_tick(l, now_s);
     weft_launch__ahead_tick(l, now_s);
     start_view(l);

@@ -1,4 +1,5 @@
 /* Agents of several hosts: what views mean to who reads the log, incidents and views.jsonl. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +39,8 @@ void weft_launch__hosts_print(const weft_launch__run *l, weft_text *t)
         weft_text_add(t, "%s{\"host\": ", i ? ", " : "");
         weft_text_put_quoted(t, v->host[i].name);
         weft_text_put_string_member(t, "address", v->host[i].control);
-        weft_text_add(t, ", \"ranks\": %d}", v->host[i].n_rank);
+        weft_text_add(t, ", \"ranks\": %d, \"id\": \"%016" PRIx64 "\"}",
+                      v->host[i].n_rank, v->host[i].id);
     }
     weft_text_add(t, "]");
 }

@@ -1,8 +1,9 @@
 /* An agent of several hosts begins and ends: its address, its control connections, the register
  * that decides on views, the first event of the agreement.
  *
- *     host:port              who can listen there begins the job, the others join it; views are
- *                            decided by a majority of the last view's agents
+ *     host:port,..           who can listen at the first address begins the job, the others join it
+ *                            (hosts_search.c); views are decided by a majority of the last view's
+ *                            agents
  *     file:DIR, etcd://..    the register's newest view says whom to join; who finds none begins
  *
  * (1) A register belongs to one job: that of the same output folder, or of the same words where a
@@ -36,34 +37,53 @@ bool weft_launch_is_register(const char *rdzv)
            !strncmp(rdzv, "etcds://", 8);
 }
 
-/* Which job it is: that of the same file and words. */
-static void name_job(const weft_launch_options *o, char *out, size_t n)
+static void put_words(const weft_launch_options *o, weft_text *t)
 {
     const weft_launch_request *q = o->request;
-    weft_hash_state            s;
-    weft_hash_init(&s, 1);
-    if (q && q->file) weft_hash_add(&s, q->file, strlen(q->file) + 1);
+    const weft_launch_sizes   *x = o->sizes;
+    if (q && q->file) weft_text_add(t, "the job file is %s\n", q->file);
     for (int i = 0; q && i < q->n_assign; i++)
-        weft_hash_add(&s, q->assign[i], strlen(q->assign[i]) + 1);
+        weft_text_add(t, "word %d is %s\n", i + 1, q->assign[i]);
     for (int i = 0; o->program && o->program[i]; i++)
-        weft_hash_add(&s, o->program[i], strlen(o->program[i]) + 1);
-    if (o->sizes) {
-        const weft_launch_sizes *x    = o->sizes;
-        const int64_t            of[] = {x->min_dp, x->max_dp, x->tp,    x->cp,
-                                         x->ep,     x->pp,     x->batch, x->micro_batch};
-        weft_hash_add(&s, of, sizeof of);
-    }
-    snprintf(out, n, "%016llx", (unsigned long long)weft_hash_value(&s));
+        weft_text_add(t, "word %d of the program is %s\n", i + 1, o->program[i]);
+    if (!x) return;
+    const int64_t     of[]   = {x->min_dp, x->max_dp, x->tp,    x->cp,
+                                x->ep,     x->pp,     x->batch, x->micro_batch};
+    const char *const name[] = {"the least dp", "dp", "tp",    "cp",
+                                "ep",           "pp", "batch", "micro_batch"};
+    for (size_t i = 0; i < WEFT_COUNT(of); i++)
+        weft_text_add(t, "%s is %lld\n", name[i], (long long)of[i]);
+}
+
+/* Which job it is: that of the same keys, else of the same file and words.  lines: all that fit. */
+static weft_status name_job(const weft_launch_options *o, char *name,
+                            char lines[WEFT_CONTROL_KEYS])
+{
+    weft_text t = {0};
+    if (o->keys)
+        weft_text_add(&t, "%s", o->keys);
+    else
+        put_words(o, &t);
+    weft_status     st = weft_text_status(&t);
+    weft_hash_state s;
+    weft_hash_init(&s, 1);
+    if (st == WEFT_OK && t.n) weft_hash_add(&s, t.s, t.n);
+    snprintf(name, 32, "%016llx", (unsigned long long)weft_hash_value(&s));
+    size_t n = t.n < WEFT_CONTROL_KEYS - 1 ? t.n : WEFT_CONTROL_KEYS - 1;
+    if (n) memcpy(lines, t.s, n);
+    lines[n] = 0;
+    weft_text_fini(&t);
+    return st;
 }
 
 /* ---- the register ---- */
 
 static weft_status open_register(weft_launch__run *l)
 {
-    char                  job[32] = "";
+    char                  job[32] = "", keys[WEFT_CONTROL_KEYS];
     weft_register_options o       = {.job = l->o->output};
     if (!weft_launch_is_register(l->o->rdzv)) return WEFT_OK;
-    if (l->o->request) name_job(l->o, job, sizeof job);
+    if (l->o->request) WEFT_TRY(name_job(l->o, job, keys));
     if (!o.job || !*o.job || strlen(o.job) > 255) o.job = job;
     return weft_register_open(l->o->rdzv, &o, &l->hosts->store);
 }
@@ -91,6 +111,16 @@ static void find_endpoint(const char *rdzv, char *out, size_t n)
     snprintf(out, n, "%.*s%s", (int)used, at, port ? "" : ":2379");
 }
 
+/* The way to the first address that there is one to. */
+static weft_status listen_near_any(weft_launch__hosts *h)
+{
+    weft_status st = WEFT_ERR_ARG;
+    for (int k = 0; k < h->search.n_listed && st != WEFT_OK; k++)
+        st = weft_comm_rdzv_listen_near(h->search.listed[k], &h->rdzv_fd, h->self.data,
+                                        sizeof h->self.data);
+    return st;
+}
+
 static weft_status listen_for_ranks(weft_launch__run *l)
 {
     weft_launch__hosts *h  = l->hosts;
@@ -100,8 +130,7 @@ static weft_status listen_for_ranks(weft_launch__run *l)
         weft_status st = weft_comm_rdzv_listen_own(l->o->local_addr, &h->rdzv_fd, at, n);
         return st == WEFT_OK ? st : weft_fail_in(st, "--local-addr: ");
     }
-    if (!weft_launch_is_register(l->o->rdzv))
-        return weft_comm_rdzv_listen_near(l->o->rdzv, &h->rdzv_fd, at, n);
+    if (h->search.n_listed) return listen_near_any(h);
     if (!strncmp(l->o->rdzv, "file:", 5))
         return weft_comm_rdzv_listen_own(NULL, &h->rdzv_fd, at, n);
     find_endpoint(l->o->rdzv, peer, sizeof peer);
@@ -110,8 +139,25 @@ static weft_status listen_for_ranks(weft_launch__run *l)
 
 /* ---- control connections ---- */
 
-/* This agent listens at --rdzv, and the job begins here; or at an address of its own, and it joins,
- * or asks the register.  at: of this host, with a port of its own. */
+/* At the first address of --rdzv that is this host's and free.  Of a fixed number of hosts node 0
+ * is at the first address, and no other is. */
+static weft_status listen_listed(weft_launch__run *l, weft_control_options *o)
+{
+    weft_launch__hosts *h    = l->hosts;
+    weft_status         st   = WEFT_ERR_ARG;
+    int                 most = l->o->node ? h->search.n_listed : 1;
+    for (int k = l->o->node > 0; k < most && st != WEFT_OK; k++) {
+        o->listen = h->search.listed[k];
+        st        = weft_control_open(o, &h->control);
+        if (st != WEFT_OK) continue;
+        h->search.begins = k == 0;
+        snprintf(h->self.control, sizeof h->self.control, "%s", o->listen);
+    }
+    return st;
+}
+
+/* This agent listens at an address of --rdzv, and the job may begin here; or at one of its own, and
+ * it joins, or asks the register.  at: of this host, with a port of its own. */
 static weft_status open_control(weft_launch__run *l, const char *at)
 {
     weft_launch__hosts  *h     = l->hosts;
@@ -125,11 +171,9 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     snprintf(o.self.build, sizeof o.self.build, "%s",
              l->o->build ? l->o->build : WEFT_VERSION);
     snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
-    if (l->o->request || l->o->program) name_job(l->o, o.self.job, sizeof o.self.job);
+    if (l->o->request || l->o->program) WEFT_TRY(name_job(l->o, o.self.job, o.self.keys));
     WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
-    o.listen = l->o->rdzv;
-    if (!own && l->o->node <= 0) st = weft_control_open(&o, &h->control);
-    h->found = st == WEFT_OK;
+    if (!own) st = listen_listed(l, &o);
     if (st != WEFT_OK && (own || l->o->node)) {
         o.listen = free_port;
         st       = weft_control_open(&o, &h->control);
@@ -137,9 +181,7 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     weft_comm_token_wipe(&token);
     weft_comm_token_wipe(&reader);
     if (st != WEFT_OK) return st;
-    if (h->found)
-        snprintf(h->self.control, sizeof h->self.control, "%s", l->o->rdzv);
-    else
+    if (!*h->self.control)
         snprintf(h->self.control, sizeof h->self.control, "%.*s:%d",
                  (int)(strrchr(at, ':') - at), at, weft_control_port(h->control));
     return WEFT_OK;
@@ -155,7 +197,8 @@ static weft_status start_agreement(weft_launch__run *l)
                                    .min_host          = l->o->min_node,
                                    .max_host          = l->o->n_node,
                                    .failure_timeout_s = l->o->failure_timeout_s,
-                                   .wait_s            = l->o->timeout_s};
+                                   .wait_s            = l->o->timeout_s,
+                                   .first_epoch       = weft_launch__search_epoch(l)};
     unsigned            allowed = WEFT_LEVEL_ALL;
     if (l->o->levels) WEFT_TRY(weft_levels_parse(l->o->levels, &allowed));
     o.restarts    = l->restart != NULL;
@@ -169,10 +212,7 @@ static weft_status start_agreement(weft_launch__run *l)
     if (o.min_host < 1) o.min_host = o.max_host;
     if (o.failure_timeout_s <= 0) o.failure_timeout_s = WEFT_LAUNCH_FAILURE_TIMEOUT_S;
     WEFT_TRY(weft_hosts_create(&o, &h->agreement));
-    if (h->found || h->store)
-        weft_hosts_tell(h->agreement, &(weft_hosts_event){.kind  = WEFT_HOSTS_FOUND,
-                                                          .epoch = h->found,
-                                                          .now_s = weft_clock_s()});
+    weft_launch__search_begin(l);
     return WEFT_OK;
 }
 
@@ -185,11 +225,11 @@ weft_status weft_launch__hosts_open(weft_launch__run *l)
     h->step               = -1;
     h->was                = calloc(1, sizeof *h->was);
     if (!h->was) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    h->begun_s = weft_clock_s();
     weft_launch_host_name(h->self.name, sizeof h->self.name);
     h->self.n_rank = l->n;
     WEFT_TRY(weft_comm_random(&h->self.id, sizeof h->self.id));
     h->self.id |= 1;
+    weft_launch__search_open(l);
     WEFT_TRY(open_register(l));
     WEFT_TRY(listen_for_ranks(l));
     if (l->o->program) { /* its rank 0 listens there itself */

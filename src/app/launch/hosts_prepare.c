@@ -165,7 +165,7 @@ void weft_launch__prepare_tick(weft_launch__run *l, double now_s)
     host_prepare       *p = &h->prepare;
     char                why[160];
     if (!p->from || h->entered || h->over || l->stopped_by) return;
-    h->begun_s = now_s; /* a host of the job has answered */
+    h->search.begun_s = now_s; /* a host of the job has answered */
     if (p->reported) return;
     report_learned(l, now_s);
     if (!p->briefed) ask_for_brief(h, now_s);

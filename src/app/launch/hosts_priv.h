@@ -4,11 +4,13 @@
 
 #include "launch/hosts_frame.h"
 #include "launch/launch_priv.h"
+#include "launch/living.h"
 #include "member/hosts.h"
 #include "register/register.h"
 
 enum {
-    MAX_LINK = 4 * WEFT_MEMBER_MAX_HOST
+    MAX_LINK    = 4 * WEFT_MEMBER_MAX_HOST,
+    MAX_CONTACT = WEFT_LAUNCH_MAX_RDZV + WEFT_LAUNCH_LIVING
 };
 
 #define ASK_S 0.2 /* between requests for the key of a view, and for a brief */
@@ -70,6 +72,28 @@ typedef struct host_asking {
     host_lesson       lesson; /* for that view */
 } host_asking;
 
+/* Where the job may be found. */
+typedef struct host_contact {
+    char    at[WEFT_MEMBER_NAME];
+    int64_t peer;     /* 0: no connection */
+    bool    of_run;   /* of the run that has last written the output */
+    double  next_s;   /* when it is tried again */
+    char    why[120]; /* the last connection's end; "": there was none */
+} host_contact;
+
+/* An agent that is in no view yet (hosts_search.c). */
+typedef struct host_search {
+    int          n_listed; /* addresses of --rdzv; 0: a register */
+    char         listed[WEFT_LAUNCH_MAX_RDZV][WEFT_MEMBER_NAME];
+    bool         begins; /* where no agent of a run answers: here */
+    bool         lives;  /* one does, at the start */
+    int          n;
+    host_contact contact[MAX_CONTACT];
+    double       begun_s, gone_s;
+    bool         waits;    /* for a place in the job, as the log says */
+    char         run[700]; /* the run that lives, as a text */
+} host_search;
+
 struct weft_launch__hosts {
     weft_control     *control;
     weft_register    *store; /* --rdzv file: or etcd://; NULL: a majority of agents */
@@ -77,14 +101,13 @@ struct weft_launch__hosts {
     weft_hosts       *agreement;
     weft_member_view *was; /* the last view that this host was in; epoch 0: none */
     weft_member_host  self;
-    int       rdzv_fd; /* where ranks of a view meet whose first host is this one */
-    int       n_link;
-    host_link link[MAX_LINK];
-    int64_t   contact; /* connection to --rdzv, of an agent that joins; 0: none */
-    double    contact_s, begun_s, tick_s;
-    bool      found, entered; /* the job began here; this host was in a view once */
-    bool      started;        /* ranks were, once */
-    bool      waits;          /* for a place in the job, as the log says */
+    int         rdzv_fd; /* where ranks of a view meet whose first host is this one */
+    int         n_link;
+    host_link   link[MAX_LINK];
+    host_search search;
+    double      tick_s;
+    bool        found, entered; /* the job began here; this host was in a view once */
+    bool        started;        /* ranks were, once */
     uint32_t  stop_epoch; /* ranks are to stop in it, and STOPPED is not told; 0: none */
     host_stop stop;
     host_change  change;
@@ -109,7 +132,7 @@ struct weft_launch__hosts {
     host_asking  asking;
     /* why this host is to leave and stay away; "": it is not */
     char cordon[200];
-    char why[300];
+    char why[1200];
 };
 
 /* ---- hosts.c ---- */
@@ -125,6 +148,20 @@ void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const void *byt
                            size_t n);
 /* Ranks that save, and for which no further view comes, end, too. */
 void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
+
+/* ---- hosts_search.c ---- */
+
+/* Before it listens: who else is there? */
+void weft_launch__search_open(weft_launch__run *l);
+/* The least epoch of a run that begins here. */
+uint32_t weft_launch__search_epoch(const weft_launch__run *l);
+/* This host begins the job, or asks others to let it in. */
+void weft_launch__search_begin(weft_launch__run *l);
+void weft_launch__search_tick(weft_launch__run *l, double now_s);
+/* A connection to one that was asked is over; refused: this host is not to ask again. */
+void weft_launch__search_lost(weft_launch__run *l, const weft_control_event *e,
+                              bool refused);
+bool weft_launch__is_contact(weft_launch__hosts *h, int64_t peer);
 
 /* ---- hosts_log.c ---- */
 

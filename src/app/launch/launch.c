@@ -164,7 +164,7 @@ static void be_rank(const weft_launch__run *l, int r, pid_t parent, const rank_e
         set_number("OMP_NUM_THREADS",
                    weft_launch_pin(weft_launch__position(l, r),
                                    weft_launch__agent_count_for(l, r), 0));
-    if (l->o->rdzv && !weft_launch_is_register(l->o->rdzv))
+    if (l->o->rdzv && !weft_launch_is_register(l->o->rdzv) && !strchr(l->o->rdzv, ','))
         setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
     execv("/proc/self/exe", l->argv);

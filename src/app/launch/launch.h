@@ -100,6 +100,9 @@ typedef struct weft_launch_options {
      * of node 0 listens at rdzv; node -1: the first that can. */
     int  min_node;
     bool invariant; /* the job's bits are the same on every host */
+    /* The job's keys as all hosts must have them, a line each ("batch is 8"); NULL: its words are
+     * compared. */
+    const char *keys;
     /* which build of weft this is, as other hosts compare it; NULL: the version alone */
     const char *build;
     /* host:port where the ranks of all hosts meet, rank 0's host; REPLACE: or the register of
@@ -133,12 +136,15 @@ weft_status weft_launch_program_variables(const weft_launch_options *o, int n, i
                                           weft_launch_variable v[WEFT_LAUNCH_N_VARIABLE]);
 
 enum {
+    WEFT_LAUNCH_MAX_RDZV = 16, /* addresses of --rdzv */
     WEFT_LAUNCH_PEER = 76, /* the exit code of a rank that ended because of another one */
     WEFT_LAUNCH_FAILURE_TIMEOUT_S = 10
 };
 
 /* Is it a register (file:DIR, etcd://.., etcds://..), not host:port? */
 bool weft_launch_is_register(const char *rdzv);
+/* host:port,host:port,..: how many addresses; 0: one is empty or too long, or they are too many. */
+int weft_launch_split_rdzv(const char *rdzv, char at[WEFT_LAUNCH_MAX_RDZV][64]);
 
 /* The signal by which an agent passes signals on to its ranks, which ignore those of others; its
  * value is the signal's number.  Unlike those it is queued, so one is not lost behind another. */

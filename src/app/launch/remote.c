@@ -236,7 +236,7 @@ static void take_request(weft_launch__run *l, weft_control *c,
                        "this token only reads: weft status and weft events");
         return;
     }
-    if (r.ask == WEFT_CONTROL_STATE && l->agent) {
+    if (r.ask == WEFT_CONTROL_STATE && (l->agent || l->hosts)) {
         answer_state(l, c, e->peer);
     } else if (r.ask != WEFT_CONTROL_STATE && weft_control_request_reads(&r)) {
         begin_task(l, c, e->peer, &r);

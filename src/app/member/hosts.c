@@ -219,7 +219,8 @@ static void take_end(weft_hosts *h, const weft_member_view *end)
     if (h->state == HOSTS_MEMBER)
         h->peer[0].done = true;
     else if (h->state == HOSTS_CANDIDATE && !h->view->epoch && !h->is_majority) {
-        h->found_epoch = end->epoch + 1;
+        h->found_epoch = weft_member__next_run(h, end->epoch);
+        h->follows     = true;
         h->watch.takes = false;
     } else
         weft_member__end_hosts(h, WEFT_HOSTS_LEFT, "the job has ended");
@@ -435,7 +436,8 @@ void weft_hosts_tell(weft_hosts *h, const weft_hosts_event *e)
     case WEFT_HOSTS_GONE: lose_connection(h, e->id); break;
     case WEFT_HOSTS_FOUND:
         h->finds       = !e->epoch && !h->is_majority;
-        h->found_epoch = h->finds ? 0 : e->epoch ? e->epoch : 1;
+        h->found_epoch = h->finds ? 0 : weft_member__next_run(h, h->view->epoch);
+        if (e->epoch > h->found_epoch && !h->finds) h->found_epoch = e->epoch;
         break;
     case WEFT_HOSTS_CONTACT: add_contact(h, e->id); break;
     default: take_local(h, e); break;
@@ -525,6 +527,7 @@ weft_status weft_hosts_create(const weft_hosts_options *o, weft_hosts **out)
     h->o = *o;
     if (h->o.wait_s <= 0) h->o.wait_s = 60;
     if (h->o.max_view <= 0) h->o.max_view = 16;
+    if (h->o.first_epoch < 1) h->o.first_epoch = 1;
     h->self        = -1;
     h->now_s       = 1;
     h->member_s    = 1;

@@ -74,6 +74,9 @@ typedef struct weft_hosts_options {
     bool   restarts;
     double wait_s;   /* for min_host hosts, then SAVE; for a first answer; 0: 60 s */
     int    max_view; /* one after another without a committed step; 0: 16 */
+    /* The least epoch of the first view of a run that begins here, above those of earlier runs that
+     * no register knows; 0: 1. */
+    uint32_t first_epoch;
     /* For hosts that join, and then the others, to prepare; for the others when one leaves; 0: none
      * does. */
     double prepare_s, leave_s;
@@ -83,8 +86,8 @@ typedef enum weft_hosts_event_kind {
     WEFT_HOSTS_TICK, /* now_s: any clock that does not stand still; every 100 ms or more often */
     WEFT_HOSTS_MESSAGE, /* id, bytes, n: what SEND gave at agent id */
     WEFT_HOSTS_GONE, /* id: that agent's process has ended (connection reset, or closed) */
-    /* epoch: this host alone is the first view of a run.  0 with a shared register: where that has
-     * no view, else it joins the hosts of the newest one */
+    /* epoch: this host alone is the first view of a run, of that epoch at least.  0 with a shared
+     * register: where that has no view, else it joins the hosts of the newest one */
     WEFT_HOSTS_FOUND,
     WEFT_HOSTS_CONTACT, /* id: an agent that can be sent to, which may be a member */
     /* n_rank, text: the next view is needed: a rank was lost; n_rank can be had here */

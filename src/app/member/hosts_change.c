@@ -335,6 +335,11 @@ void weft_member__watch_register(weft_hosts *h)
         h->watch.next_s = h->now_s + HOSTS_WATCH * h->o.failure_timeout_s;
 }
 
+uint32_t weft_member__next_run(const weft_hosts *h, uint32_t epoch)
+{
+    return epoch + 1 > h->o.first_epoch ? epoch + 1 : h->o.first_epoch;
+}
+
 /* The first view of a run; before it, where the register shall say so, what stands there. */
 void weft_member__propose_found(weft_hosts *h)
 {
@@ -348,7 +353,7 @@ void weft_member__propose_found(weft_hosts *h)
     v->epoch            = h->found_epoch;
     v->proposer         = h->o.self.id;
     v->first_step       = 1;
-    v->restarts         = h->found_epoch > 1;
+    v->restarts         = h->follows;
     v->least            = 0;
     v->n_host           = 1;
     v->host[0]          = h->o.self;
@@ -371,7 +376,8 @@ static void judge_run(weft_hosts *h, uint64_t beat)
     h->watch.beat   = beat;
     h->watch.next_s = h->now_s;
     if (!dead) return;
-    h->found_epoch = h->view->epoch + 1;
+    h->found_epoch = weft_member__next_run(h, h->view->epoch);
+    h->follows     = true;
     snprintf(why, sizeof why,
              "no host of view %u (%.40s%s) has answered for %.3g s, nor left a "
              "keep-alive in the "
@@ -386,7 +392,9 @@ static bool take_found(weft_hosts *h, const weft_register_outcome *o)
 {
     h->finds = false;
     if (o->result == WEFT_REGISTER_EMPTY) {
-        h->found_epoch = h->view->epoch + 1; /* where keys of a dead run have vanished */
+        /* where keys of a dead run have vanished */
+        h->follows     = h->view->epoch > 0;
+        h->found_epoch = weft_member__next_run(h, h->view->epoch);
         return true;
     }
     if (h->view->epoch && o->epoch == h->view->epoch) {

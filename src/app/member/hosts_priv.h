@@ -7,7 +7,7 @@
 
 enum {
     HOSTS_MAX_CANDIDATE = 64,
-    HOSTS_MAX_CONTACT   = 8
+    HOSTS_MAX_CONTACT   = 32
 };
 
 #define HOSTS_ALIVE_S    0.1  /* between keep-alive messages */
@@ -116,6 +116,7 @@ struct weft_hosts {
     int               n_asked;     /* proposals without an outcome */
     uint32_t          found_epoch; /* to be proposed; 0: none */
     bool              finds;       /* the newest view of the register is wanted */
+    bool              follows; /* the run to be proposed follows one of the register */
     hosts_watch       watch;
     double            unknown_s; /* since when the register does not answer; 0: it does */
     double            alive_s, join_s, below_s, member_s, out_s;
@@ -150,8 +151,10 @@ void weft_member__describe_few(const weft_hosts *h, int n_here, char *why, size_
 void weft_member__send_report(weft_hosts *h, uint64_t to);
 void weft_member__move_change(weft_hosts *h);
 void weft_member__propose_found(weft_hosts *h);
-void weft_member__poll_register(weft_hosts *h);
-void weft_member__watch_register(weft_hosts *h); /* a member reads it */
+/* The first epoch of a run that follows the view of that one. */
+uint32_t weft_member__next_run(const weft_hosts *h, uint32_t epoch);
+void     weft_member__poll_register(weft_hosts *h);
+void     weft_member__watch_register(weft_hosts *h); /* a member reads it */
 
 /* hosts_watch.c */
 void weft_member__watch_peers(weft_hosts *h);

@@ -636,8 +636,12 @@ void weft_session__drop_save(weft_session *s)
 
 /* ---- the two ways to save ---- */
 
+/* Nothing is saved where another run writes. */
 static weft_status choose_way(weft_session *s, bool *alone)
 {
+    weft_status st = weft_session__keep_place(s, true);
+    if (st == WEFT_ERR_PEER) return st;
+    WEFT_TRY(weft_session__outcome(s, st));
     if (count_ranks(s) > 1 && !s->now->sees_output)
         WEFT_TRY(weft_session__probe_output(s));
     *alone = s->now->sees_output < 0;

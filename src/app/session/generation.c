@@ -59,6 +59,7 @@ static weft_status connect_ranks(weft_session *s)
         WEFT_TRY(source->await(source->arg, &m, &listener));
         s->released = m.world == 0;
         if (s->released) s->r.rank = -1, s->status.writes = false;
+        if (s->released) weft_session__give_up_claim(s);
         if (s->released)
             return WEFT_FAIL(WEFT_ERR_PEER, "the others go on without this rank");
         s->over = false;
@@ -137,7 +138,9 @@ static weft_status decide(weft_session *s)
     WEFT_TRY(weft_session__compare_kernels(s));
     WEFT_TRY(weft_session__check_replay(s));
     WEFT_TRY(weft_session__begins_replayed(s) ? take_replayed(s) : decide_for_all(s));
-    return s->started ? WEFT_OK : weft_session__take_place(s);
+    if (s->started) return WEFT_OK;
+    WEFT_TRY(weft_session__take_place(s));
+    return weft_session__name_run(s);
 }
 
 weft_status weft_session__make_training(weft_session *s)

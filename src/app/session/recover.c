@@ -110,6 +110,7 @@ void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
                                    .lanes          = s->job.lanes,
                                    .row            = *row,
                                    .snapshot_every = s->snapshot_every};
+    c->run      = s->out.run;
     c->row.load = NULL;
     if (c->row.n_load > WEFT_KEPT_MAX_LOAD) c->row.n_load = 0;
     for (int i = 0; i < c->row.n_load; i++) c->load[i] = row->load[i];
@@ -527,7 +528,7 @@ static weft_status take_over_outputs(weft_session *s)
     int64_t done = s->row.step == s->r.steps && s->row.step ? s->r.steps - 1 : s->r.steps;
     if (s->out.metrics) return WEFT_OK;
     s->row_written = false;
-    WEFT_TRY(weft_session__claim_epoch(s, false));
+    WEFT_TRY(weft_session__take_epoch(s));
     WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, false, &s->out.found));
     weft_session__show_findings(s);
     weft_failpoint("view.outputs");
@@ -539,6 +540,10 @@ static weft_status take_over_outputs(weft_session *s)
 weft_status weft_session__continue(weft_session *s)
 {
     bool is_new = !s->started;
+    if (!weft_session__writes(s)) { /* another rank does, from now on */
+        close_outputs(s);
+        weft_session__give_up_claim(s);
+    }
     if (is_new) {
         WEFT_TRY(weft_session__take_place(s));
         s->times.step_s = WEFT_ARENA_ARRAY(s->arena, double, WEFT_SESSION__MAX_TIMED);
@@ -592,8 +597,7 @@ static void forget_start(weft_session *s)
     weft_store_dir_close(s->source);
     s->source = NULL;
     close_outputs(s);
-    if (s->out.claim >= 0) close(s->out.claim);
-    s->out.claim = -1;
+    weft_session__give_up_claim(s);
     s->r.steps = s->r.first_step = 0;
     s->out.saved_step            = -1;
     s->job                       = *s->asked; /* what was decided is decided anew */

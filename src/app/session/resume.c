@@ -5,21 +5,12 @@
  *     ... of another job, model or data     refused, naming what differs
  *     --fresh                               output/run-2, run-3, ...: the first that is not there
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "session/session_priv.h"
-
-#define CLAIM_S 2 /* for a run that is just ending */
-#define TAKEN_S                                                                          \
-    100 /* for one that was taken over: NFS forgets a lost client's locks later */
 
 static weft_status fresh_place(weft_session *s)
 {
@@ -28,68 +19,6 @@ static weft_status fresh_place(weft_session *s)
         if (!s->out.folder || !weft_io_exists(s->out.folder)) break;
     }
     return weft_arena_status(s->arena);
-}
-
-/* Of two runs that write into one folder each would destroy the other's.  The lock ends with the
- * process; one that is just ending is waited for.  Where a file system knows no locks there is
- * none. */
-static weft_status claim(weft_session *s)
-{
-    bool   taken = s->now && s->now->takes_over, told = false;
-    double begun = weft_clock_s();
-    if (!weft_session__writes(s) || s->out.claim >= 0) return WEFT_OK;
-    s->out.claim = open(s->out.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->out.claim < 0) return WEFT_OK; /* not there yet */
-    while (flock(s->out.claim, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
-        double waited = weft_clock_s() - begun;
-        if (waited > CLAIM_S && taken && !told)
-            weft_say_info(&s->say, "%s: waiting for the run that was taken over to end",
-                          s->out.folder);
-        told = told || waited > CLAIM_S;
-        if (waited > (taken ? TAKEN_S : CLAIM_S))
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "%s: another run writes there; wait for it, choose another "
-                             "output, or --fresh to start beside it",
-                             s->out.folder);
-        usleep(20000);
-    }
-    return WEFT_OK;
-}
-
-/* The epoch of the newest view whose rank 0 has opened the files of this folder; 0: none has. */
-static weft_status read_epoch(const char *path, int64_t *out)
-{
-    char     *text = NULL;
-    size_t    n    = 0;
-    long long x    = 0;
-    *out           = 0;
-    if (!weft_io_exists(path)) return WEFT_OK;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
-    bool good = sscanf(text, "%lld", &x) == 1 && x >= 0;
-    free(text);
-    if (!good)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: not the number of a view: remove the file",
-                         path);
-    *out = x;
-    return WEFT_OK;
-}
-
-weft_status weft_session__claim_epoch(weft_session *s, bool begins)
-{
-    char    path[4352], text[32];
-    int64_t epoch = s->out.found.epoch, newest = 0;
-    snprintf(path, sizeof path, "%s/epoch", s->out.folder);
-    if (!weft_session__may_be_stale(s) && !(begins && weft_io_exists(path)))
-        return WEFT_OK;
-    if (!begins) WEFT_TRY(read_epoch(path, &newest));
-    if (newest > epoch)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "%s: view %lld of a later run of this job writes there; this one "
-            "(view %lld) was taken over, and ends",
-            path, (long long)newest, (long long)epoch);
-    int n = snprintf(text, sizeof text, "%lld\n", (long long)epoch);
-    return weft_io_replace_file(path, text, (size_t)n);
 }
 
 /* What state.json keeps beside its own numbers. */
@@ -189,7 +118,7 @@ weft_status weft_session__open_newest(weft_session *s)
 weft_status weft_session__place(weft_session *s)
 {
     s->out.folder = s->job.output;
-    if (!s->o->fresh) WEFT_TRY(claim(s));
+    if (!s->o->fresh) WEFT_TRY(weft_session__claim(s));
     return weft_session__find_start(s);
 }
 
@@ -197,7 +126,7 @@ weft_status weft_session__take_place(weft_session *s)
 {
     WEFT_TRY(weft_session__meet(s)); /* all have looked before one writes */
     if (weft_session__writes(s)) WEFT_TRY(weft_io_mkdirs(s->out.folder));
-    WEFT_TRY(claim(s));
+    WEFT_TRY(weft_session__claim(s));
     snprintf(s->r.output, sizeof s->r.output, "%s", s->out.folder);
     return WEFT_OK;
 }

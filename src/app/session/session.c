@@ -264,7 +264,7 @@ weft_status weft_session__close(weft_session *s)
     weft_slow_fini(&s->times.slow);
     weft_links_fini(&s->links);
     weft_arena_destroy(s->arena);
-    if (s->out.claim >= 0) close(s->out.claim);
+    weft_session__give_up_claim(s);
     return a != WEFT_OK ? a : b;
 }
 

@@ -194,6 +194,9 @@ typedef struct weft_session__output {
     uint64_t           probed_hosts; /* a hash of those that sees_output is of; 0: none */
     int                sees_output;  /* as of a generation */
     int                claim;        /* the folder, locked; -1: not */
+    uint64_t           run;          /* its name in the file epoch; 0: none yet */
+    bool               lock_told;    /* the log says that another process has the lock */
+    double             looked_s;     /* when rank 0 has last looked who writes */
     weft_ckpt_findings found;        /* about checkpoints */
     int64_t            saved_step;   /* newest checkpoint, -1 none */
     struct weft_session__saving *saving; /* the one under way, or NULL */
@@ -673,10 +676,19 @@ weft_status weft_session__place(weft_session *s);
 weft_status weft_session__open_newest(weft_session *s);
 /* The folder is made and locked; when all ranks have decided. */
 weft_status weft_session__take_place(weft_session *s);
-/* Rank 0, before it opens the folder's files: where an older run of the job may still write there,
- * its epoch is kept in a file.  A run that begins takes the place of all before it; one that goes
- * on with a new rank 0 fails where it finds a higher epoch. */
-weft_status weft_session__claim_epoch(weft_session *s, bool begins);
+
+/* fence.c: who writes the folder.  A run begins: the lock, which is waited for a moment; its name,
+ * at all ranks; its number, before rank 0 opens the files. */
+weft_status weft_session__claim(weft_session *s);
+weft_status weft_session__name_run(weft_session *s);
+weft_status weft_session__begin_epoch(weft_session *s);
+/* A view that goes on: of a rank that is not rank 0; of rank 0, before it opens the files. */
+void        weft_session__give_up_claim(weft_session *s);
+weft_status weft_session__take_epoch(weft_session *s);
+/* Rank 0, again and again: fails where another run, or a later view, has taken its place.  at_once:
+ * also where it has just looked. */
+weft_status weft_session__keep_place(weft_session *s, bool at_once);
+
 /* The checkpoint against this model. */
 weft_status weft_session__check_model(weft_session *s);
 /* ... against this data */

@@ -73,7 +73,7 @@ weft_status weft_session__open_outputs(weft_session *s)
     weft_text   t = {0};
     weft_status st;
     WEFT_TRY(weft_session__check_copies(s));
-    WEFT_TRY(weft_session__claim_epoch(s, true));
+    WEFT_TRY(weft_session__begin_epoch(s));
     WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, true, &s->out.found));
     weft_session__show_findings(s);
     snprintf(path, sizeof path, "%s/job.json", s->out.folder);

@@ -112,6 +112,7 @@ static weft_status run_checked(weft_session *s, weft_metrics_row *row)
 static weft_status write_row(weft_session *s, const weft_metrics_row *r)
 {
     if (!weft_session__writes(s) || s->row_written) return WEFT_OK;
+    WEFT_TRY(weft_session__keep_place(s, false));
     weft_failpoint("row.begin");
     WEFT_TRY(weft_metrics_add(s->out.metrics, r));
     weft_failpoint("row.written");
