@@ -36,7 +36,7 @@ typedef struct decision {
     bool ranks_fail, differs;
     /* it works, but one rank is faster: a pipeline has too few micro-batches */
     bool idle;
-    char info[800], warn[1100]; /* for the log */
+    char info[800], warn[1100], cut[400]; /* for the log */
 } decision;
 
 static void drop_decision(decision *d)
@@ -148,6 +148,7 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
 {
     weft_session__choice c     = {0};
     const char          *where = d->job.cluster; /* may differ from those it runs on */
+    WEFT_TRY(weft_session__choose_cut(s, &d->job, d->cut, sizeof d->cut));
     weft_status st = weft_session__plan_choose(&d->job, s->now->n_rank, s->now->local,
                                                s->now->n_core, &c);
     if (st == WEFT_ERR_NOFIT)
@@ -533,6 +534,7 @@ weft_status weft_session__decide(weft_session *s)
     WEFT_TRY(st);
     if (d.warn[0]) weft_say_warn(&s->say, "%s", d.warn);
     s->now->predicted_s = d.step_s;
+    if (d.cut[0] && !s->looks) weft_say_info(&s->say, "%s", d.cut);
     if (d.info[0] && !s->looks) weft_say_info(&s->say, "%s", d.info);
     s->job       = d.job;
     s->now->plan = d.plan;

@@ -94,6 +94,8 @@ weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_
     WEFT_TRY(weft_session__make_training(s));
     double begun_s = weft_clock_s(), until_s = begun_s + LIMIT_S;
     q.n_host = weft_session__count_by_host(s, count);
+    q.n_least =
+        weft_session__least_ranks(s->o->min_host, s->o->min_rank, q.n_host, count);
     if (in_pause) q.is_late = is_late, q.late_arg = &until_s;
     WEFT_TRY(find_planner(s, q.n_host, count, &planner));
     WEFT_TRY(weft_replanner_decide(planner, &q, &a));
@@ -119,8 +121,10 @@ weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was
     weft_replan_request q  = {.was        = was,
                               .n_host     = n_host,
                               .host_ranks = count,
-                              .is_late    = is_stopped,
-                              .late_arg   = stop};
+                              .n_least    = weft_session__least_ranks(
+                                     s->o->min_host, s->o->min_rank, n_host, count),
+                              .is_late  = is_stopped,
+                              .late_arg = stop};
     size_t              n  = (size_t)n_host;
     replan_of           x  = {.n_host = n_host, .count = malloc(sizeof *count * n)};
     weft_status         st = WEFT_OK;
