@@ -18,6 +18,21 @@ bool weft_launch__reason_leaves(const char *why)
     return n > 7 && !strcmp(why + n - 7, " leaves");
 }
 
+/* Of a host. */
+static const char *find_cause(const char *why)
+{
+    return strstr(why, " is of no use") ? "idle" : "drain";
+}
+
+const char *weft_launch__name_leaving(const weft_launch__hosts *h)
+{
+    return h->idles         ? "this host leaves: the plan has no rank for it"
+           : h->drain_s > 0 ? "this host leaves: it received a signal"
+           : h->scaled_out  ? "this host leaves: weft scale has left it no rank"
+           : h->entered     ? "this host leaves: weft drain"
+                            : "";
+}
+
 bool weft_launch__reason_is_loss(const char *why)
 {
     size_t n     = strlen(why);
@@ -89,7 +104,7 @@ void weft_launch__note_hosts(weft_launch__run *l, const weft_member_view *was,
         if (weft_member_view_find(v, x->id) >= 0) continue;
         snprintf(what, sizeof what, "host %s (%s) %s", x->name, x->control,
                  leaves ? "left" : "was lost");
-        weft_launch__agent_note(l, x->name, leaves ? "drain" : "host", what,
+        weft_launch__agent_note(l, x->name, leaves ? find_cause(v->reason) : "host", what,
                                 leaves ? NULL : &loss,
                                 leaves || when.at_s <= 0 ? NULL : &when);
     }

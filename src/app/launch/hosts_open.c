@@ -155,7 +155,8 @@ static weft_status start_agreement(weft_launch__run *l)
                                    .min_host          = l->o->min_node,
                                    .max_host          = l->o->n_node,
                                    .failure_timeout_s = l->o->failure_timeout_s,
-                                   .wait_s            = l->o->timeout_s};
+                                   .wait_s            = l->o->timeout_s,
+                                   .unused_of         = l->o->unused_of};
     unsigned            allowed = WEFT_LEVEL_ALL;
     if (l->o->levels) WEFT_TRY(weft_levels_parse(l->o->levels, &allowed));
     o.keeps_count = !(allowed & 1u << WEFT_LEVEL_SHRINK);

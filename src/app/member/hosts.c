@@ -241,13 +241,13 @@ bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool sp
     h->view    = h->scratch;
     h->scratch = old;
     memmove(h->view_bytes, bytes, n);
-    h->n_view_bytes    = n;
-    h->self            = weft_member_view_find(h->view, h->o.self.id);
-    h->change          = (hosts_change){0};
-    h->has_step        = false;
-    h->has_run         = h->has_run || weft_hosts_is_enough(h);
-    h->prepared        = false;
-    h->expected->epoch = 0;
+    h->n_view_bytes = n;
+    h->self         = weft_member_view_find(h->view, h->o.self.id);
+    h->change       = (hosts_change){0};
+    h->has_step     = false;
+    h->has_run      = h->has_run || weft_hosts_is_enough(h);
+    h->prepared = h->unused = h->says_unused = false;
+    h->expected->epoch                       = 0;
     if (spread) spread_view(h, old);
     if (h->is_majority && h->self >= 0) advance_majority(h);
     if (h->self >= 0)
@@ -417,6 +417,7 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         if (h->state == HOSTS_MEMBER) h->peer[h->self].done = true, send_alive(h);
         break;
     case WEFT_HOSTS_PREPARED: weft_member__note_prepared(h, e->epoch); break;
+    case WEFT_HOSTS_UNUSED: weft_member__note_unused(h, e->epoch); break;
     default: break;
     }
 }

@@ -49,6 +49,7 @@ typedef struct hosts_candidate {
      * prepared: it is; late: it was asked, and is not waited for any more, since late_s */
     uint32_t asked, prepared, late;
     double   late_s;
+    uint32_t unused; /* it would have no rank in the next view */
 } hosts_candidate;
 
 /* The way to the next view. */
@@ -107,8 +108,9 @@ struct weft_hosts {
     double            end_s;     /* when candidates hear again that the job has ended */
     /* To prepare for: a candidate; the leader, with the hosts that stay; epoch 0: none */
     weft_member_view *expected;
-    bool              prepared; /* for that */
-    double            ahead_s;  /* leader: since when those that stay prepare */
+    bool              prepared;            /* for that */
+    bool              unused, says_unused; /* a candidate would have no rank in it */
+    double            ahead_s; /* leader: since when those that stay prepare */
     int               n_contact;
     uint64_t          contact[HOSTS_MAX_CONTACT];
     int               n_asked;     /* proposals without an outcome */
@@ -170,5 +172,6 @@ void weft_member__end_candidates(weft_hosts *h);
 void weft_member__ask_to_join(weft_hosts *h);
 void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message *m);
 void weft_member__note_prepared(weft_hosts *h, uint32_t epoch);
+void weft_member__note_unused(weft_hosts *h, uint32_t epoch);
 
 #endif

@@ -104,6 +104,7 @@ static void hear_leave(weft_hosts *h, const hosts_message *m)
     h->peer[k].leaving = true;
     h->peer[k].by_term = m->flags & HOSTS_TERM;
     h->peer[k].at_once = m->flags & HOSTS_AT_ONCE;
+    h->peer[k].idle    = m->flags & HOSTS_IDLE;
     h->peer[k].term_s  = h->now_s;
 }
 

@@ -392,9 +392,24 @@ bool weft_replan__spreads(const weft_replan_request *q, const weft_strategy *y,
     return copies < 2 || weft_strategy_state_hosts(y, q->n_host, q->host_ranks) >= copies;
 }
 
+static int count_ranks(const weft_strategy *y)
+{
+    return size_of(y->dp) * width_of(y) * y->pp;
+}
+
+/* Without replicas a host that leaves takes along what no other rank holds. */
+int weft_replan__find_least(const weft_replan_request *q)
+{
+    const weft_strategy *y   = q->was ? &q->was->strategy : NULL;
+    bool                 all = q->n_host > 1 && y && count_ranks(y) > 1;
+    if (!all || (y->dp > 1 && (!y->zero || y->copies > 1))) return q->n_least;
+    int n = count_ranks(y) < q->n_rank ? count_ranks(y) : q->n_rank;
+    return n > q->n_least ? n : q->n_least;
+}
+
 bool weft_replan__is_enough(const weft_replan_request *q, const weft_strategy *y)
 {
-    return size_of(y->dp) * width_of(y) * y->pp >= q->n_least;
+    return count_ranks(y) >= weft_replan__find_least(q);
 }
 
 /* Where one has the copies on as many hosts, those that have not are left out; so are those of too
@@ -409,11 +424,6 @@ static void leave_out(replan_search *s)
         if (weft_replan__is_enough(s->q, &s->priced[k].strategy))
             s->priced[n++] = s->priced[k];
     if (n) s->n_priced = n;
-}
-
-static int count_ranks(const weft_strategy *y)
-{
-    return size_of(y->dp) * width_of(y) * y->pp;
 }
 
 /* What the fastest does in the horizon takes how long, with the move?  Of equal ones the simplest,

@@ -17,7 +17,8 @@
  * (2) Ranks that help nothing stay idle: answer.n_rank of the plan may be less than there are.  Where
  *     ranks are no more than the running plan has, as many as can be stay: those that cost at most
  *     5 % of a step, about what predictions are off by.  Never fewer than n_least where a plan has
- *     as many.
+ *     as many, nor, on several hosts, than the running plan has where it has no replicas: a host
+ *     that leaves takes along what it alone holds.
  * (3) There is an answer wherever there are ranks for one replica of the running plan.
  * (4) What is least: the steps of the horizon and the time to move the state, by the cost model.
  * (5) What was decided is kept, and the same request is answered from memory.

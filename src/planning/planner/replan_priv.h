@@ -44,7 +44,10 @@ void weft_replan__weigh_move(const weft_replanner *r, const weft_replan_request 
  * host, and where no copies are asked for. */
 bool weft_replan__spreads(const weft_replan_request *q, const weft_strategy *y,
                           int copies);
-/* Has the plan as many ranks as the job needs? */
+/* Ranks that the plan is to have: those that the job needs, and those of a running plan that hold
+ * what no other does. */
+int weft_replan__find_least(const weft_replan_request *q);
+/* Has the plan as many? */
 bool weft_replan__is_enough(const weft_replan_request *q, const weft_strategy *y);
 /* The step of what weft_replanner_decide() would answer if the job's micro_batch and lanes were
  * these, which is not made; INFINITY: nothing fits. */

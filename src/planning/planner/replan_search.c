@@ -25,17 +25,18 @@ static weft_status search_anew(const weft_replanner *r, const weft_replan_reques
                                const weft_strategy *was, const weft_plan_of *cut,
                                weft_plan **out)
 {
-    int                      n_rank = asked->n_rank;
-    const weft_compile_spec *spec   = &r->job.training->spec;
-    weft_planner_request     q      = {.spec      = *spec,
-                                       .cluster   = r->job.cluster,
-                                       .on_cpus   = r->job.on_cpus,
-                                       .keep_bits = true,
-                                       .n_best    = 3};
-    weft_planner_answer     *a      = NULL;
-    q.spec.micro_batch              = cut->micro_batch;
-    q.spec.lanes                    = cut->lanes;
-    if (weft_planner__n_device(r->workspace) > n_rank || asked->n_least >= n_rank)
+    int                      n_rank  = asked->n_rank;
+    int                      n_least = weft_replan__find_least(asked);
+    const weft_compile_spec *spec    = &r->job.training->spec;
+    weft_planner_request     q       = {.spec      = *spec,
+                                        .cluster   = r->job.cluster,
+                                        .on_cpus   = r->job.on_cpus,
+                                        .keep_bits = true,
+                                        .n_best    = 3};
+    weft_planner_answer     *a       = NULL;
+    q.spec.micro_batch               = cut->micro_batch;
+    q.spec.lanes                     = cut->lanes;
+    if (weft_planner__n_device(r->workspace) > n_rank || n_least >= n_rank)
         q.world = n_rank;
     weft_search_open(&q.constraints);
     weft_search_fix(&q.constraints, WEFT_KEY_recompute, (int)spec->recompute);
