@@ -623,6 +623,10 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
         break;
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
     case WEFT_HOSTS_SAVE:
+        if (x->few && !h->started) { /* there is nothing to save */
+            weft_launch__end_here(l, false, x->why);
+            break;
+        }
         if (h->started && !weft_hosts_is_enough(h->agreement)) { /* ranks have no view */
             weft_hosts_is_leader(h->agreement) ? save_alone(l, x->why)
                                                : weft_launch__end_here(l, false, x->why);

@@ -21,12 +21,13 @@ bool weft_launch__reason_leaves(const char *why)
 /* Of a host. */
 static const char *find_cause(const char *why)
 {
-    return strstr(why, " is of no use") ? "idle" : "drain";
+    return strstr(why, "that is of no use") ? "idle" : "drain";
 }
 
 const char *weft_launch__name_leaving(const weft_launch__hosts *h)
 {
-    return h->idles         ? "this host leaves: the plan has no rank for it"
+    return h->idles ? "this host leaves: the plan has no rank for it; it waits for "
+                      "another view"
            : h->drain_s > 0 ? "this host leaves: it received a signal"
            : h->scaled_out  ? "this host leaves: weft scale has left it no rank"
            : h->entered     ? "this host leaves: weft drain"

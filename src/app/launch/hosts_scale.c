@@ -67,8 +67,9 @@ void weft_launch__take_use(weft_launch__run *l, const host_use *use)
     h->idles     = n <= 0;
     if (h->idles)
         weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_IDLE});
-    else if (n < n_own || h->together)
-        weft_launch__hosts_want(l, "a rank that is of no use leaves");
+    else
+        weft_launch__hosts_want(l, n < n_own ? "a rank that is of no use leaves"
+                                             : "a host that is of no use leaves");
 }
 
 /* ---- requests ---- */

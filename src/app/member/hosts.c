@@ -113,9 +113,9 @@ static void send_alive(weft_hosts *h)
     hosts_message m = {.kind = HOSTS_ALIVE};
     if (h->state != HOSTS_MEMBER) return;
     const hosts_peer *self = &h->peer[h->self];
-    m.flags =
-        (unsigned)((h->saving ? HOSTS_SAVING : 0) | (h->interrupts ? HOSTS_INT : 0) |
-                   (self->ready ? HOSTS_READY : 0) | (self->done ? HOSTS_DONE : 0));
+    m.flags                = (unsigned)((h->saving ? HOSTS_SAVING : 0) |
+                         (h->interrupts ? HOSTS_INT : 0) | (h->few ? HOSTS_FEW : 0) |
+                         (self->ready ? HOSTS_READY : 0) | (self->done ? HOSTS_DONE : 0));
     memcpy(m.text, h->save_why, sizeof m.text);
     for (int k = 0; k < h->view->n_host; k++)
         weft_member__send_host(h, h->view->host[k].id, &m);
@@ -128,7 +128,9 @@ void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts)
     h->saving     = true;
     h->interrupts = interrupts;
     snprintf(h->save_why, sizeof h->save_why, "%s", why);
-    weft_member__add_action(h, WEFT_HOSTS_SAVE, why)->interrupts = interrupts;
+    weft_hosts_action *a = weft_member__add_action(h, WEFT_HOSTS_SAVE, why);
+    a->interrupts        = interrupts;
+    a->few               = h->few;
     send_alive(h);
 }
 
@@ -312,13 +314,17 @@ static void tick_member(weft_hosts *h)
     int least = h->view->least > h->o.min_host ? h->view->least : h->o.min_host;
     if (h->has_run && h->o.never_waits)
         snprintf(why, sizeof why,
-                 "%d of at least %d hosts are there, and recover allows no waiting",
+                 "%d of at least %d hosts are there, and recover allows no waiting: a "
+                 "smaller MIN (--nnodes), or recover=on",
                  h->view->n_host, least);
     else if (h->now_s - h->below_s >= h->o.wait_s)
-        snprintf(why, sizeof why, "%d of at least %d hosts are there after %.3g s",
+        snprintf(why, sizeof why,
+                 "%d of at least %d hosts are there after %.3g s: start weft run on "
+                 "another host, or give a larger --timeout or a smaller MIN (--nnodes)",
                  h->view->n_host, least, h->o.wait_s);
     else
         return;
+    h->few = true;
     weft_member__save_all(h, why, false);
 }
 

@@ -148,6 +148,7 @@ typedef struct weft_hosts_action {
     const uint8_t         *bytes; /* until the next tell */
     size_t                 n;
     bool                   interrupts;
+    bool                   few;   /* SAVE: fewer hosts than min_host are there */
     bool                   saves; /* ALONE: ranks here have stopped, and save first */
     bool                   together;
     char                   why[200];

@@ -59,7 +59,7 @@ static void judge_leaving(weft_hosts *h)
         at_once = at_once || p->at_once;
         if (p->by_term && h->now_s - p->term_s < HOSTS_TERM_S) continue;
         name = h->view->host[k].name;
-        why  = p->idle ? " is of no use and" : "";
+        why  = p->idle ? " that is of no use" : "";
     }
     if (n_term < 2 && !n_stay && h->peer[h->self].idle) { /* the others are lost */
         h->peer[h->self].leaving = h->peer[h->self].idle = false;

@@ -30,6 +30,7 @@ enum {
     HOSTS_INT      = 32,  /* ALIVE: SAVING by SIGINT */
     HOSTS_PREPARED = 64,  /* JOIN: its ranks are prepared for the view after this epoch */
     HOSTS_AT_ONCE  = 128, /* LEAVE: the others do not prepare for it */
+    HOSTS_FEW      = 8,   /* ALIVE: SAVING as hosts are too few */
     HOSTS_IDLE     = 1,   /* LEAVE: its ranks are of no use */
     HOSTS_UNUSED   = 2 /* JOIN: an answer to PREPARE: it would have no rank, and waits */
 };

@@ -120,6 +120,7 @@ struct weft_hosts {
     double            unknown_s; /* since when the register does not answer; 0: it does */
     double            alive_s, join_s, below_s, member_s, out_s;
     bool              saving, interrupts; /* by SIGINT */
+    bool              few;                /* saving, as hosts are too few */
     char              save_why[WEFT_MEMBER_REASON];
     int               n_idle_view; /* since a step was committed */
     bool              has_step;    /* one was committed in this view */

@@ -50,6 +50,7 @@ static void hear_alive(weft_hosts *h, hosts_peer *p, const hosts_message *m)
 {
     if (m->flags & HOSTS_READY) p->ready = true;
     if (m->flags & HOSTS_DONE) p->done = true;
+    if (m->flags & HOSTS_SAVING) h->few = h->few || m->flags & HOSTS_FEW;
     if (m->flags & HOSTS_SAVING) weft_member__save_all(h, m->text, m->flags & HOSTS_INT);
 }
 

@@ -99,7 +99,9 @@ static weft_status decide_for_all(weft_session *s)
     g->n_rank      = n;
     g->local       = local;
     WEFT_TRY(st);
-    if (g->max_rank != n) {
+    WEFT_TRY(weft_session__outcome(s, weft_session__check_least(s)));
+    int world = g->plan ? weft_plan_world(g->plan) : 1;
+    if (g->max_rank != n || world != n) {
         weft_session__lower_lanes(s, &given);
         WEFT_TRY(weft_session__resize_plan(s));
     }

@@ -78,6 +78,8 @@ weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was
                                      int n_host, const int *count, _Atomic bool *stop,
                                      weft_plan **out);
 void        weft_session__forget_replans(weft_session *s);
+/* A job that names its sizes: do the fewest hosts that it may have all get a rank? */
+weft_status weft_session__check_least(weft_session *s);
 
 /* plans_ahead.c: after each step: plans for the next views are asked for, answers are looked at;
  * nothing happens where nothing is to be planned. */

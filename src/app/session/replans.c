@@ -139,6 +139,29 @@ out:
     return st;
 }
 
+weft_status weft_session__check_least(weft_session *s)
+{
+    const weft_generation *g   = s->now;
+    int                    min = s->o->min_host, local = g->max_local, n_rank;
+    int                    count[WEFT_SESSION__MAX_RANK];
+    _Atomic bool           stopped = false;
+    weft_plan             *p       = NULL;
+    if (weft_job_is_open(&s->job) || !g->plan || min < 2 || local < 1 ||
+        min * local > g->max_rank)
+        return WEFT_OK;
+    WEFT_TRY(weft_session__make_training(s));
+    for (int k = 0; k < min; k++) count[k] = local;
+    WEFT_TRY(weft_session__replan_for(s, g->plan, min, count, &stopped, &p));
+    n_rank = weft_plan_world(p);
+    weft_plan_destroy(p);
+    if (n_rank > (min - 1) * local) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "--nnodes %d:%d: with %d hosts the plan of this job has %d rank%s, "
+                     "so a host would have none: take --nnodes %d:%d, or other sizes",
+                     min, g->max_rank / local, min, n_rank, n_rank > 1 ? "s" : "",
+                     (n_rank + local - 1) / local, g->max_rank / local);
+}
+
 void weft_session__forget_replans(weft_session *s)
 {
     for (int k = 0; k < s->replans.n; k++) replan_of_fini(&s->replans.of[k]);
