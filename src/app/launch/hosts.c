@@ -740,7 +740,8 @@ bool weft_launch__hosts_idles(const weft_launch__run *l, char *at, size_t size,
                               int *n_host)
 {
     const weft_launch__hosts *h = l->hosts;
-    if (!h || !h->over || !h->left || !h->idles || l->stopped_by || h->drain_s > 0)
+    if (!h || !h->over || !h->left || !h->idles || l->stopped_by || h->drain_s > 0 ||
+        h->n_scaled) /* the number of ranks was asked for */
         return false;
     const weft_member_view *v = weft_hosts_view(h->agreement);
     if (!v->n_host || weft_member_view_find(v, h->self.id) >= 0) return false;

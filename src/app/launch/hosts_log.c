@@ -26,12 +26,12 @@ static const char *find_cause(const char *why)
 
 const char *weft_launch__name_leaving(const weft_launch__hosts *h)
 {
-    return h->idles ? "this host leaves: the plan has no rank for it; it waits for "
-                      "another view"
-           : h->drain_s > 0 ? "this host leaves: it received a signal"
-           : h->scaled_out  ? "this host leaves: weft scale has left it no rank"
-           : h->entered     ? "this host leaves: weft drain"
-                            : "";
+    if (h->idles && h->n_scaled) return "this host leaves: the plan has no rank for it";
+    if (h->idles)
+        return "this host leaves: the plan has no rank for it; it waits for another view";
+    if (h->drain_s > 0) return "this host leaves: it received a signal";
+    if (h->scaled_out) return "this host leaves: weft scale has left it no rank";
+    return h->entered ? "this host leaves: weft drain" : "";
 }
 
 bool weft_launch__reason_is_loss(const char *why)

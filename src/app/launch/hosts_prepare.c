@@ -135,7 +135,6 @@ void weft_launch__prepare_unused(weft_launch__run *l, int n_rank)
     weft_launch__hosts *h = l->hosts;
     host_prepare       *p = &h->prepare;
     if (!p->from || h->entered || h->over || p->reported || n_rank > p->first) return;
-    weft_failpoint("hosts.unused");
     weft_launch__say(
         l, -1, "info",
         "a step is no shorter with this host: %d of %d ranks are of use; it waits",

@@ -40,15 +40,12 @@ int weft_session__least_ranks(int min_host, int min_rank, int n_host, const int 
 /* All sizes, or where they are many some from MIN to MAX, each so many times the one before. */
 static int list_sizes(const span *x, int *size)
 {
-    int n = 0, all = x->max - x->min + 1;
-    int most = all < WEFT_ELASTIC_MAX_SIZE ? all : WEFT_ELASTIC_MAX_SIZE - 2;
-    for (int k = 0; k < most; k++) {
+    int n = 0, all = x->max - x->min + 1, most = WEFT_ELASTIC_MAX_SIZE;
+    for (int k = 0; all <= most && k < all; k++) size[n++] = x->min + k;
+    for (int k = 0; all > most && k < most; k++) {
         double part = (double)k / (most - 1);
-        double at   = all <= WEFT_ELASTIC_MAX_SIZE - 1
-                          ? x->min + k
-                          : x->min * pow((double)x->max / x->min, part);
-        int    next = k == most - 1 ? x->max : (int)(at + 0.5);
-        if (!n || next > size[n - 1]) size[n++] = next;
+        int    at   = (int)(x->min * pow((double)x->max / x->min, part) + 0.5);
+        if (!n || at > size[n - 1]) size[n++] = at;
     }
     return n;
 }

@@ -20,7 +20,7 @@
 #include "compile/compile.h"
 
 enum {
-    WEFT_ELASTIC_MAX_SIZE = 8
+    WEFT_ELASTIC_MAX_SIZE = 5
 };
 
 /* Ranks that the job may have, and what they run on. */
