@@ -121,9 +121,19 @@ def of_no_use(scratch):
     same([i["cause"] for i in incidents(job.output)], ["idle", "join", "join"], "of no use: incidents")
 
 
+def too_few_for_the_plan(scratch):
+    """Of three hosts, which the job needs, a plan of pipelines of two leaves one without a rank."""
+    job = Elastic(scratch, "shape", "3:4", steps=4, dp=2, pp=2)
+    job.join()
+    job.join()
+    codes = job.end()
+    check(codes == [2, 2, 2] and "with 3 hosts the plan of this job has 2 ranks, so a host would have none: take --nnodes 2:4" in job.text,
+          "too few for the plan: %r %s" % (codes, job.text))
+
+
 def main():
     with Scratch("elastic", memory=True) as scratch:
-        for case in (come_and_go, one_grows, no_shorter, of_no_use):
+        for case in (come_and_go, one_grows, no_shorter, of_no_use, too_few_for_the_plan):
             if os.environ.get("WEFT_ELASTIC_CASE", case.__name__) == case.__name__:
                 case(scratch)
     end()

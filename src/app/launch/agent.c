@@ -187,6 +187,8 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
             weft_launch__hosts_use(l, m->epoch, m->world);
         else
             weft_member_recount(a->member, m->epoch, m->world);
+        if (!*m->text && !l->hosts && a->scale_from && !*a->scale_why)
+            snprintf(a->scale_why, sizeof a->scale_why, "more are of no use");
         if (*m->text && !*a->scale_why)
             snprintf(a->scale_why, sizeof a->scale_why, "rank %d: %.150s",
                      weft_launch__rank(l, r), m->text);

@@ -483,10 +483,10 @@ static weft_status decide_for_some(const weft_session *s, weft_status st, decisi
     n           = find_fewer(s, j, &e);
     if (n >= min) {
         snprintf(e.warn, sizeof e.warn,
-                 "--%s %d:%d: more than %d %s%s are of no use to a batch of %lld",
+                 "--%s %d:%d: a batch of %lld has use for %d %s%s; others wait",
                  hosts ? "nnodes" : "nproc-per-node", min,
-                 s->now->n_rank / (hosts ? s->now->local : 1), n, hosts ? "host" : "rank",
-                 n > 1 ? "s" : "", (long long)j->batch);
+                 s->now->n_rank / (hosts ? s->now->local : 1), (long long)j->batch, n,
+                 hosts ? "host" : "rank", n > 1 ? "s" : "");
         *d = e;
         st = WEFT_OK;
     } else {

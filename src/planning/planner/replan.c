@@ -444,7 +444,7 @@ static double choose_cheapest(replan_search *s, int n_rank, double fastest_s)
 }
 
 /* Ranks of the running plan are kept where that is about as good: one that leaves takes the state
- * that it holds along, and its host waits for nothing. */
+ * that it holds along.  Those that are new are to help. */
 static void choose_best(replan_search *s)
 {
     double fastest_s = INFINITY;
