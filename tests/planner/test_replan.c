@@ -564,7 +564,7 @@ static void ranks_are_kept(void **state)
     close_job(&j);
 }
 
-/* One that is there stays where the step is about as long without it; of those that come it waits. */
+/* One that is there stays where the step is about as long without it; one that comes waits. */
 static void hosts_that_are_there_stay(void **state)
 {
     const int one[] = {1, 1, 1};

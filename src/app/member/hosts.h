@@ -20,9 +20,9 @@
  * A host that joins prepares first, while the others train: the leader sends it the view that is
  * to come (PREPARE), and asks for that view when it has PREPARED.  One that does not within
  * prepare_s is named, and not waited for.  In a view that is needed for another reason only those
- * are taken that have prepared, and, in the place of lost hosts, those that wait.  A host finds while
- * it prepares that the next plan has no rank for it (UNUSED): it waits, and is asked again in the
- * next view, or together with another host that comes.
+ * are taken that have prepared, and, in the place of lost hosts, those that wait.  A host finds
+ * while it prepares that the next plan has no rank for it (UNUSED): it waits, and is asked again in
+ * the next view, or together with another host that comes.
  *
  * Hosts that stay prepare for a view in which others join or leave, too, where steps are run: the
  * leader is to see to it (PREPARE), and asks for the view when they have, or are late.

@@ -53,8 +53,8 @@ typedef struct weft_session__predicted {
 } weft_session__predicted;
 weft_status weft_session__predict(const weft_job *j, int world, int local, int n_core,
                                   bool keeps, weft_session__predicted *out);
-/* elastic.c: ranks may become more or fewer.  least: ranks that a plan for these hosts is to have at
- * least, those of the fewest that the job may have; 0: it does not matter. */
+/* elastic.c: ranks may become more or fewer.  least: ranks that a plan for these hosts is to have
+ * at least, those of the fewest that the job may have; 0: it does not matter. */
 bool weft_session__is_elastic(const weft_session *s);
 int  weft_session__least_ranks(int min_host, int min_rank, int n_host, const int *count);
 /* micro_batch, lanes and recompute, as far as j leaves them open, for all the numbers of ranks that

@@ -14,11 +14,11 @@
  *     too few ranks for them, and what the job names where there are enough again; and dp may be
  *     more than the lanes: the plan then has the smallest power of two that is at least dp, and
  *     micro_batch is smaller where a step has too few micro-batches for them.
- * (2) Ranks that help nothing stay idle: answer.n_rank of the plan may be less than there are.  Where
- *     ranks are no more than the running plan has, as many as can be stay: those that cost at most
- *     5 % of a step, about what predictions are off by.  Never fewer than n_least where a plan has
- *     as many, nor, on several hosts, than the running plan has where it has no replicas: a host
- *     that leaves takes along what it alone holds.
+ * (2) Ranks that help nothing stay idle: answer.n_rank of the plan may be less than there are.
+ *     Where ranks are no more than the running plan has, as many as can be stay: those that cost at
+ *     most 5 % of a step, about what predictions are off by.  Never fewer than n_least where a plan
+ *     has as many, nor, on several hosts, than the running plan has where that has no replicas: a
+ *     host that leaves takes along what it alone holds.
  * (3) There is an answer wherever there are ranks for one replica of the running plan.
  * (4) What is least: the steps of the horizon and the time to move the state, by the cost model.
  * (5) What was decided is kept, and the same request is answered from memory.
