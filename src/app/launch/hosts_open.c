@@ -128,7 +128,8 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     if (l->o->request || l->o->program) name_job(l->o, o.self.job, sizeof o.self.job);
     WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
     o.listen = l->o->rdzv;
-    if (!own && l->o->node <= 0) st = weft_control_open(&o, &h->control);
+    if (!own && l->o->node <= 0 && !l->o->unused_of) /* else it begins no job there */
+        st = weft_control_open(&o, &h->control);
     h->found = st == WEFT_OK;
     if (st != WEFT_OK && (own || l->o->node)) {
         o.listen = free_port;

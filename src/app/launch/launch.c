@@ -248,7 +248,8 @@ static weft_status open_logs(weft_launch__run *l)
             snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, l->first + r);
         /* not to wait for a pipe's reader, with signals blocked */
         int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;
-        int fd  = open(path, how | (l->o->restart ? O_APPEND : O_TRUNC), 0666);
+        int fd = open(path, how | (l->o->restart || l->o->unused_of ? O_APPEND : O_TRUNC),
+                      0666);
         if (fd >= 0) l->c[r].log = fdopen(fd, "w");
         if (!l->c[r].log) return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", path, strerror(errno));
     }
@@ -782,10 +783,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     WEFT_TRY(launch_once(n, argv, o, code, &w));
     while (w.waits) {
         waiting_host was = w;
-        if (!weft_launch_is_register(o->rdzv)) {
-            again.rdzv = was.at;
-            again.node = 1; /* it begins no other job there */
-        }
+        if (!weft_launch_is_register(o->rdzv)) again.rdzv = was.at;
         again.unused_of = was.n_host;
         WEFT_TRY(launch_once(n, argv, &again, code, &w));
     }
