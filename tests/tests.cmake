@@ -176,7 +176,7 @@ set_tests_properties(hosts_survive_standby PROPERTIES TIMEOUT 600 SKIP_RETURN_CO
 #
 # Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(half test_mover eco_views eco_ahead eco_hosts eco_learn eco_hosts_seen eco_slots eco_many eco_nccl eco_failpoints eco_fail_call test_cuda_fail test_overlap test_comm_rows test_shm
+set(half test_mover eco_views eco_ahead eco_elastic eco_hosts eco_learn eco_hosts_seen eco_slots eco_many eco_nccl eco_failpoints eco_fail_call test_cuda_fail test_overlap test_comm_rows test_shm
     hosts_survive hosts_survive_standby hosts_nccl)
 set(third test_golden test_plans eco_cuda eco_experts eco_kill eco_nccl eco_print_plan eco_recorded eco_recorded_guard
     eco_resume random_plans test_ckpt_crash)
@@ -250,7 +250,7 @@ endforeach()
 # programs and searches against each other: test_search, test_replan, test_print, test_cli_plan, test_report, test_golden.
 # Resuming under other plans: test_generation, eco_checkpoint.
 if(WEFT_SANITIZE)
-    foreach(name eco_print_plan eco_hosts_seen random_plans eco_same eco_experts eco_recorded_guard eco_kill eco_campaign eco_campaign_hosts eco_replay eco_ahead
+    foreach(name eco_print_plan eco_hosts_seen random_plans eco_same eco_experts eco_recorded_guard eco_kill eco_campaign eco_campaign_hosts eco_replay eco_ahead eco_elastic
                  hosts_slurm hosts_slurm_agents hosts_register hosts_survive hosts_survive_standby
                  eco_resume test_decide test_workspace test_planner_reduction test_planner_rows test_rows_whole test_rows_step test_rows_bound test_sim_exchange)
         if(TEST ${name})

@@ -206,7 +206,7 @@ def cost_at_min(scratch, ref):
         same(x[2:4], taken[0], "cost at MIN, %s: lanes and micro_batch of MAX" % name)
         if n == 2:  # on a busy machine the quick plan may have no use for the second rank
             same(x[4:6], taken[1], "cost at MIN, %s: those of MIN alone" % name)
-        check(0 < x[6] < x[0] < 1 and x[1] > 1 and x[7] > 1 and (n == 2 or name == "open"), "cost at MIN, %s: %r" % (name, found.group(0)))
+        check(0 < x[6] <= x[0] < 1 and x[1] > 1 and x[7] > 1 and (n == 2 or name == "open"), "cost at MIN, %s: %r" % (name, found.group(0)))
 
 
 def main():

@@ -244,15 +244,18 @@ def given_back(scratch, longer):
 def planned(scratch, _):
     """A job that leaves plan, micro_batch and lanes to us; at last its only rank is killed."""
     keys = {k: v for k, v in dict(BASE, steps=60).items() if k not in ("plan", "micro_batch", "lanes")}
-    plain = Job(MAX, keys, scratch.path("ref-planned"))
+    job = Job("1:%d" % MAX, dict(keys, recover="on", **{"checkpoint.every": 2}), scratch.path("planned"))
+    job.await_step(2)
+    with open(os.path.join(job.output, "job.json")) as f:  # chosen for one to MAX ranks
+        chosen = {k: v for k, v in json.load(f).items() if k in ("micro_batch", "lanes")}
+    plain = Job(MAX, dict(keys, **chosen), scratch.path("ref-planned"))
     result, text = plain.end()
     if not check(result is not None, "planned, undisturbed: " + text[-1000:]):
         return
-    job = Job("1:%d" % MAX, dict(keys, recover="on", **{"checkpoint.every": 2}), scratch.path("planned"))
-    job.await_step(2)
     for n in (2, 3, 1):
         code, text = scale(job, n)
-        check(code == 0, "planned: scale %d: %d %s" % (n, code, text))
+        fine = code == 0 or (n == 3 and text.endswith("more are of no use"))  # lanes for two are shared no better by three
+        check(fine, "planned: scale %d: %d %s" % (n, code, text))
     check(job.kill(0), "planned: the only rank")
     same_as("planned", job, (result, bits(plain.output)))
 

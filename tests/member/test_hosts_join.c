@@ -78,6 +78,44 @@ static void one_that_never_prepares_is_named(void **state)
     end_net(net);
 }
 
+static void find_unused(case_net *net, int k)
+{
+    tell(net, k,
+         (weft_hosts_event){.kind  = WEFT_HOSTS_UNUSED,
+                            .epoch = weft_hosts_expected(net->agent[k].h)->epoch});
+}
+
+/* It is in no view, and is asked again together with another host. */
+static void one_without_a_rank_waits(void **state)
+{
+    (void)state;
+    case_net *net   = start_prepared(1);
+    uint32_t  epoch = epoch_of(net);
+    add_slow(net);
+    pass_time(net, 1);
+    assert_true(net->agent[1].prepares);
+    find_unused(net, 1);
+    pass_time(net, 3 * PREPARE_S);
+    expect_view(net, 0, epoch, 1);
+    assert_string_equal(net->warning, ""); /* nobody has waited for it */
+    add_slow(net);
+    pass_time(net, 1);
+    assert_true(net->agent[2].prepares);
+    assert_int_equal(weft_hosts_expected(net->agent[1].h)->n_host, 3);
+    find_unused(net, 1);
+    pass_time(net, 1); /* the other one is asked alone, and has a rank */
+    assert_int_equal(weft_hosts_expected(net->agent[2].h)->n_host, 2);
+    end_preparing(net, 2);
+    pass_time(net, 0.5);
+    expect_view(net, 2, epoch + 1, 2);
+    pass_time(net, 1); /* in that view it is asked once more */
+    assert_int_equal(weft_hosts_expected(net->agent[1].h)->epoch, epoch + 2);
+    end_preparing(net, 1);
+    pass_time(net, 0.5);
+    expect_view(net, 1, epoch + 2, 3);
+    end_net(net);
+}
+
 /* Also where the job has no other host to take: nothing happens, until it has prepared. */
 static void nobody_waits_for_one_alone(void **state)
 {
@@ -347,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_view_waits_for_the_prepared),
         cmocka_unit_test(one_that_never_prepares_is_named),
+        cmocka_unit_test(one_without_a_rank_waits),
         cmocka_unit_test(nobody_waits_for_one_alone),
         cmocka_unit_test(one_that_learns_is_not_late),
         cmocka_unit_test(one_that_was_not_reached_joins_later),

@@ -513,6 +513,88 @@ static void a_pause_has_to_pay(void **state)
     close_job(&j);
 }
 
+/* What is least of ranks that help nothing: those that the job needs, that the running plan has for
+ * about the same step, and that hold what no other does. */
+static void ranks_are_kept(void **state)
+{
+    static const struct {
+        const char *was;
+        int n_rank, n_least, n_then; /* on hosts of one rank; n_then: of the answer */
+    } rows[] = {
+        {"dp=1", 2, 0, 1}, /* over this network a second host makes no step shorter */
+        {"dp=1", 2, 2, 2}, /* but the job needs it */
+        {"dp=2", 2, 0, 1}, {"pp=2", 2, 0, 2}, /* each holds what the other does not */
+        {"pp=3", 2, 0, 2},
+    };
+    static const char slow[] =
+        "name: slow\ndevice:\n  - {name: cpu, flops: {f32: 5e10}, efficiency: 0.8, "
+        "mem_Bps: 1e10, mem_bytes: 4000000000, launch_s: 2e-06}\nlink:\n  - {name: net, "
+        "scope: net, alpha_s: 1e-03, Bps: 1e6}\nnode:\n  - {name: host, count: 4, "
+        "device: "
+        "cpu, n_device: 1, net: net, n_port: 1}\n";
+    const int one[] = {1, 1, 1, 1};
+    (void)state;
+    planned_job     j;
+    weft_replanner *r;
+    open_job("tiny256", 8, 4, 2, NULL, &j);
+    assert_ok(weft_cluster_parse("slow", slow, strlen(slow), &j.cluster));
+    assert_ok(weft_replanner_create(&(weft_replan_job){.training = &j.training,
+                                                       .cluster  = j.cluster,
+                                                       .on_cpus  = true},
+                                    &r));
+    for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+        weft_replan_answer  a   = {0};
+        weft_plan          *was = make_plan(&j, rows[i].was);
+        weft_replan_request q   = {.was        = was,
+                                   .n_rank     = rows[i].n_rank,
+                                   .n_host     = rows[i].n_rank,
+                                   .host_ranks = one,
+                                   .n_least    = rows[i].n_least};
+        for (int search = 0; search < 2; search++) {
+            assert_ok(search ? weft_replanner_search(r, &q, &a)
+                             : weft_replanner_decide(r, &q, &a));
+            if (a.n_rank != rows[i].n_then)
+                fail_msg("%s on %d hosts: %d ranks", rows[i].was, rows[i].n_rank,
+                         a.n_rank);
+            weft_replan_answer_fini(&a);
+        }
+        weft_plan_destroy(was);
+    }
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
+/* One that is there stays where the step is about as long without it; one that comes waits. */
+static void hosts_that_are_there_stay(void **state)
+{
+    const int one[] = {1, 1, 1};
+    (void)state;
+    planned_job     j;
+    weft_replanner *r;
+    int             n[2];
+    open_job("tiny256", 64, 4, 16, "3 x (1 x epyc-7763)", &j);
+    assert_ok(weft_replanner_create(&(weft_replan_job){.training = &j.training,
+                                                       .cluster  = j.cluster,
+                                                       .on_cpus  = true},
+                                    &r));
+    for (int k = 0; k < 2; k++) {
+        weft_replan_answer a   = {0};
+        weft_plan         *was = make_plan(&j, k ? "dp=4" : "dp=2");
+        assert_ok(weft_replanner_decide(
+            r,
+            &(weft_replan_request){
+                .was = was, .n_rank = 3, .n_host = 3, .host_ranks = one},
+            &a));
+        n[k] = a.n_rank;
+        weft_replan_answer_fini(&a);
+        weft_plan_destroy(was);
+    }
+    assert_true(n[0] <= n[1]);
+    assert_int_equal(n[1], 3);
+    weft_replanner_destroy(r);
+    close_job(&j);
+}
+
 /* Lanes go from slow replicas to the others, and none has nothing. */
 static void slow_ranks_get_less_work(void **state)
 {
@@ -654,6 +736,8 @@ int main(void)
         cmocka_unit_test(late_answers_are_not_waited_for),
         test_plain(as_good_as_a_search_from_nothing),
         cmocka_unit_test(a_pause_has_to_pay),
+        cmocka_unit_test(ranks_are_kept),
+        cmocka_unit_test(hosts_that_are_there_stay),
         cmocka_unit_test(slow_ranks_get_less_work),
         test_sanitized(fewer_replicas_are_an_answer),
         cmocka_unit_test(tp_may_change_where_sums_follow_the_plan),

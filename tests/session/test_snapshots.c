@@ -1,5 +1,6 @@
 /* How often snapshots are due: they cost at most so much of the slowest rank's steps. */
 #include "session/session_priv.h"
+#include "session/snapshots_priv.h"
 #include "support/test.h"
 
 static int64_t choose(double total_s, double waited_s, double step_s)

@@ -186,10 +186,14 @@ static void hear_message(weft_launch__run *l, int r, const weft_line_message *m)
         if (*a->stop_why && weft_member_is_ready(a->member)) weft_launch__request_stop(l);
         break;
     case WEFT_LINE_WANTS:
-        if (l->hosts)
+        if (l->hosts && weft_member_is_preparing(a->member, r))
+            weft_launch__prepare_unused(l, m->world);
+        else if (l->hosts)
             weft_launch__hosts_use(l, m->epoch, m->world);
         else
             weft_member_recount(a->member, m->epoch, m->world);
+        if (!*m->text && !l->hosts && a->scale_from && !*a->scale_why)
+            snprintf(a->scale_why, sizeof a->scale_why, "more are of no use");
         if (*m->text && !*a->scale_why)
             snprintf(a->scale_why, sizeof a->scale_why, "rank %d: %.150s",
                      weft_launch__rank(l, r), m->text);

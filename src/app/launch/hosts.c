@@ -98,29 +98,12 @@ static void hear_number(weft_launch__hosts *h, host_link *link, uint64_t id)
                                 (weft_hosts_event){.kind = WEFT_HOSTS_CONTACT, .id = id});
 }
 
-static int count_own(const weft_launch__run *l)
+int weft_launch__count_own(const weft_launch__run *l)
 {
     const weft_launch__hosts *h = l->hosts;
     bool less = h->use_epoch && h->use_epoch == weft_hosts_view(h->agreement)->epoch;
     int  n    = h->n_scaled ? h->n_scaled : l->n;
     return less && h->n_use < n ? h->n_use : n;
-}
-
-/* Ranks beyond those of use are left out; a host that has no other leaves. */
-static void take_use(weft_launch__run *l, const host_use *use)
-{
-    weft_launch__hosts *h     = l->hosts;
-    int                 n_own = weft_launch__agent_count(l), n = use->n_rank - l->first;
-    if (use->epoch != weft_hosts_view(h->agreement)->epoch || h->use_epoch == use->epoch)
-        return;
-    if (use->n_rank < 1 || use->n_rank > weft_launch__hosts_world(l)) return;
-    weft_failpoint("hosts.take_use");
-    h->use_epoch = use->epoch;
-    h->n_use     = n > 0 && n < n_own ? n : n_own;
-    if (n > 0)
-        weft_launch__hosts_want(l, "more ranks are of no use");
-    else
-        weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_IDLE});
 }
 
 static void start_view(weft_launch__run *l);
@@ -189,7 +172,7 @@ static void take_frame(weft_launch__run *l, const host_frame *f)
         break;
     case FRAME_KEY: take_key(l, f->from, &f->key); break;
     case FRAME_ASK: give_key(h, f->from, f->epoch); break;
-    case FRAME_USE: take_use(l, &f->use); break;
+    case FRAME_USE: weft_launch__take_use(l, &f->use); break;
     case FRAME_SCALE: weft_launch__take_scale(l, &f->use); break;
     case FRAME_LEAVE_OUT: weft_launch__take_leave_out(l, &f->use); break;
     case FRAME_STAYS: weft_launch__take_stays(l, &f->use); break;
@@ -280,8 +263,9 @@ static void find_steps(const weft_launch__run *l, int64_t *arrived, int64_t *pas
 static void tell_stopped(weft_launch__run *l)
 {
     weft_launch__hosts *h = l->hosts;
-    weft_hosts_event    e = {
-           .kind = WEFT_HOSTS_STOPPED, .epoch = h->stop_epoch, .n_rank = count_own(l)};
+    weft_hosts_event    e = {.kind   = WEFT_HOSTS_STOPPED,
+                             .epoch  = h->stop_epoch,
+                             .n_rank = weft_launch__count_own(l)};
     if (!h->stop_epoch || !weft_launch__agent_is_stopped(l)) return;
     find_steps(l, &e.arrived, &e.passed);
     weft_failpoint("hosts.stopped");
@@ -319,9 +303,10 @@ void weft_launch__hosts_want(weft_launch__run *l, const char *why)
         weft_launch__agent_end(l);
         return;
     }
-    weft_launch__tell_hosts(l->hosts, (weft_hosts_event){.kind   = WEFT_HOSTS_CHANGE,
-                                                         .n_rank = count_own(l),
-                                                         .text   = why});
+    weft_launch__tell_hosts(l->hosts,
+                            (weft_hosts_event){.kind   = WEFT_HOSTS_CHANGE,
+                                               .n_rank = weft_launch__count_own(l),
+                                               .text   = why});
 }
 
 void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const void *bytes,
@@ -342,7 +327,7 @@ void weft_launch__hosts_use(weft_launch__run *l, uint32_t epoch, int n)
     }
     weft_failpoint("hosts.use");
     weft_launch__send_all(l->hosts, FRAME_USE, &use, sizeof use);
-    take_use(l, &use);
+    weft_launch__take_use(l, &use);
 }
 
 bool weft_launch__hosts_may_leave(const weft_launch__run *l)
@@ -518,9 +503,11 @@ void weft_launch__end_here(weft_launch__run *l, bool left, const char *why)
     weft_launch__hosts *h = l->hosts;
     if (weft_launch__agent_is_done(l)) return;
     if (!l->stopped_by && weft_launch__agent_is_over(l)) return;
-    if (h->done_s > 0) left = true, why = ""; /* what is left has nothing to do */
+    bool done = h->done_s > 0; /* what is left has nothing to do */
+    if (done) left = true, why = "";
     h->over = true;
     h->left = left;
+    if (left && !done && !*why) why = weft_launch__name_leaving(h);
     if (left) weft_launch__answer_drain(l);
     if (left) weft_launch__leave_scale(l);
     snprintf(h->why, sizeof h->why, "%s", why);
@@ -541,7 +528,8 @@ static void save_alone(weft_launch__run *l, const char *why)
     h->over = h->saves = true;
     h->agreed          = weft_hosts_view(h->agreement)->epoch;
     l->first           = 0;
-    weft_launch__agent_enter(l, weft_hosts_view(h->agreement)->epoch + 1, count_own(l));
+    weft_launch__agent_enter(l, weft_hosts_view(h->agreement)->epoch + 1,
+                             weft_launch__count_own(l));
 }
 
 /* The same with the hosts of the view, which are no majority: what none of them holds alone is
@@ -594,6 +582,10 @@ static void act_once(weft_launch__run *l, const weft_hosts_action *x)
         break;
     case WEFT_HOSTS_WARN: weft_launch__say(l, -1, "warn", "%s", x->why); break;
     case WEFT_HOSTS_SAVE:
+        if (x->few && !h->started) { /* there is nothing to save */
+            weft_launch__end_here(l, false, x->why);
+            break;
+        }
         if (h->started && !weft_hosts_is_enough(h->agreement)) { /* ranks have no view */
             weft_hosts_is_leader(h->agreement) ? save_alone(l, x->why)
                                                : weft_launch__end_here(l, false, x->why);
@@ -702,6 +694,20 @@ int weft_launch__hosts_code(const weft_launch__run *l)
     }
     if (*h->why) weft_launch__say(l, -1, h->left ? "info" : "error", "%s", h->why);
     return !h->left ? 1 : l->stopped_by ? 128 + l->stopped_by : 0;
+}
+
+bool weft_launch__hosts_idles(const weft_launch__run *l, char *at, size_t size,
+                              int *n_host)
+{
+    const weft_launch__hosts *h = l->hosts;
+    if (!h || !h->over || !h->left || !h->idles || l->stopped_by || h->drain_s > 0 ||
+        h->n_scaled) /* the number of ranks was asked for */
+        return false;
+    const weft_member_view *v = weft_hosts_view(h->agreement);
+    if (!v->n_host || weft_member_view_find(v, h->self.id) >= 0) return false;
+    snprintf(at, size, "%s", v->host[0].control);
+    *n_host = h->was->n_host;
+    return true;
 }
 
 void weft_launch__hosts_note_end(weft_launch__run *l, int code)

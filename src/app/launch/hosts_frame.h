@@ -22,8 +22,8 @@ enum {
     FRAME_STAYS = 24, /* the same: a new rank failed, and so many ranks go on */
     FRAME_LEAVE_OUT = 25, /* the same: the host of that rank goes on without it */
     FRAME_CRASH     = 26, /* the same, and which process was ended by what it ran */
-    FRAME_PREPARE_VIEW =
-        27, /* the same, lesson, and the view that its ranks prepare for */
+    /* the same, lesson, and the view that its ranks prepare for */
+    FRAME_PREPARE_VIEW  = 27,
     FRAME_VIEW_PREPARED = 28, /* the same: they have, for a view of so many ranks */
     FRAME_LAST          = FRAME_VIEW_PREPARED
 };

@@ -19,6 +19,22 @@ bool weft_launch__reason_leaves(const char *why)
     return n > 7 && !strcmp(why + n - 7, " leaves");
 }
 
+/* Of a host. */
+static const char *find_cause(const char *why)
+{
+    return strstr(why, "that is of no use") ? "idle" : "drain";
+}
+
+const char *weft_launch__name_leaving(const weft_launch__hosts *h)
+{
+    if (h->idles && h->n_scaled) return "this host leaves: the plan has no rank for it";
+    if (h->idles)
+        return "this host leaves: the plan has no rank for it; it waits for another view";
+    if (h->drain_s > 0) return "this host leaves: it received a signal";
+    if (h->scaled_out) return "this host leaves: weft scale has left it no rank";
+    return h->entered ? "this host leaves: weft drain" : "";
+}
+
 bool weft_launch__reason_is_loss(const char *why)
 {
     size_t n     = strlen(why);
@@ -91,7 +107,7 @@ void weft_launch__note_hosts(weft_launch__run *l, const weft_member_view *was,
         if (weft_member_view_find(v, x->id) >= 0) continue;
         snprintf(what, sizeof what, "host %s (%s) %s", x->name, x->control,
                  leaves ? "left" : "was lost");
-        weft_launch__agent_note(l, x->name, leaves ? "drain" : "host", what,
+        weft_launch__agent_note(l, x->name, leaves ? find_cause(v->reason) : "host", what,
                                 leaves ? NULL : &loss,
                                 leaves || when.at_s <= 0 ? NULL : &when);
     }

@@ -173,7 +173,8 @@ static weft_status open_control(weft_launch__run *l, const char *at)
     snprintf(o.self.kernels, sizeof o.self.kernels, "%s", weft_kernel_set_id("cpu"));
     if (l->o->request || l->o->program) WEFT_TRY(name_job(l->o, o.self.job, o.self.keys));
     WEFT_TRY(weft_launch__find_proofs(l->o, &token, &reader, &o));
-    if (!own) st = listen_listed(l, &o);
+    if (!own && !l->o->unused_of) /* else it begins no job there */
+        st = listen_listed(l, &o);
     if (st != WEFT_OK && (own || l->o->node)) {
         o.listen = free_port;
         st       = weft_control_open(&o, &h->control);
@@ -198,7 +199,8 @@ static weft_status start_agreement(weft_launch__run *l)
                                    .max_host          = l->o->n_node,
                                    .failure_timeout_s = l->o->failure_timeout_s,
                                    .wait_s            = l->o->timeout_s,
-                                   .first_epoch       = weft_launch__search_epoch(l)};
+                                   .first_epoch       = weft_launch__search_epoch(l),
+                                   .unused_of         = l->o->unused_of};
     unsigned            allowed = WEFT_LEVEL_ALL;
     if (l->o->levels) WEFT_TRY(weft_levels_parse(l->o->levels, &allowed));
     o.restarts    = l->restart != NULL;

@@ -159,6 +159,22 @@ static void report_prepared(weft_launch__hosts *h)
         h, (weft_hosts_event){.kind = WEFT_HOSTS_PREPARED, .epoch = h->prepare.epoch});
 }
 
+void weft_launch__prepare_unused(weft_launch__run *l, int n_rank)
+{
+    weft_launch__hosts *h = l->hosts;
+    host_prepare       *p = &h->prepare;
+    if (!p->from || h->entered || h->over || p->reported || n_rank > p->first) return;
+    weft_launch__say(
+        l, -1, "info",
+        "a step is no shorter with this host: %d of %d ranks are of use; it waits",
+        n_rank, p->world);
+    weft_launch__drop_preparing(l);
+    p->started  = false;
+    p->reported = true;
+    weft_launch__tell_hosts(
+        h, (weft_hosts_event){.kind = WEFT_HOSTS_UNUSED, .epoch = p->epoch});
+}
+
 void weft_launch__prepare_tick(weft_launch__run *l, double now_s)
 {
     weft_launch__hosts *h = l->hosts;

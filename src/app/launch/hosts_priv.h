@@ -114,6 +114,8 @@ struct weft_launch__hosts {
     uint32_t     ready_epoch; /* in which READY was reported */
     uint32_t     use_epoch; /* the next view has only n_use ranks of this host; 0: all */
     int          n_use;
+    bool         idles;      /* none of them: it leaves, and waits for another view */
+    bool         scaled_out; /* weft scale has left it no rank */
     int          n_scaled;   /* ranks of this host, by weft scale; 0: all */
     int64_t      step;       /* the last one that was reported */
     double       drain_s;    /* when this host was asked to leave; 0: it was not */
@@ -149,6 +151,9 @@ void weft_launch__send_all(weft_launch__hosts *h, uint32_t kind, const void *byt
 /* Ranks that save, and for which no further view comes, end, too. */
 void weft_launch__end_here(weft_launch__run *l, bool left, const char *why);
 
+/* Ranks of this host that the next view may have. */
+int weft_launch__count_own(const weft_launch__run *l);
+
 /* ---- hosts_search.c ---- */
 
 /* Before it listens: who else is there? */
@@ -164,6 +169,9 @@ void weft_launch__search_lost(weft_launch__run *l, const weft_control_event *e,
 bool weft_launch__is_contact(weft_launch__hosts *h, int64_t peer);
 
 /* ---- hosts_log.c ---- */
+
+/* Why this host is in no view any more, as it was asked to; "": nobody has asked. */
+const char *weft_launch__name_leaving(const weft_launch__hosts *h);
 
 /* Ranks are stopped for the next view: the time of the incidents of hosts that it lacks. */
 void weft_launch__note_stopping(weft_launch__hosts *h);
@@ -197,6 +205,8 @@ void weft_launch__crash_hear(weft_launch__run *l, const host_frame *f);
 /* A view without the host that weft drain waits for is decided. */
 void weft_launch__answer_drain(weft_launch__run *l);
 void weft_launch__take_scale(weft_launch__run *l, const host_use *want);
+/* The plan of the newest view has so many ranks. */
+void weft_launch__take_use(weft_launch__run *l, const host_use *use);
 void weft_launch__take_leave_out(weft_launch__run *l, const host_use *use);
 /* The hosts prepare for so many ranks, then there are.  now: there are. */
 void weft_launch__scale_ahead(weft_launch__run *l, int n);

@@ -51,6 +51,27 @@ void weft_launch__hosts_leave_out(weft_launch__run *l, int rank, bool lost)
     weft_launch__hosts_act(l);
 }
 
+/* ---- ranks that a plan has no use for ---- */
+
+/* Ranks beyond those of use are left out; a host that has no other leaves, and waits. */
+void weft_launch__take_use(weft_launch__run *l, const host_use *use)
+{
+    weft_launch__hosts *h     = l->hosts;
+    int                 n_own = weft_launch__agent_count(l), n = use->n_rank - l->first;
+    if (use->epoch != weft_hosts_view(h->agreement)->epoch || h->use_epoch == use->epoch)
+        return;
+    if (use->n_rank < 1 || use->n_rank > weft_launch__hosts_world(l)) return;
+    weft_failpoint("hosts.take_use");
+    h->use_epoch = use->epoch;
+    h->n_use     = n > 0 && n < n_own ? n : n_own;
+    h->idles     = n <= 0;
+    if (h->idles)
+        weft_launch__tell_hosts(h, (weft_hosts_event){.kind = WEFT_HOSTS_IDLE});
+    else
+        weft_launch__hosts_want(l, n < n_own ? "a rank that is of no use leaves"
+                                             : "a host that is of no use leaves");
+}
+
 /* ---- requests ---- */
 
 void weft_launch__take_scale(weft_launch__run *l, const host_use *want)
@@ -58,7 +79,9 @@ void weft_launch__take_scale(weft_launch__run *l, const host_use *want)
     weft_launch__hosts     *h  = l->hosts;
     const weft_member_view *v  = weft_hosts_view(h->agreement);
     int                     me = weft_member_view_find(v, h->self.id);
-    if (want->epoch != v->epoch || me < 0 || want->n_rank <= me * l->n) return;
+    if (want->epoch != v->epoch || me < 0) return;
+    h->scaled_out = want->n_rank <= me * l->n;
+    if (h->scaled_out) return;
     int n = want->n_rank - me * l->n, was = weft_launch__agent_count(l);
     if (n > l->n) n = l->n;
     h->n_scaled = n;

@@ -248,7 +248,8 @@ static weft_status open_logs(weft_launch__run *l)
             snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, l->first + r);
         /* not to wait for a pipe's reader, with signals blocked */
         int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;
-        int fd  = open(path, how | (l->o->restart ? O_APPEND : O_TRUNC), 0666);
+        int fd = open(path, how | (l->o->restart || l->o->unused_of ? O_APPEND : O_TRUNC),
+                      0666);
         if (fd >= 0) l->c[r].log = fdopen(fd, "w");
         if (!l->c[r].log) return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", path, strerror(errno));
     }
@@ -730,11 +731,21 @@ static void block_signals(weft_launch__run *l)
     sigprocmask(SIG_BLOCK, &blocked, &l->old_mask);
 }
 
-weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
+/* A host that has left its job's view, and is to wait as one that joins. */
+typedef struct waiting_host {
+    bool waits;
+    char at[WEFT_MEMBER_NAME]; /* an agent of the job */
+    int  n_host;               /* of the view that it was of no use in */
+} waiting_host;
+
+/* w: does this host wait for another view, as it was of no use in the last one? */
+static weft_status launch_once(int n, char *const *argv, const weft_launch_options *o,
+                               int *code, waiting_host *w)
 {
     weft_launch__run l = {
         .n = n, .first = o->node * n, .o = o, .argv = argv, .request = -1, .signals = -1};
     weft_status st = WEFT_OK;
+    w->waits       = false;
     block_signals(&l);
     l.c = calloc((size_t)n, sizeof *l.c);
     if (!l.c) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
@@ -761,7 +772,22 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     WEFT_GO(attend(&l));
     *code = weft_launch__report(&l);
     weft_launch__hosts_note_end(&l, *code);
+    w->waits = !*code && weft_launch__hosts_idles(&l, w->at, sizeof w->at, &w->n_host);
 out:
     fini(&l);
     return st;
+}
+
+weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
+{
+    weft_launch_options again = *o;
+    waiting_host        w;
+    WEFT_TRY(launch_once(n, argv, o, code, &w));
+    while (w.waits) {
+        waiting_host was = w;
+        if (!weft_launch_is_register(o->rdzv)) again.rdzv = was.at;
+        again.unused_of = was.n_host;
+        WEFT_TRY(launch_once(n, argv, &again, code, &w));
+    }
+    return WEFT_OK;
 }

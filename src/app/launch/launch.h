@@ -108,6 +108,7 @@ typedef struct weft_launch_options {
     /* host:port where the ranks of all hosts meet, rank 0's host; REPLACE: or the register of
      * their agents, file:DIR or etcd://.. */
     const char *rdzv;
+    int         unused_of;  /* as in weft_hosts_options: it joins, and begins no job; 0 */
     const char *local_addr; /* of this host, for other hosts; NULL: found by rdzv */
     /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
     weft_comm_token_options token;

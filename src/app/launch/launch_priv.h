@@ -306,6 +306,12 @@ void        weft_launch__hosts_act(weft_launch__run *l);
 bool weft_launch__hosts_is_waiting(const weft_launch__run *l);
 /* This host needs another view. */
 void weft_launch__hosts_want(weft_launch__run *l, const char *why);
+/* A rank of a host that would join has found that the next plan has n_rank. */
+void weft_launch__prepare_unused(weft_launch__run *l, int n_rank);
+/* This host has left, as the plan has no rank for it: it is to wait as one that joins, at the
+ * address of an agent of the job; n_host: of the view that it was of no use in. */
+bool weft_launch__hosts_idles(const weft_launch__run *l, char *at, size_t size,
+                              int *n_host);
 void weft_launch__hosts_done(weft_launch__run *l); /* its ranks have done their work */
 /* Have those of the first n hosts of the view done theirs? */
 bool weft_launch__hosts_have_done(const weft_launch__run *l, int n);

@@ -113,9 +113,9 @@ static void send_alive(weft_hosts *h)
     hosts_message m = {.kind = HOSTS_ALIVE};
     if (h->state != HOSTS_MEMBER) return;
     const hosts_peer *self = &h->peer[h->self];
-    m.flags =
-        (unsigned)((h->saving ? HOSTS_SAVING : 0) | (h->interrupts ? HOSTS_INT : 0) |
-                   (self->ready ? HOSTS_READY : 0) | (self->done ? HOSTS_DONE : 0));
+    m.flags                = (unsigned)((h->saving ? HOSTS_SAVING : 0) |
+                         (h->interrupts ? HOSTS_INT : 0) | (h->few ? HOSTS_FEW : 0) |
+                         (self->ready ? HOSTS_READY : 0) | (self->done ? HOSTS_DONE : 0));
     memcpy(m.text, h->save_why, sizeof m.text);
     for (int k = 0; k < h->view->n_host; k++)
         weft_member__send_host(h, h->view->host[k].id, &m);
@@ -128,7 +128,9 @@ void weft_member__save_all(weft_hosts *h, const char *why, bool interrupts)
     h->saving     = true;
     h->interrupts = interrupts;
     snprintf(h->save_why, sizeof h->save_why, "%s", why);
-    weft_member__add_action(h, WEFT_HOSTS_SAVE, why)->interrupts = interrupts;
+    weft_hosts_action *a = weft_member__add_action(h, WEFT_HOSTS_SAVE, why);
+    a->interrupts        = interrupts;
+    a->few               = h->few;
     send_alive(h);
 }
 
@@ -242,13 +244,13 @@ bool weft_member__adopt_view(weft_hosts *h, const void *bytes, size_t n, bool sp
     h->view    = h->scratch;
     h->scratch = old;
     memmove(h->view_bytes, bytes, n);
-    h->n_view_bytes    = n;
-    h->self            = weft_member_view_find(h->view, h->o.self.id);
-    h->change          = (hosts_change){0};
-    h->has_step        = false;
-    h->has_run         = h->has_run || weft_hosts_is_enough(h);
-    h->prepared        = false;
-    h->expected->epoch = 0;
+    h->n_view_bytes = n;
+    h->self         = weft_member_view_find(h->view, h->o.self.id);
+    h->change       = (hosts_change){0};
+    h->has_step     = false;
+    h->has_run      = h->has_run || weft_hosts_is_enough(h);
+    h->prepared = h->unused = h->says_unused = false;
+    h->expected->epoch                       = 0;
     if (spread) spread_view(h, old);
     if (h->is_majority && h->self >= 0) advance_majority(h);
     if (h->self >= 0)
@@ -313,13 +315,17 @@ static void tick_member(weft_hosts *h)
     int least = h->view->least > h->o.min_host ? h->view->least : h->o.min_host;
     if (h->has_run && h->o.never_waits)
         snprintf(why, sizeof why,
-                 "%d of at least %d hosts are there, and recover allows no waiting",
+                 "%d of at least %d hosts are there, and recover allows no waiting: a "
+                 "smaller MIN (--nnodes), or recover=on",
                  h->view->n_host, least);
     else if (h->now_s - h->below_s >= h->o.wait_s)
-        snprintf(why, sizeof why, "%d of at least %d hosts are there after %.3g s",
+        snprintf(why, sizeof why,
+                 "%d of at least %d hosts are there after %.3g s: start weft run on "
+                 "another host, or give a larger --timeout or a smaller MIN (--nnodes)",
                  h->view->n_host, least, h->o.wait_s);
     else
         return;
+    h->few = true;
     weft_member__save_all(h, why, false);
 }
 
@@ -419,6 +425,7 @@ static void take_local(weft_hosts *h, const weft_hosts_event *e)
         break;
     case WEFT_HOSTS_LEARNS: weft_member__note_learned(h, e->epoch, e->percent); break;
     case WEFT_HOSTS_PREPARED: weft_member__note_prepared(h, e->epoch); break;
+    case WEFT_HOSTS_UNUSED: weft_member__note_unused(h, e->epoch); break;
     default: break;
     }
 }

@@ -20,7 +20,9 @@
  * A host that joins prepares first, while the others train: the leader sends it the view that is
  * to come (PREPARE), and asks for that view when it has PREPARED.  One that does not within
  * prepare_s is named, and not waited for.  In a view that is needed for another reason only those
- * are taken that have prepared, and, in the place of lost hosts, those that wait.
+ * are taken that have prepared, and, in the place of lost hosts, those that wait.  A host finds
+ * while it prepares that the next plan has no rank for it (UNUSED): it waits, and is asked again in
+ * the next view, or together with another host that comes.
  *
  * Hosts that stay prepare for a view in which others join or leave, too, where steps are run: the
  * leader is to see to it (PREPARE), and asks for the view when they have, or are late.
@@ -80,6 +82,8 @@ typedef struct weft_hosts_options {
     /* For hosts that join, and then the others, to prepare; for the others when one leaves; 0: none
      * does. */
     double prepare_s, leave_s;
+    /* This host was of no use in a view of so many hosts, and is not prepared for one; 0: none */
+    int unused_of;
 } weft_hosts_options;
 
 typedef enum weft_hosts_event_kind {
@@ -110,6 +114,8 @@ typedef enum weft_hosts_event_kind {
     /* epoch: this host is prepared for that view, or cannot be more so; of a leader: those that
      * stay are */
     WEFT_HOSTS_PREPARED,
+    /* epoch: in that view this host would have no rank: it waits, as one beyond max_host */
+    WEFT_HOSTS_UNUSED,
 } weft_hosts_event_kind;
 
 typedef struct weft_hosts_event {
@@ -150,6 +156,7 @@ typedef struct weft_hosts_action {
     const uint8_t         *bytes; /* until the next tell */
     size_t                 n;
     bool                   interrupts;
+    bool                   few;   /* SAVE: fewer hosts than min_host are there */
     bool                   saves; /* ALONE: ranks here have stopped, and save first */
     bool                   together;
     char                   why[200];

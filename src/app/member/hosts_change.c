@@ -48,7 +48,7 @@ static void judge_leaving(weft_hosts *h)
 {
     int         n_term = 0, n_stay = h->n_candidate;
     bool        leaves = false, at_once = false;
-    const char *name = NULL;
+    const char *name = NULL, *why = "";
     char        text[200];
     for (int k = 0; k < h->view->n_host; k++) {
         const hosts_peer *p = &h->peer[k];
@@ -57,8 +57,9 @@ static void judge_leaving(weft_hosts *h)
         n_term += p->by_term;
         leaves  = true;
         at_once = at_once || p->at_once;
-        if (!p->by_term || h->now_s - p->term_s >= HOSTS_TERM_S)
-            name = h->view->host[k].name;
+        if (p->by_term && h->now_s - p->term_s < HOSTS_TERM_S) continue;
+        name = h->view->host[k].name;
+        why  = p->idle ? " that is of no use" : "";
     }
     if (n_term < 2 && !n_stay && h->peer[h->self].idle) { /* the others are lost */
         h->peer[h->self].leaving = h->peer[h->self].idle = false;
@@ -71,7 +72,7 @@ static void judge_leaving(weft_hosts *h)
     } else if (
         leaves) { /* the others prepare, also before it is known whom a signal meant */
         bool ready = at_once || weft_member__prepare_members(h, h->o.leave_s);
-        snprintf(text, sizeof text, "host %s leaves", name ? name : "");
+        snprintf(text, sizeof text, "host %s%s leaves", name ? name : "", why);
         if (name && ready) weft_member__want_change(h, text);
     }
 }
@@ -274,6 +275,7 @@ static void ask_leader(weft_hosts *h, int leader)
                     .kind  = HOSTS_LEAVE,
                     .id    = h->view->host[k].id,
                     .flags = (unsigned)((h->peer[k].by_term ? HOSTS_TERM : 0) |
+                                        (h->peer[k].idle ? HOSTS_IDLE : 0) |
                                         (h->peer[k].at_once ? HOSTS_AT_ONCE : 0))});
     for (int k = 0; k < h->view->n_host; k++)
         if (h->peer[k].lost && !h->peer[k].gone) m.id = h->view->host[k].id;

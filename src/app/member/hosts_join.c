@@ -5,6 +5,8 @@
  *     candidate  --JOIN, prepared-->  then the leader asks for the next view
  *     members    --TAKE, no hosts-->  candidates, when all have done their work
  *
+ *     candidate  --JOIN, unused-->    it would have no rank: it waits
+ *
  * The leader's agent has hosts that stay prepare meanwhile, and before one leaves.
  *
  * (1) A candidate that is lost, or silent, while it prepares changes nothing for the job.
@@ -44,6 +46,14 @@ static void warn_of(weft_hosts *h, const weft_member_host *host, const char *wha
     weft_member__add_action(h, WEFT_HOSTS_WARN, why);
 }
 
+/* Those from k on have other ranks now. */
+static void forget_asked(weft_hosts *h, int k)
+{
+    for (; k < h->n_candidate; k++)
+        if (is_waited_for(h, &h->candidate[k]))
+            h->candidate[k].asked = h->candidate[k].prepared = 0;
+}
+
 void weft_member__drop_candidate(weft_hosts *h, uint64_t id)
 {
     int k = 0;
@@ -54,10 +64,7 @@ void weft_member__drop_candidate(weft_hosts *h, uint64_t id)
     h->n_candidate--;
     memmove(&h->candidate[k], &h->candidate[k + 1],
             sizeof *h->candidate * (size_t)(h->n_candidate - k));
-    /* those after it have other ranks now */
-    for (; waited && k < h->n_candidate; k++)
-        if (is_waited_for(h, &h->candidate[k]))
-            h->candidate[k].asked = h->candidate[k].prepared = 0;
+    if (waited) forget_asked(h, k);
 }
 
 void weft_member__drop_silent(weft_hosts *h)
@@ -84,6 +91,8 @@ void weft_member__hear_join(weft_hosts *h, uint64_t from, const hosts_message *m
         *c = (hosts_candidate){0};
         h->n_candidate++;
         h->candidate_s = h->now_s;
+        for (int i = 0; i < k; i++)
+            h->candidate[i].unused = 0; /* with it they may be of use */
     }
     c->host    = m->host;
     c->heard_s = h->now_s;
@@ -91,7 +100,12 @@ void weft_member__hear_join(weft_hosts *h, uint64_t from, const hosts_message *m
     if (m->epoch == h->view->epoch && m->percent > c->learned && is_waited_for(h, c))
         h->prepare_s = h->now_s;
     c->learned = m->epoch == h->view->epoch ? m->percent : 0;
-    if (!(m->flags & HOSTS_PREPARED) || m->epoch != h->view->epoch) return;
+    if (m->epoch != h->view->epoch) return;
+    if ((m->flags & HOSTS_UNUSED) && is_waited_for(h, c)) {
+        c->unused = m->epoch;
+        forget_asked(h, k);
+    }
+    if (!(m->flags & HOSTS_PREPARED)) return;
     c->prepared = m->epoch;
     c->late     = 0;
 }
@@ -142,7 +156,8 @@ static bool begin_preparing(weft_hosts *h)
     if (n + h->n_candidate < h->o.max_host && h->now_s - h->candidate_s < HOSTS_JOIN_S)
         return false;
     for (int k = 0; k < h->n_candidate && n < h->o.max_host; k++) {
-        if (is_late(h, &h->candidate[k])) continue;
+        if (is_late(h, &h->candidate[k]) || h->candidate[k].unused == h->view->epoch)
+            continue;
         h->candidate[k].asked = h->view->epoch;
         h->candidate[k].late  = 0;
         n++;
@@ -269,10 +284,11 @@ void weft_member__end_candidates(weft_hosts *h)
 void weft_member__ask_to_join(weft_hosts *h)
 {
     bool          prepared = h->prepared && h->expected->epoch == h->view->epoch + 1;
-    hosts_message m        = {
-               .kind = HOSTS_JOIN, .host = h->o.self, .flags = prepared ? HOSTS_PREPARED : 0};
+    unsigned      flags = h->says_unused ? HOSTS_UNUSED : prepared ? HOSTS_PREPARED : 0;
+    hosts_message m     = {.kind = HOSTS_JOIN, .host = h->o.self, .flags = flags};
     if (h->expected->epoch == h->view->epoch + 1) m.percent = h->learned;
-    h->join_s = h->now_s + 2 * HOSTS_REPEAT_S;
+    h->join_s      = h->now_s + 2 * HOSTS_REPEAT_S;
+    h->says_unused = false;
     for (int k = 0; k < h->n_contact; k++) weft_member__send_host(h, h->contact[k], &m);
     for (int k = 0; k < h->view->n_host; k++)
         weft_member__send_host(h, h->view->host[k].id, &m);
@@ -286,13 +302,25 @@ void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message
         weft_member_view_find(h->scratch, h->o.self.id) < 0)
         return;
     if (has_same_ranks(h->scratch, h->expected)) {
-        if (h->prepared) h->join_s = 0; /* it was not heard */
+        h->says_unused = h->unused;
+        if (h->prepared || h->unused) h->join_s = 0; /* it was not heard */
         return;
     }
     weft_member_view_copy(h->expected, h->scratch);
-    h->prepared                                            = false;
-    h->learned                                             = 0;
-    weft_member__add_action(h, WEFT_HOSTS_PREPARE, "")->id = from;
+    h->prepared = h->unused = false;
+    h->learned              = 0;
+    if (h->expected->n_host == h->o.unused_of)
+        weft_member__note_unused(h, h->expected->epoch);
+    else
+        weft_member__add_action(h, WEFT_HOSTS_PREPARE, "")->id = from;
+}
+
+void weft_member__note_unused(weft_hosts *h, uint32_t epoch)
+{
+    if (h->state != HOSTS_CANDIDATE || !epoch || h->expected->epoch != epoch) return;
+    h->unused = h->says_unused = true;
+    h->prepared                = false;
+    h->join_s                  = 0;
 }
 
 void weft_member__note_learned(weft_hosts *h, uint32_t epoch, int percent)

@@ -22,14 +22,17 @@ typedef enum hosts_message_kind {
 } hosts_message_kind;
 
 enum {
-    HOSTS_SAVING   = 1,  /* ALIVE */
-    HOSTS_READY    = 2,  /* ALIVE: all ranks run in the epoch */
-    HOSTS_DONE     = 4,  /* ALIVE: its ranks have done their work */
-    HOSTS_TERM     = 8,  /* LEAVE: by a signal; REPORT: it leaves by one */
-    HOSTS_LEAVING  = 16, /* REPORT */
-    HOSTS_INT      = 32, /* ALIVE: SAVING by SIGINT */
-    HOSTS_PREPARED = 64, /* JOIN: its ranks are prepared for the view after this epoch */
-    HOSTS_AT_ONCE  = 128 /* LEAVE: the others do not prepare for it */
+    HOSTS_SAVING   = 1,   /* ALIVE */
+    HOSTS_READY    = 2,   /* ALIVE: all ranks run in the epoch */
+    HOSTS_DONE     = 4,   /* ALIVE: its ranks have done their work */
+    HOSTS_TERM     = 8,   /* LEAVE: by a signal; REPORT: it leaves by one */
+    HOSTS_LEAVING  = 16,  /* REPORT */
+    HOSTS_INT      = 32,  /* ALIVE: SAVING by SIGINT */
+    HOSTS_PREPARED = 64,  /* JOIN: its ranks are prepared for the view after this epoch */
+    HOSTS_AT_ONCE  = 128, /* LEAVE: the others do not prepare for it */
+    HOSTS_FEW      = 8,   /* ALIVE: SAVING as hosts are too few */
+    HOSTS_IDLE     = 1,   /* LEAVE: its ranks are of no use */
+    HOSTS_UNUSED   = 2 /* JOIN: an answer to PREPARE: it would have no rank, and waits */
 };
 
 typedef struct hosts_message {

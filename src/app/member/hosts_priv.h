@@ -50,6 +50,7 @@ typedef struct hosts_candidate {
     uint32_t asked, prepared, late;
     double   late_s;
     int      learned; /* percent of the state; 0: none */
+    uint32_t unused;  /* it would have no rank in the next view */
 } hosts_candidate;
 
 /* The way to the next view. */
@@ -110,7 +111,8 @@ struct weft_hosts {
     weft_member_view *expected;
     bool              prepared; /* for that */
     int               learned;  /* a candidate: percent of the state, for that */
-    double            ahead_s;  /* leader: since when those that stay prepare */
+    bool              unused, says_unused; /* a candidate would have no rank in it */
+    double            ahead_s; /* leader: since when those that stay prepare */
     int               n_contact;
     uint64_t          contact[HOSTS_MAX_CONTACT];
     int               n_asked;     /* proposals without an outcome */
@@ -121,6 +123,7 @@ struct weft_hosts {
     double            unknown_s; /* since when the register does not answer; 0: it does */
     double            alive_s, join_s, below_s, member_s, out_s;
     bool              saving, interrupts; /* by SIGINT */
+    bool              few;                /* saving, as hosts are too few */
     char              save_why[WEFT_MEMBER_REASON];
     int               n_idle_view; /* since a step was committed */
     bool              has_step;    /* one was committed in this view */
@@ -176,5 +179,6 @@ void weft_member__ask_to_join(weft_hosts *h);
 void weft_member__hear_prepare(weft_hosts *h, uint64_t from, const hosts_message *m);
 void weft_member__note_prepared(weft_hosts *h, uint32_t epoch);
 void weft_member__note_learned(weft_hosts *h, uint32_t epoch, int percent);
+void weft_member__note_unused(weft_hosts *h, uint32_t epoch);
 
 #endif

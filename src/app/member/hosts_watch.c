@@ -50,6 +50,7 @@ static void hear_alive(weft_hosts *h, hosts_peer *p, const hosts_message *m)
 {
     if (m->flags & HOSTS_READY) p->ready = true;
     if (m->flags & HOSTS_DONE) p->done = true;
+    if (m->flags & HOSTS_SAVING) h->few = h->few || m->flags & HOSTS_FEW;
     if (m->flags & HOSTS_SAVING) weft_member__save_all(h, m->text, m->flags & HOSTS_INT);
 }
 
@@ -104,6 +105,7 @@ static void hear_leave(weft_hosts *h, const hosts_message *m)
     h->peer[k].leaving = true;
     h->peer[k].by_term = m->flags & HOSTS_TERM;
     h->peer[k].at_once = m->flags & HOSTS_AT_ONCE;
+    h->peer[k].idle    = m->flags & HOSTS_IDLE;
     h->peer[k].term_s  = h->now_s;
 }
 

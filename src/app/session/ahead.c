@@ -132,7 +132,7 @@ static void put_counts(weft_text *t, int n_host, const int *count)
 
 void weft_ahead_print_request(const weft_ahead_request *q, weft_text *t)
 {
-    weft_text_add(t, "ahead 1 %d ", q->n_core);
+    weft_text_add(t, "ahead 2 %d %d %d ", q->n_core, q->min_host, q->min_rank);
     weft_text_put_double(t, q->horizon_s);
     weft_text_add(t, " ");
     weft_text_put_double(t, q->pause_s);
@@ -166,13 +166,17 @@ static bool read_piece(text_reader *r, const char *name, char **out, size_t *n)
 
 static bool read_request(text_reader *r, weft_ahead_request *q)
 {
-    int64_t version, n_core, n_view;
+    int64_t version, n_core, n_view, min_host, min_rank;
     int     count[WEFT_AHEAD_MAX_HOST], n_host;
-    if (!read_name(r, "ahead") || !read_int(r, 1, 1, &version) ||
-        !read_int(r, 0, 1 << 20, &n_core) || !read_number(r, &q->horizon_s) ||
+    if (!read_name(r, "ahead") || !read_int(r, 2, 2, &version) ||
+        !read_int(r, 0, 1 << 20, &n_core) ||
+        !read_int(r, 0, WEFT_AHEAD_MAX_HOST, &min_host) ||
+        !read_int(r, 0, 1 << 20, &min_rank) || !read_number(r, &q->horizon_s) ||
         !read_number(r, &q->pause_s) || !read_int(r, 0, WEFT_AHEAD_MAX_VIEW, &n_view))
         return false;
-    q->n_core = (int)n_core;
+    q->n_core   = (int)n_core;
+    q->min_host = (int)min_host;
+    q->min_rank = (int)min_rank;
     for (int k = 0; k < (int)n_view; k++)
         if (!read_name(r, "view") || !read_counts(r, &n_host, count) ||
             !weft_ahead_add_view(q, n_host, count))

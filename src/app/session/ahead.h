@@ -34,6 +34,7 @@ typedef struct weft_ahead_request {
     char  *job, *plan; /* of malloc once parsed; plan "": one rank without a plan */
     size_t job_bytes, plan_bytes;
     int    n_core;             /* of a host's ranks together; 0: not known */
+    int    min_host, min_rank; /* that the job may have; 0: any */
     double horizon_s, pause_s; /* planner/replan.h; the pause counts for the first view */
     int    n_view;
     weft_ahead_view view[WEFT_AHEAD_MAX_VIEW]; /* the first one is as it is now */

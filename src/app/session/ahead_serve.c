@@ -78,8 +78,10 @@ static weft_status find_plan(const ahead_job *x, int k, const weft_cluster *c,
     weft_replan_request    q = {.was        = x->was,
                                 .n_host     = v->n_host,
                                 .host_ranks = v->count,
-                                .horizon_s  = x->q->horizon_s,
-                                .pause_s    = k ? 0 : x->q->pause_s};
+                                .n_least    = weft_session__least_ranks(
+                                       x->q->min_host, x->q->min_rank, v->n_host, v->count),
+                                .horizon_s = x->q->horizon_s,
+                                .pause_s   = k ? 0 : x->q->pause_s};
     for (int i = 0; i < v->n_host; i++) q.n_rank += v->count[i];
     bool on_cpus = weft_job_is_on_cpus(x->job);
     if (!on_cpus && !weft_cluster_is_cuda(c))

@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "session/cut.h"
+#include "session/snapshots_priv.h"
 
 /* How far a rank is, by the words of its slot. */
 typedef struct progress_words {

@@ -11,6 +11,7 @@
 #include "base/failpoint.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
+#include "session/snapshots_priv.h"
 
 static int count_ranks(const weft_session *s)
 {

@@ -15,11 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lanes.h"
 #include "session/cut.h"
 #include "session/session.h"
 #include "session/plans_priv.h"
 
 enum {
+    FEW         = 8,       /* of which each number is tried */
     MAX_COMMAND = 400,     /* characters of a command that an error repeats */
     MAX_TEXT    = 64 << 20 /* bytes of a plan or an error that rank 0 sends */
 };
@@ -36,7 +38,7 @@ typedef struct decision {
     bool ranks_fail, differs;
     /* it works, but one rank is faster: a pipeline has too few micro-batches */
     bool idle;
-    char info[800], warn[1100]; /* for the log */
+    char info[800], warn[1100], cut[400]; /* for the log */
 } decision;
 
 static void drop_decision(decision *d)
@@ -148,6 +150,7 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
 {
     weft_session__choice c     = {0};
     const char          *where = d->job.cluster; /* may differ from those it runs on */
+    WEFT_TRY(weft_session__choose_cut(s, &d->job, d->cut, sizeof d->cut));
     weft_status st = weft_session__plan_choose(&d->job, s->now->n_rank, s->now->local,
                                                s->now->n_core, &c);
     if (st == WEFT_ERR_NOFIT)
@@ -345,29 +348,76 @@ static bool find_remedy(const weft_session *s, const weft_job *given, decision *
     if ((!j.given_micro_batch && !j.given_lanes) || j.plan_file) return false;
     *opened = true;
     open_cut(&j);
-    return (s->resume ? decide_resume(s, &j, WEFT_JOB_ALLOW_ALL, d)
-                      : decide_once(s, &j, d)) == WEFT_OK;
+    if (s->resume) return decide_resume(s, &j, WEFT_JOB_ALLOW_ALL, d) == WEFT_OK;
+    if (decide_once(s, &j, d) == WEFT_OK && !d->idle) return true;
+    drop_decision(d); /* a pipeline whose ranks would wait: one lane a rank */
+    j.lanes       = weft_lanes_default(s->now->n_rank, j.batch);
+    j.given_lanes = true;
+    weft_job_default_cut(&j);
+    return decide_once(s, &j, d) == WEFT_OK;
+}
+
+/* With so many ranks, n_local of them on each host. */
+static weft_status decide_fewer(const weft_session *s, const weft_job *given, int n_rank,
+                                int n_local, decision *d)
+{
+    weft_session    few   = *s;
+    weft_generation fewer = *s->now;
+    weft_job        j     = *given;
+    fewer.n_rank          = n_rank;
+    fewer.local           = n_local;
+    few.now               = &fewer;
+    if (s->resume) keep_cut(s, 0, &j);
+    return decide_once(&few, &j, d);
+}
+
+static bool has_hosts(const weft_session *s)
+{
+    return s->now->local > 0 && s->now->local < s->now->n_rank;
+}
+
+/* Hosts, or ranks of one, that work as the job is: one less, or where these are many a half;
+ * 0: none do. */
+static int find_fewer(const weft_session *s, const weft_job *given, decision *d)
+{
+    int unit = has_hosts(s) ? s->now->local : 1;
+    int n    = (s->now->n_rank + unit - 1) / unit;
+    while (n > 1) {
+        n              = n > FEW ? n / 2 : n - 1;
+        weft_status st = decide_fewer(s, given, n * unit, has_hosts(s) ? unit : n, d);
+        if (st == WEFT_OK && !d->idle) return n;
+        drop_decision(d);
+    }
+    return 0;
 }
 
 /* Ranks on this host that work with the micro_batch and lanes there are: as many as lanes, or
  * fewer. */
-static int find_fewer(const weft_session *s, const weft_job *given)
+static int find_fewer_ranks(const weft_session *s, const weft_job *given)
 {
-    weft_session    few    = *s;
-    weft_generation fewer  = *s->now;
-    int            *n_rank = &fewer.n_rank;
-    decision        d;
-    weft_job        j = *given;
-    if (s->now->local > 0 && s->now->local < s->now->n_rank) return 1; /* several hosts */
+    decision d;
+    weft_job j = *given;
     if (s->resume) keep_cut(s, 0, &j);
-    few.now = &fewer;
-    for (*n_rank = j.given_lanes ? (int)j.lanes : 1; *n_rank > 1; *n_rank /= 2) {
-        fewer.local = *n_rank;
-        if (*n_rank >= s->now->n_rank || decide_once(&few, &j, &d) != WEFT_OK) continue;
+    for (int n = j.given_lanes ? (int)j.lanes : 1; n > 1; n /= 2) {
+        if (n >= s->now->n_rank || decide_fewer(s, given, n, n, &d) != WEFT_OK) continue;
         drop_decision(&d);
-        return *n_rank;
+        return n;
     }
     return 1;
+}
+
+/* "; --nnodes 1:2 works as it is" */
+static void put_fewer(const weft_session *s, const weft_job *given, weft_text *t)
+{
+    bool     hosts = has_hosts(s);
+    int      min   = hosts ? s->o->min_host : s->o->min_rank, n;
+    decision d;
+    n = hosts ? find_fewer(s, given, &d) : find_fewer_ranks(s, given);
+    if (hosts && n) drop_decision(&d);
+    if (!n) return;
+    weft_text_add(t, "; --%s ", hosts ? "nnodes" : "nproc-per-node");
+    if (min > 0 && min < n) weft_text_add(t, "%d:", min);
+    weft_text_add(t, "%d works as it is", n);
 }
 
 /* Adds to the error what works instead, as far as it was tried. */
@@ -398,7 +448,7 @@ static weft_status add_remedies(const weft_session *s, const weft_job *given,
                       (long long)s->checkpoint.micro_batch,
                       (long long)s->checkpoint.lanes);
     if (s->now->n_rank > 1 && failed->ranks_fail && weft_job_is_open(given))
-        weft_text_add(&t, "; --nproc-per-node %d works as it is", find_fewer(s, given));
+        put_fewer(s, given, &t);
     if (s->resume) weft_text_add(&t, "; --fresh starts anew beside it");
     st = WEFT_FAIL(st, "%s", t.s ? t.s : "");
     weft_text_fini(&t);
@@ -423,6 +473,35 @@ static void add_hint(const weft_session *s, decision *d)
     drop_decision(&better);
 }
 
+/* More hosts, or ranks, than are of any use, of a job that leaves all to us: it is decided for
+ * fewer, and the others wait.  st, with its text, where that is not so. */
+static weft_status decide_for_some(const weft_session *s, weft_status st, decision *d)
+{
+    const weft_job *j     = &s->job;
+    bool            hosts = has_hosts(s);
+    int             min = hosts ? s->o->min_host : s->o->min_rank, n = 0;
+    decision        e;
+    if (s->resume || j->given_micro_batch || j->given_lanes || !weft_job_is_open(j) ||
+        !weft_session__is_elastic(s))
+        return st;
+    char *error = strdup(weft_error_text());
+    n           = find_fewer(s, j, &e);
+    if (n >= min) {
+        snprintf(e.warn, sizeof e.warn,
+                 "--%s %d:%d: a batch of %lld has use for %d %s%s; others wait",
+                 hosts ? "nnodes" : "nproc-per-node", min,
+                 s->now->n_rank / (hosts ? s->now->local : 1), (long long)j->batch, n,
+                 hosts ? "host" : "rank", n > 1 ? "s" : "");
+        *d = e;
+        st = WEFT_OK;
+    } else {
+        if (n) drop_decision(&e);
+        st = WEFT_FAIL(st, "%s", error ? error : "out of memory");
+    }
+    free(error);
+    return st;
+}
+
 static weft_status decide(const weft_session *s, decision *d)
 {
     const weft_generation *g = s->now;
@@ -436,6 +515,7 @@ static weft_status decide(const weft_session *s, decision *d)
     weft_status st =
         s->resume ? decide_resume(s, &s->job, allow, d) : decide_once(s, &s->job, d);
     if (st == WEFT_OK && d->idle) add_hint(s, d);
+    if (st == WEFT_ERR_ARG) st = decide_for_some(s, st, d);
     if (st != WEFT_ERR_ARG || (!s->resume && !d->ranks_fail)) return st;
     return add_remedies(s, &s->job, d, st);
 }
@@ -538,6 +618,7 @@ weft_status weft_session__decide(weft_session *s)
     WEFT_TRY(st);
     if (d.warn[0]) weft_say_warn(&s->say, "%s", d.warn);
     s->now->predicted_s = d.step_s;
+    if (d.cut[0] && !s->looks) weft_say_info(&s->say, "%s", d.cut);
     if (d.info[0] && !s->looks) weft_say_info(&s->say, "%s", d.info);
     s->job       = d.job;
     s->now->plan = d.plan;

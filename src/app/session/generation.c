@@ -17,6 +17,7 @@
 #include "session/gpu_memory.h"
 #include "session/cut.h"
 #include "session/plans_priv.h"
+#include "session/snapshots_priv.h"
 
 enum {
     TIMEOUT_S = 60 /* of ranks that wait for each other, where nobody says */
@@ -106,7 +107,9 @@ static weft_status decide_for_all(weft_session *s)
     g->n_rank      = n;
     g->local       = local;
     WEFT_TRY(st);
-    if (g->max_rank != n) {
+    WEFT_TRY(weft_session__outcome(s, weft_session__check_least(s)));
+    int world = g->plan ? weft_plan_world(g->plan) : 1;
+    if (g->max_rank != n || world != n) {
         weft_session__lower_lanes(s, &given);
         WEFT_TRY(weft_session__resize_plan(s));
     }

@@ -3,6 +3,7 @@
 #include "comm/hosts.h"
 #include "comm/membership.h"
 #include "session/session_priv.h"
+#include "session/snapshots_priv.h"
 
 /* Has every part of the state a holder on a second host?  Holder h is of rank h % world. */
 static bool is_on_two_hosts(const weft_holders *h, const int32_t *host, int world)

@@ -161,6 +161,8 @@ static weft_status make_request(weft_session *s, double left_s, weft_text *out)
 {
     weft_generation   *g   = s->now;
     weft_ahead_request q   = {.n_core    = g->n_core,
+                              .min_host  = s->o->min_host,
+                              .min_rank  = s->o->min_rank,
                               .horizon_s = left_s < HORIZON_S ? left_s : HORIZON_S,
                               .pause_s =
                                 g->continues ? g->opened_s + 2 * find_step(s) : PAUSE_S};

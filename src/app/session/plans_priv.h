@@ -55,6 +55,15 @@ typedef struct weft_session__predicted {
 } weft_session__predicted;
 weft_status weft_session__predict(const weft_job *j, int world, int local, int n_core,
                                   bool keeps, weft_session__predicted *out);
+/* elastic.c: ranks may become more or fewer.  least: ranks that a plan for these hosts is to have
+ * at least, those of the fewest that the job may have; 0: it does not matter. */
+bool weft_session__is_elastic(const weft_session *s);
+int  weft_session__least_ranks(int min_host, int min_rank, int n_host, const int *count);
+/* micro_batch, lanes and recompute, as far as j leaves them open, for all the numbers of ranks that
+ * the job may have; *line: what is predicted of them, or "". */
+weft_status weft_session__choose_cut(const weft_session *s, weft_job *j, char *line,
+                                     size_t size);
+
 /* Ranks of each host, hosts in the order of their ranks; returns how many hosts. */
 int weft_session__count_by_host(const weft_session *s, int *count);
 /* The machines that so many ranks of each host run on. */
@@ -71,6 +80,8 @@ weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was
                                      int n_host, const int *count, _Atomic bool *stop,
                                      weft_plan **out);
 void        weft_session__forget_replans(weft_session *s);
+/* A job that names its sizes: do the fewest hosts that it may have all get a rank? */
+weft_status weft_session__check_least(weft_session *s);
 
 /* plans_ahead.c: after each step: plans for the next views are asked for, answers are looked at;
  * nothing happens where nothing is to be planned. */

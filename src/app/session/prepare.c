@@ -84,6 +84,10 @@ static weft_status make_program(weft_session *s, const weft_membership_expected 
 {
     weft_compiled made = {0};
     weft_text     text = {0};
+    /* none of this host's */
+    if (x->n_host > 1 && weft_plan_world(plan) <= x->rank - x->local_rank)
+        s->o->member->tell(s->o->member->arg, WEFT_MEMBERSHIP_WANTS,
+                           weft_plan_world(plan), NULL);
     if (weft_plan_world(plan) != x->world)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d of %d ranks are of use", weft_plan_world(plan),
                          x->world);

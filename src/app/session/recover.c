@@ -20,6 +20,7 @@
 #include "comm/membership.h"
 #include "session/cut.h"
 #include "session/plans_priv.h"
+#include "session/snapshots_priv.h"
 
 static const weft_membership_source *agent_of(const weft_session *s)
 {

@@ -7,6 +7,7 @@
 #include "comm/hosts.h"
 #include "session/computed_state.h"
 #include "session/session_priv.h"
+#include "session/snapshots_priv.h"
 
 /* ---- before the next view ---- */
 

@@ -95,6 +95,8 @@ weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_
     WEFT_TRY(weft_session__make_training(s));
     double begun_s = weft_clock_s(), until_s = begun_s + LIMIT_S;
     q.n_host = weft_session__count_by_host(s, count);
+    q.n_least =
+        weft_session__least_ranks(s->o->min_host, s->o->min_rank, q.n_host, count);
     if (in_pause) q.is_late = is_late, q.late_arg = &until_s;
     WEFT_TRY(find_planner(s, q.n_host, count, &planner));
     WEFT_TRY(weft_replanner_decide(planner, &q, &a));
@@ -120,8 +122,10 @@ weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was
     weft_replan_request q  = {.was        = was,
                               .n_host     = n_host,
                               .host_ranks = count,
-                              .is_late    = is_stopped,
-                              .late_arg   = stop};
+                              .n_least    = weft_session__least_ranks(
+                                     s->o->min_host, s->o->min_rank, n_host, count),
+                              .is_late  = is_stopped,
+                              .late_arg = stop};
     size_t              n  = (size_t)n_host;
     replan_of           x  = {.n_host = n_host, .count = malloc(sizeof *count * n)};
     weft_status         st = WEFT_OK;
@@ -134,6 +138,29 @@ weft_status weft_session__replan_for(const weft_session *s, const weft_plan *was
 out:
     replan_of_fini(&x);
     return st;
+}
+
+weft_status weft_session__check_least(weft_session *s)
+{
+    const weft_generation *g   = s->now;
+    int                    min = s->o->min_host, local = g->max_local, n_rank;
+    int                    count[WEFT_SESSION__MAX_RANK];
+    _Atomic bool           stopped = false;
+    weft_plan             *p       = NULL;
+    if (weft_job_is_open(&s->job) || !g->plan || min < 2 || local < 1 ||
+        min * local > g->max_rank)
+        return WEFT_OK;
+    WEFT_TRY(weft_session__make_training(s));
+    for (int k = 0; k < min; k++) count[k] = local;
+    WEFT_TRY(weft_session__replan_for(s, g->plan, min, count, &stopped, &p));
+    n_rank = weft_plan_world(p);
+    weft_plan_destroy(p);
+    if (n_rank > (min - 1) * local) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "--nnodes %d:%d: with %d hosts the plan of this job has %d rank%s, "
+                     "so a host would have none: take --nnodes %d:%d, or other sizes",
+                     min, g->max_rank / local, min, n_rank, n_rank > 1 ? "s" : "",
+                     (n_rank + local - 1) / local, g->max_rank / local);
 }
 
 void weft_session__forget_replans(weft_session *s)

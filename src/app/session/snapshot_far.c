@@ -17,6 +17,7 @@
 #include "base/failpoint.h"
 #include "comm/hosts.h"
 #include "session/session_priv.h"
+#include "session/snapshots_priv.h"
 #include "state/table.h"
 
 enum {

@@ -26,6 +26,7 @@
 #include "comm/hosts.h"
 #include "comm/shm.h"
 #include "session/session_priv.h"
+#include "session/snapshots_priv.h"
 #include "state/staged_copy.h"
 #include "state/table.h"
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "session/plans_priv.h"
+#include "session/snapshots_priv.h"
 
 static bool due(int64_t step, int64_t every, int64_t last)
 {

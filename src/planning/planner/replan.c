@@ -11,6 +11,9 @@ enum {
     MANY_REPLICAS = 8, /* beyond, of equal shares only the fewest replicas are priced */
 };
 
+/* Of a step: for less, no rank is given up that the running plan has. */
+static const double KEEP_RANKS = 0.05;
+
 /* ---- a replanner ---- */
 
 static void weigh_state(weft_replanner *r)
@@ -44,7 +47,8 @@ weft_status weft_replanner_create(const weft_replan_job *job, weft_replanner **o
 {
     weft_replanner *r = calloc(1, sizeof *r);
     if (!r) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a planner");
-    r->job = *job;
+    r->job         = *job;
+    r->micro_batch = job->training->spec.micro_batch;
     weigh_state(r);
     weft_status st = job->cluster
                          ? open_prices(r, job->training->spec.micro_batch, &r->workspace)
@@ -89,6 +93,7 @@ static uint64_t hash_request(const weft_replan_request *q)
     if (q->was && weft_plan_print(q->was, &t) == WEFT_OK) weft_hash_add(&h, t.s, t.n);
     weft_text_fini(&t);
     weft_hash_add(&h, &q->n_rank, sizeof q->n_rank);
+    weft_hash_add(&h, &q->n_least, sizeof q->n_least);
     weft_hash_add(&h, &q->horizon_s, sizeof q->horizon_s);
     for (int k = 0; k < q->n_host; k++)
         weft_hash_add(&h, &q->host_ranks[k], sizeof *q->host_ranks);
@@ -304,7 +309,7 @@ static weft_status find_prices(weft_replanner *r, int64_t micro_batch,
                                const weft_planner_workspace **out)
 {
     *out = r->workspace;
-    if (micro_batch == r->job.training->spec.micro_batch) return WEFT_OK;
+    if (micro_batch == r->micro_batch) return WEFT_OK;
     if (!r->other || r->other_micro != micro_batch) {
         weft_planner_workspace_destroy(r->other);
         r->other = NULL;
@@ -320,10 +325,11 @@ static weft_status price_candidate(replan_search *s, candidate *c, bool open_zer
 {
     const weft_planner_workspace *w;
     const weft_strategy          *y = &c->strategy;
-    /* micro-batches of a lane */
-    int64_t             each = s->r->job.training->spec.batch / c->lanes / c->micro_batch;
-    int                 dp   = size_of(y->dp);
-    weft_search_result *result = NULL;
+    /* micro-batches of the lane that has most */
+    int64_t             n_micro = s->r->job.training->spec.batch / c->micro_batch;
+    int64_t             each    = (n_micro + c->lanes - 1) / c->lanes;
+    int                 dp      = size_of(y->dp);
+    weft_search_result *result  = NULL;
     WEFT_TRY(find_prices(s->r, c->micro_batch, &w));
     weft_search_problem p = *weft_planner_problem(w);
     p.batch = (int)(dp * find_micro(w, dp, (int)(c->most_lanes * each)) * c->micro_batch);
@@ -386,32 +392,76 @@ bool weft_replan__spreads(const weft_replan_request *q, const weft_strategy *y,
     return copies < 2 || weft_strategy_state_hosts(y, q->n_host, q->host_ranks) >= copies;
 }
 
-/* Where one has the copies on as many hosts, those that have not are left out. */
-static void leave_lumps(replan_search *s)
+static int count_ranks(const weft_strategy *y)
 {
-    int n = 0;
+    return size_of(y->dp) * width_of(y) * y->pp;
+}
+
+/* Without replicas a host that leaves takes along what no other rank holds. */
+int weft_replan__find_least(const weft_replan_request *q)
+{
+    const weft_strategy *y   = q->was ? &q->was->strategy : NULL;
+    bool                 all = q->n_host > 1 && y && count_ranks(y) > 1;
+    if (!all || (y->dp > 1 && (!y->zero || y->copies > 1))) return q->n_least;
+    int n = count_ranks(y) < q->n_rank ? count_ranks(y) : q->n_rank;
+    return n > q->n_least ? n : q->n_least;
+}
+
+bool weft_replan__is_enough(const weft_replan_request *q, const weft_strategy *y)
+{
+    return count_ranks(y) >= weft_replan__find_least(q);
+}
+
+/* Where one has the copies on as many hosts, those that have not are left out; so are those of too
+ * few ranks, where one has as many. */
+static void leave_out(replan_search *s)
+{
+    int n_spread = 0, n = 0;
     for (int k = 0; k < s->n_priced; k++)
-        if (s->priced[k].spreads) s->priced[n++] = s->priced[k];
+        if (s->priced[k].spreads) s->priced[n_spread++] = s->priced[k];
+    if (n_spread) s->n_priced = n_spread;
+    for (int k = 0; k < s->n_priced; k++)
+        if (weft_replan__is_enough(s->q, &s->priced[k].strategy))
+            s->priced[n++] = s->priced[k];
     if (n) s->n_priced = n;
 }
 
 /* What the fastest does in the horizon takes how long, with the move?  Of equal ones the simplest,
  * in whatever order they were priced. */
-static void choose_best(replan_search *s)
+static double choose_cheapest(replan_search *s, int n_rank, double fastest_s)
 {
-    leave_lumps(s);
     double horizon_s = s->q->horizon_s > 0 ? s->q->horizon_s : WEFT_REPLAN__HORIZON_S;
-    double fastest_s = INFINITY, least_s = INFINITY;
-    for (int k = 0; k < s->n_priced; k++)
-        fastest_s = fmin(fastest_s, s->priced[k].step_s);
+    double least_s   = INFINITY;
     for (int k = 0; k < s->n_priced; k++) {
         const candidate *c = &s->priced[k];
         double           x = c->move_s + horizon_s * c->step_s / fastest_s;
-        if (x > least_s) continue;
+        if (x > least_s || count_ranks(&c->strategy) < n_rank) continue;
         if (x == least_s && !is_simpler(&c->strategy, &s->best.strategy)) continue;
         least_s = x;
         s->best = *c;
     }
+    return least_s;
+}
+
+/* Ranks of the running plan are kept where that is about as good: one that leaves takes the state
+ * that it holds along.  Those that are new are to help. */
+static void choose_best(replan_search *s)
+{
+    double fastest_s = INFINITY;
+    int    n_rank    = 0;
+    leave_out(s);
+    for (int k = 0; k < s->n_priced; k++)
+        fastest_s = fmin(fastest_s, s->priced[k].step_s);
+    double least_s = choose_cheapest(s, 0, fastest_s);
+    if (s->q->n_rank > count_ranks(&s->was)) return;
+    for (int k = 0; k < s->n_priced; k++) {
+        int n = count_ranks(&s->priced[k].strategy);
+        if (n > n_rank && s->priced[k].step_s <= (1 + KEEP_RANKS) * s->best.step_s)
+            n_rank = n;
+    }
+    candidate best = s->best;
+    if (choose_cheapest(s, n_rank, fastest_s) > (1 + KEEP_RANKS) * least_s)
+        s->best = best;
 }
 
 static bool check_late(replan_search *s)
@@ -431,9 +481,9 @@ static double find_most(const replan_search *s, int dp)
 static weft_status price_depth(replan_search *s, int pp, bool open_zero)
 {
     int most = most_replicas(s), dp = s->n_unit / pp < most ? s->n_unit / pp : most;
-    for (; dp >= 1; dp--) {
+    for (int all = dp; dp >= 1; dp--) {
         bool fewest = dp == 1 || find_most(s, dp - 1) > find_most(s, dp);
-        if (dp > MANY_REPLICAS && !fewest) continue;
+        if (dp > MANY_REPLICAS && !fewest && dp < all) continue;
         if (check_late(s)) return WEFT_OK;
         WEFT_TRY(try_candidate(s, dp, pp, open_zero));
     }
@@ -543,16 +593,24 @@ static weft_status find_plan(replan_search *s)
     return WEFT_OK;
 }
 
+static replan_search open_search(weft_replanner *r, const weft_replan_request *q)
+{
+    const weft_compile_spec *spec = &r->job.training->spec;
+    replan_search            s    = {.r = r,
+                                     .q = q,
+                                     .was = q->was ? q->was->strategy : weft_strategy_default(),
+                                     .n_lane = (int)spec->lanes};
+    s.base                        = r->job.shape ? *r->job.shape : s.was;
+    s.is_fixed                    = weft_compile_reduction(spec) == WEFT_REDUCTION_FIXED;
+    fit_width(&s);
+    return s;
+}
+
 weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *q,
                                   weft_replan_answer *out)
 {
-    replan_search s   = {.r      = r,
-                         .q      = q,
-                         .was    = q->was ? q->was->strategy : weft_strategy_default(),
-                         .n_lane = (int)r->job.training->spec.lanes};
+    replan_search s   = open_search(r, q);
     uint64_t      key = hash_request(q);
-    s.base            = r->job.shape ? *r->job.shape : s.was;
-    s.is_fixed = weft_compile_reduction(&r->job.training->spec) == WEFT_REDUCTION_FIXED;
     r->n_asked++;
     for (int k = 0; k < WEFT_REPLAN__MAX_KEPT; k++) {
         weft_replan__kept *x = &r->kept[k];
@@ -562,7 +620,6 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
         out->from_cache = true;
         return WEFT_OK;
     }
-    fit_width(&s);
     WEFT_TRY(check_request(&s));
     WEFT_TRY(weft_arena_create(&s.arena));
     weft_status st = find_plan(&s);
@@ -570,4 +627,22 @@ weft_status weft_replanner_decide(weft_replanner *r, const weft_replan_request *
     weft_arena_destroy(s.arena);
     if (st == WEFT_OK && !s.is_late) keep_answer(r, key, out);
     return st;
+}
+
+weft_status weft_replan__predict(weft_replanner *r, const weft_replan_request *q,
+                                 int64_t micro_batch, int64_t lanes, double *step_s)
+{
+    weft_replan_job job = r->job;
+    weft_training open = *job.training; /* prices are by its spec and the model's graph */
+    open.spec.micro_batch = micro_batch;
+    open.spec.lanes       = lanes;
+    r->job.training       = &open;
+    replan_search s       = open_search(r, q);
+    weft_status   st      = check_request(&s);
+    if (st == WEFT_OK) st = weft_arena_create(&s.arena);
+    if (st == WEFT_OK) st = find_plan(&s);
+    *step_s = st == WEFT_OK && s.n_priced ? s.best.step_s : INFINITY;
+    weft_arena_destroy(s.arena);
+    r->job = job;
+    return st == WEFT_ERR_ARG ? WEFT_OK : st;
 }

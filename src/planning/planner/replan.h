@@ -15,6 +15,10 @@
  *     more than the lanes: the plan then has the smallest power of two that is at least dp, and
  *     micro_batch is smaller where a step has too few micro-batches for them.
  * (2) Ranks that help nothing stay idle: answer.n_rank of the plan may be less than there are.
+ *     Where ranks are no more than the running plan has, as many as can be stay: those that cost at
+ *     most 5 % of a step, about what predictions are off by.  Never fewer than n_least where a plan
+ *     has as many, nor, on several hosts, than the running plan has where that has no replicas: a
+ *     host that leaves takes along what it alone holds.
  * (3) There is an answer wherever there are ranks for one replica of the running plan.
  * (4) What is least: the steps of the horizon and the time to move the state, by the cost model.
  * (5) What was decided is kept, and the same request is answered from memory.
@@ -47,7 +51,8 @@ typedef struct weft_replan_request {
      * inside a host where one has ranks enough.  n_host 0: one. */
     int        n_host;
     const int *host_ranks;
-    double     horizon_s; /* for how long the plan is expected to run; 0: an hour */
+    int    n_least;   /* ranks that the plan is to have at least, where one can; 0: one */
+    double horizon_s; /* for how long the plan is expected to run; 0: an hour */
     /* weft_replanner_search: what another plan costs beside the move of the state, where the ranks
      * could go on with the running one. */
     double pause_s;

@@ -19,8 +19,9 @@ typedef struct weft_replan__kept {
 
 struct weft_replanner {
     weft_replan_job         job;
-    weft_planner_workspace *workspace; /* layer costs; NULL: nothing is priced */
-    weft_planner_workspace *other;     /* of a smaller micro-batch; NULL: not there */
+    int64_t                 micro_batch; /* of the workspace */
+    weft_planner_workspace *workspace;   /* layer costs; NULL: nothing is priced */
+    weft_planner_workspace *other;       /* of a smaller micro-batch; NULL: not there */
     int64_t                 other_micro;
     double                  param_bytes;     /* of the whole model */
     double                  optimizer_bytes; /* and of all that is updated with it */
@@ -43,6 +44,15 @@ void weft_replan__weigh_move(const weft_replanner *r, const weft_replan_request 
  * host, and where no copies are asked for. */
 bool weft_replan__spreads(const weft_replan_request *q, const weft_strategy *y,
                           int copies);
+/* Ranks that the plan is to have: those that the job needs, and those of a running plan that hold
+ * what no other does. */
+int weft_replan__find_least(const weft_replan_request *q);
+/* Has the plan as many? */
+bool weft_replan__is_enough(const weft_replan_request *q, const weft_strategy *y);
+/* The step of what weft_replanner_decide() would answer if the job's micro_batch and lanes were
+ * these, which is not made; INFINITY: nothing fits. */
+weft_status      weft_replan__predict(weft_replanner *r, const weft_replan_request *q,
+                                      int64_t micro_batch, int64_t lanes, double *step_s);
 weft_replan_kind weft_replan__find_kind(const weft_strategy *a, const weft_strategy *b);
 
 #endif

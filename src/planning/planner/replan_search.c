@@ -12,6 +12,7 @@ typedef struct searched_plan {
     double            step_s; /* simulated */
     weft_replan__move move;
     bool              spreads; /* as many hosts as copies hold each part of the state */
+    bool              enough;  /* as many ranks as the job needs */
 } searched_plan;
 
 static int size_of(int axis)
@@ -24,17 +25,19 @@ static weft_status search_anew(const weft_replanner *r, const weft_replan_reques
                                const weft_strategy *was, const weft_plan_of *cut,
                                weft_plan **out)
 {
-    int                      n_rank = asked->n_rank;
-    const weft_compile_spec *spec   = &r->job.training->spec;
-    weft_planner_request     q      = {.spec      = *spec,
-                                       .cluster   = r->job.cluster,
-                                       .on_cpus   = r->job.on_cpus,
-                                       .keep_bits = true,
-                                       .n_best    = 3};
-    weft_planner_answer     *a      = NULL;
-    q.spec.micro_batch              = cut->micro_batch;
-    q.spec.lanes                    = cut->lanes;
-    if (weft_planner__n_device(r->workspace) > n_rank) q.world = n_rank;
+    int                      n_rank  = asked->n_rank;
+    int                      n_least = weft_replan__find_least(asked);
+    const weft_compile_spec *spec    = &r->job.training->spec;
+    weft_planner_request     q       = {.spec      = *spec,
+                                        .cluster   = r->job.cluster,
+                                        .on_cpus   = r->job.on_cpus,
+                                        .keep_bits = true,
+                                        .n_best    = 3};
+    weft_planner_answer     *a       = NULL;
+    q.spec.micro_batch               = cut->micro_batch;
+    q.spec.lanes                     = cut->lanes;
+    if (weft_planner__n_device(r->workspace) > n_rank || n_least >= n_rank)
+        q.world = n_rank;
     weft_search_open(&q.constraints);
     weft_search_fix(&q.constraints, WEFT_KEY_recompute, (int)spec->recompute);
     weft_search_fix(&q.constraints, WEFT_KEY_offload, (int)spec->offload);
@@ -85,6 +88,7 @@ static void add_plan(const weft_replanner *r, const weft_replan_request *q, weft
     if (out->kind == WEFT_REPLAN_SAME && q->was && !same) out->kind = WEFT_REPLAN_SHAPE;
     weft_replan__weigh_move(r, q, was, &p->strategy, &out->move);
     out->spreads = weft_replan__spreads(q, &p->strategy, was->copies);
+    out->enough  = weft_replan__is_enough(q, &p->strategy);
 }
 
 /* The running one where it is all the same. */
@@ -93,11 +97,13 @@ static int choose_plan(const weft_replan_request *q, const searched_plan *x, int
     double horizon_s = q->horizon_s > 0 ? q->horizon_s : WEFT_REPLAN__HORIZON_S;
     double fastest_s = INFINITY, least_s = INFINITY;
     int    best    = -1;
-    bool   spreads = false; /* one of them */
+    bool   spreads = false, enough = false; /* one of them */
     for (int k = 0; k < n; k++) fastest_s = fmin(fastest_s, x[k].step_s);
     for (int k = 0; k < n; k++) spreads |= x[k].spreads && !isinf(x[k].step_s);
+    for (int k = 0; k < n; k++) enough |= x[k].enough && !isinf(x[k].step_s);
     for (int k = 0; k < n; k++) {
-        if (!x[k].plan || isinf(x[k].step_s) || (spreads && !x[k].spreads)) continue;
+        if (!x[k].plan || isinf(x[k].step_s)) continue;
+        if ((spreads && !x[k].spreads) || (enough && !x[k].enough)) continue;
         double cost = horizon_s * x[k].step_s / fastest_s;
         if (x[k].kind != WEFT_REPLAN_SAME) cost += x[k].move.seconds + q->pause_s;
         if (cost >= least_s) continue;
