@@ -39,7 +39,7 @@ static bool row_kernel(const weft_workload *w)
 
 /* Few points: a level rather than a slope.  Of an H200's calibration (bench/results,
  * 2026-11-19) each measured time was predicted from the others: with 0.03 products came within 11.1
- * % (mean square), attention within 7.3, with 0.01 within 10.9 and 6. */
+ * % (mean square), attention within 7.3, with 0.01 within 10.9 and 6.4. */
 #define RIDGE 0.01
 
 static double amount(const weft_workload *w, const double *size)
