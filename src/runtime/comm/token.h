@@ -22,8 +22,8 @@ typedef struct weft_comm_token {
 typedef struct weft_comm_token_options {
     const char *file;     /* --token-file, or NULL */
     bool        insecure; /* --insecure-network */
-    const char
-        *output; /* a folder that others may read: no token lies below it; or NULL */
+    /* a folder that others may read: no token lies below it; or NULL */
+    const char *output;
 } weft_comm_token_options;
 
 /* First match wins: the options; WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK=1; the default file
