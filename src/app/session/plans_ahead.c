@@ -253,13 +253,14 @@ void weft_session__keep_better(weft_session *s, weft_plan *p)
 }
 
 /* NULL: there is none that can be read. */
-static weft_plan *read_answer(const weft_session *s, const weft_plan *was)
+static weft_plan *read_answer(weft_session *s, const weft_plan *was)
 {
     weft_ahead_answer a;
     weft_plan        *p = NULL;
     char             *text;
     if (!find_answer(s, was, &text, &a)) return NULL;
-    (void)weft_plan_parse("a plan made ahead", a.plan, a.plan_bytes, &p);
+    if (weft_plan_parse("a plan made ahead", a.plan, a.plan_bytes, &p) == WEFT_OK)
+        s->now->predicted_s = a.step_s;
     free(text);
     return p;
 }
@@ -269,6 +270,7 @@ weft_plan *weft_session__find_ahead(weft_session *s, const weft_plan *was)
     const weft_plan *better = s->ahead.better;
     weft_plan       *p      = NULL;
     double           t0     = weft_clock_s();
+    s->now->predicted_s     = 0;
     if (better && was && weft_plan_world(was) == s->now->n_rank)
         return weft_plan_copy(better, &p) == WEFT_OK ? p : NULL;
     if (weft_failpoint_flips("ahead.find")) return NULL;

@@ -631,11 +631,12 @@ void weft_session__keep_program(weft_session *s)
     if (!agent_of(s) || !g->plan || !g->made.program) return;
     weft_compiled_fini(&s->kept.made);
     weft_plan_destroy(s->kept.plan);
-    s->kept.made = g->made;
-    s->kept.plan = g->plan;
-    s->kept.rank = s->r.rank;
-    g->made      = (weft_compiled){0};
-    g->plan      = NULL;
+    s->kept.made        = g->made;
+    s->kept.plan        = g->plan;
+    s->kept.rank        = s->r.rank;
+    s->kept.predicted_s = g->predicted_s;
+    g->made             = (weft_compiled){0};
+    g->plan             = NULL;
 }
 
 void weft_session__forget_program(weft_session *s)

@@ -105,7 +105,8 @@ weft_status weft_session__replan(weft_session *s, const weft_plan *was, bool in_
                       "the plan for %d ranks: the best of those that were priced within "
                       "%.0f ms; a better one is looked for while ranks train",
                       s->now->n_rank, 1e3 * (weft_clock_s() - begun_s));
-    *out = a.plan;
+    s->now->predicted_s = a.step_s;
+    *out                = a.plan;
     return WEFT_OK;
 }
 
@@ -181,11 +182,19 @@ static weft_status open_leader_group(weft_session *s, weft_comm_group **out)
     return weft_comm_open_group(s->now->comm, n, rank, WEFT_SESSION__TAG_LEADER, out);
 }
 
+/* With the plan: its length as text, and its step. */
+typedef struct plan_head {
+    int64_t n;
+    double  predicted_s;
+} plan_head;
+
 static weft_status broadcast_plan(weft_session *s, weft_comm_group *group, weft_text *t)
 {
     weft_comm *comm = s->now->comm;
-    int64_t    n    = (int64_t)t->n;
-    WEFT_TRY(weft_comm_broadcast_bytes(comm, group, &n, sizeof n));
+    plan_head  head = {(int64_t)t->n, s->now->predicted_s};
+    WEFT_TRY(weft_comm_broadcast_bytes(comm, group, &head, sizeof head));
+    int64_t n           = head.n;
+    s->now->predicted_s = head.predicted_s > 0 ? head.predicted_s : 0;
     if (n < 1 || n > MAX_PLAN)
         return WEFT_FAIL(WEFT_ERR_PEER, "rank %d sends a plan of %lld bytes",
                          s->now->leader, (long long)n);
@@ -213,6 +222,7 @@ static weft_status find_plan(weft_session *s, weft_plan **out)
         WEFT_TRY(weft_plan_parse("the plan of this job", text, (size_t)n, &left));
     const weft_plan *was  = left ? left : s->kept.plan;
     bool             fits = was && weft_plan_world(was) == g->comm->world;
+    g->predicted_s = fits ? s->kept.predicted_s : 0; /* unless there is another plan */
     WEFT_GO(weft_session__find_replayed(s, &p));
     if (!p && (!fits || weft_session__is_better_wanted(s))) {
         weft_failpoint("resize.plan");
@@ -316,8 +326,9 @@ weft_status weft_session__resize_plan(weft_session *s)
 {
     weft_generation *g = s->now;
     weft_session__forget_program(s);
-    s->kept.plan = g->plan;
-    g->plan      = NULL;
-    g->leader    = 0;
+    s->kept.plan        = g->plan;
+    s->kept.predicted_s = g->predicted_s;
+    g->plan             = NULL;
+    g->leader           = 0;
     return share_plan(s);
 }

@@ -217,7 +217,8 @@ typedef struct weft_session__output {
 typedef struct weft_session__kept {
     weft_plan    *plan; /* NULL: nothing is kept */
     weft_compiled made;
-    int           rank; /* that it was made for */
+    int           rank;        /* that it was made for */
+    double        predicted_s; /* of a step; 0: nothing predicts it */
 } weft_session__kept;
 
 /* What makes the next plan, for each number of ranks that there was. */
