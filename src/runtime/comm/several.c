@@ -47,6 +47,12 @@ static int64_t needs(const pack *k, const weft_comm_part *x)
     return one * (k->n * k->most + 1);
 }
 
+/* Is it sent with others?  All members find the same: they have as much room. */
+static bool is_packed(const pack *k, const weft_comm_part *x)
+{
+    return needs(k, x) <= SMALL && needs(k, x) <= k->call->room.bytes;
+}
+
 static pack pack_of(const weft_comm_call *call, int n_member, int me)
 {
     int        first, end;
@@ -142,14 +148,14 @@ static weft_status go(const pack *k, const load *l)
     weft_comm_part all = {.in = l->given, .out = l->got, .count = given, .stride = given};
     int64_t        at  = 0;
     for (int i = l->first; i < l->end; i++)
-        if (needs(k, &k->part[i]) <= SMALL) {
+        if (is_packed(k, &k->part[i])) {
             pack_in(k, l, &k->part[i], at);
             at += longest(k, &k->part[i]);
         }
     WEFT_TRY(alone(k, &all));
     at = 0;
     for (int i = l->first; i < l->end; i++)
-        if (needs(k, &k->part[i]) <= SMALL) {
+        if (is_packed(k, &k->part[i])) {
             pack_out(k, l, &k->part[i], at);
             at += longest(k, &k->part[i]);
         }
@@ -163,7 +169,7 @@ static load load_from(const pack *k, int first, int n, const weft_comm_room *roo
     int64_t bytes = 0;
     for (; l.end < n; l.end++) {
         const weft_comm_part *x = &k->part[l.end];
-        if (needs(k, x) > SMALL) continue;
+        if (!is_packed(k, x)) continue;
         if (bytes + needs(k, x) > room->bytes) break;
         bytes += needs(k, x);
         l.one += longest(k, x);
@@ -180,8 +186,7 @@ weft_status weft_comm_run_packed(weft_comm *c, const weft_comm_call *call)
     pack                  k = pack_of(call, packs ? room->n : 1, packs ? room->me : 0);
     k.c                     = c;
     for (int i = 0; i < call->n_part; i++)
-        if (!packs || needs(&k, &call->part[i]) > SMALL)
-            WEFT_TRY(alone(&k, &call->part[i]));
+        if (!packs || !is_packed(&k, &call->part[i])) WEFT_TRY(alone(&k, &call->part[i]));
     for (int at = 0; packs && at < call->n_part;) {
         load l = load_from(&k, at, call->n_part, room);
         if (l.one) WEFT_TRY(go(&k, &l));
