@@ -66,7 +66,7 @@ def refused(job, at, scratch, full, other):
     expect(weft("status", "--at", at, token=other), 1, "refused this side's token", "another token")
     check("it has another token" in read_log(job), "another token is not in the log: " + read_log(job)[-2000:])
     expect(weft("status", "--at", at, "--insecure-network"), 1, "refused this side's token", "no token")
-    expect(weft("status", "--at", at), 2, "needs a token", "no token file")
+    expect(weft("status", "--at", at), 2, "need a token", "no token file")
     expect(weft("status", "--at", at, token=scratch.path("none")), 2, "No such file", "missing")
     for name, text, mode, why in (("short", "abc", 0o600, "at least 32"), ("open", open(full).read(), 0o644, "chmod 600")):
         file = scratch.path(name)
@@ -144,7 +144,7 @@ def main():
         job.end()
         same(job.p.returncode, 143, "the job's exit code")
         expect(weft("status", "--at", at, token=full), 1, "refused", "a job that has ended")
-        expect(weft("run", "--nproc-per-node", "1", "--control", "127.0.0.1:0", "model=tiny256"), 2, "needs a token",
+        expect(weft("run", "--nproc-per-node", "1", "--control", "127.0.0.1:0", "model=tiny256"), 2, "need a token",
                "--control without a token")
         hosts(scratch)
     end()

@@ -112,7 +112,7 @@ def check_unlike(base, out):
     """Ranks of one kind with unlike kernels: refused under invariant, a warning under fixed; kinds are apart."""
     two = dict(base, dp=2, lanes=2, output=out("unlike"))
     unlike = [dict(WEFT_STUB_CAPABILITY="90"), dict(WEFT_STUB_CAPABILITY="80")]
-    line = r"ranks on cuda have unlike kernels: rank 0 has cuda \S+ sm_90 Stub GPU, rank 1 has cuda \S+ sm_80 Stub GPU"
+    line = r"ranks on cuda have unlike kernels: rank 0 has cuda \S+ kernels-\w+ sm_90 Stub GPU, rank 1 has cuda \S+ kernels-\w+ sm_80 Stub GPU"
     for device in ("cuda", "cuda:0,cuda:1"):
         for log in run_apart(dict(two, device=device, reduction="invariant"), unlike, 2):
             check(len(re.findall("error: .*" + line + ".* or set reduction=fixed", log)) == 1, log)

@@ -166,7 +166,7 @@ def replay_hosts(scratch):
     keys = {k: v for k, v in eco_hosts.BASE.items() if k not in ("micro_batch", "lanes")}
     eco_hosts.BASE = keys
     eco_hosts.PLANS["dp2-tp2"] = (2, dict(dp=2, tp=2, reduction="fixed"))
-    job = eco_hosts.Job(scratch, "hosts", "dp2-tp2", "1:2", n_agent=1, steps=60)
+    job = eco_hosts.Job(scratch, "hosts", "dp2-tp2", "1:2", n_agent=1, steps=120)
     job.await_step(4)
     job.join()
     job.await_text(job.agents[0], ": 2 hosts")

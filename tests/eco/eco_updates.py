@@ -39,9 +39,10 @@ def host_lost(scratch, ref, plan, place):
     both groups that gather."""
     hosts, rank = (3, 3) if plan in THREE else (2, 3)
     name = "%s@%s" % (plan, place)
-    job = Job(scratch, name, plan, "1:%d" % hosts, n_agent=hosts, steps=STEPS,
+    steps = STEPS * (hosts - 1)  # both others have prepared and joined well before the end
+    job = Job(scratch, name, plan, "1:%d" % hosts, n_agent=hosts, steps=steps,
               env=points(scratch, name, "%s:host:rank=%d:nth=%d" % (place, rank, PLACES[place])))
-    compare("a host lost at " + name, job, ref(plan))
+    compare("a host lost at " + name, job, ref(plan, steps))
     codes = [a.p.returncode for a in job.agents]  # the second and third join in either order
     check(sorted(codes) == [-9] + [0] * (hosts - 1), "%s: codes %r: %s" % (name, codes, job.text))
     check(was_hit(scratch, name), "%s: not got there: %s" % (name, job.text))

@@ -78,7 +78,7 @@ XDG_CACHE_HOME=$tmp/b "$weft" cluster discover --ranks 2 --nnodes 2 -o "$tmp/fou
 
 # mistakes
 (unset WEFT_TOKEN_FILE; HOME=$tmp XDG_CONFIG_HOME=$tmp "$weft" cluster calibrate --nnodes 2 --rdzv 127.0.0.1:9 2>"$tmp/a.err")
-[ $? = 2 ] && grep -q 'needs a token' "$tmp/a.err" || fail "no token"
+[ $? = 2 ] && grep -q 'need a token' "$tmp/a.err" || fail "no token"
 "$weft" cluster calibrate --nnodes 2 2>"$tmp/a.err"; [ $? = 2 ] && grep -q -e '--rdzv host:port says' "$tmp/a.err" || fail "no rdzv"
 "$weft" cluster calibrate --nnodes 2 --node-rank 2 --rdzv x:1 2>"$tmp/a.err"; [ $? = 2 ] || fail "node-rank"
 

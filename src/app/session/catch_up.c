@@ -192,6 +192,7 @@ static weft_status take_over(weft_session *s, const weft_kept_card *c)
 {
     s->r.first_step          = c->first_step;
     s->out.run               = c->run;
+    s->kept.predicted_s      = c->predicted_s > 0 ? c->predicted_s : 0;
     s->job.micro_batch       = c->micro_batch;
     s->job.lanes             = c->lanes;
     s->job.given_micro_batch = s->job.given_lanes = true;

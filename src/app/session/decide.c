@@ -523,6 +523,7 @@ static weft_status decide(const weft_session *s, decision *d)
 /* What rank 0 sends before the text of its plan, or of its error. */
 typedef struct outcome {
     int64_t status, n_text, micro_batch, lanes, chosen;
+    double  step_s; /* predicted; 0: nothing predicts it */
 } outcome;
 
 /* Rank 0's numbers are checked like those of a file. */
@@ -554,6 +555,7 @@ static weft_status share_decision(weft_session *s, weft_status st, decision *d)
         o.micro_batch = d->job.micro_batch;
         o.lanes       = d->job.lanes;
         o.chosen      = d->chosen;
+        o.step_s      = d->step_s;
         if (d->chosen) st = weft_plan_print(d->plan, &t);
         o.status = st;
     }
@@ -574,7 +576,8 @@ static weft_status share_decision(weft_session *s, weft_status st, decision *d)
         j.micro_batch       = o.micro_batch;
         j.lanes             = o.lanes;
         j.given_micro_batch = j.given_lanes = true;
-        *d = (decision){.job = j, .chosen = o.chosen != 0};
+        *d                                  = (decision){
+                                             .job = j, .chosen = o.chosen != 0, .step_s = o.step_s > 0 ? o.step_s : 0};
         st = o.chosen ? weft_plan_parse("the plan made here", t.s, t.n, &d->plan)
                       : follow_keys(s, d);
         if (st == WEFT_OK && o.chosen) st = weft_session__take_cut(&d->job, d->plan);

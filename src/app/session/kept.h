@@ -26,7 +26,8 @@ typedef struct weft_kept_card {
     int32_t          started; /* 0: of a rank that knows nothing */
     int64_t          first_step, steps, saved_step;
     int64_t          micro_batch, lanes, snapshot_every;
-    uint64_t         run; /* its name, as the file epoch has it */
+    uint64_t         run;         /* its name, as the file epoch has it */
+    double           predicted_s; /* of a step; 0: nothing predicts it */
     char             reduction[16], folder[1024];
     weft_metrics_row row; /* step 0: there is none; its loads are the next field */
     float            load[WEFT_KEPT_MAX_LOAD];

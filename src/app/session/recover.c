@@ -103,16 +103,17 @@ void weft_session__mark_state(weft_session *s, int64_t step)
 void weft_session__fill_card(const weft_session *s, const weft_metrics_row *row,
                              int64_t steps, weft_kept_card *c)
 {
-    *c          = (weft_kept_card){.started        = 1,
-                                   .first_step     = s->r.first_step,
-                                   .steps          = steps,
-                                   .saved_step     = s->out.saved_step,
-                                   .micro_batch    = s->job.micro_batch,
-                                   .lanes          = s->job.lanes,
-                                   .row            = *row,
-                                   .snapshot_every = s->snapshot_every};
-    c->run      = s->out.run;
-    c->row.load = NULL;
+    *c             = (weft_kept_card){.started        = 1,
+                                      .first_step     = s->r.first_step,
+                                      .steps          = steps,
+                                      .saved_step     = s->out.saved_step,
+                                      .micro_batch    = s->job.micro_batch,
+                                      .lanes          = s->job.lanes,
+                                      .row            = *row,
+                                      .snapshot_every = s->snapshot_every};
+    c->run         = s->out.run;
+    c->predicted_s = s->now->predicted_s > 0 ? s->now->predicted_s : s->kept.predicted_s;
+    c->row.load    = NULL;
     if (c->row.n_load > WEFT_KEPT_MAX_LOAD) c->row.n_load = 0;
     for (int i = 0; i < c->row.n_load; i++) c->load[i] = row->load[i];
     snprintf(c->reduction, sizeof c->reduction, "%s", s->job.reduction);
