@@ -572,12 +572,13 @@ static weft_status share_decision(weft_session *s, weft_status st, decision *d)
         st = weft_session__refuse(s, WEFT_FAIL((weft_status)o.status, "%s",
                                                t.s ? t.s : "rank 0 gave no reason"));
     if (st == WEFT_OK && !weft_session__writes(s)) {
-        weft_job j          = s->job;
-        j.micro_batch       = o.micro_batch;
-        j.lanes             = o.lanes;
-        j.given_micro_batch = j.given_lanes = true;
-        *d                                  = (decision){
-                                             .job = j, .chosen = o.chosen != 0, .step_s = o.step_s > 0 ? o.step_s : 0};
+        *d = (decision){.job    = s->job,
+                        .chosen = o.chosen != 0,
+                        .step_s = o.step_s > 0 ? o.step_s : 0};
+
+        d->job.micro_batch       = o.micro_batch;
+        d->job.lanes             = o.lanes;
+        d->job.given_micro_batch = d->job.given_lanes = true;
         st = o.chosen ? weft_plan_parse("the plan made here", t.s, t.n, &d->plan)
                       : follow_keys(s, d);
         if (st == WEFT_OK && o.chosen) st = weft_session__take_cut(&d->job, d->plan);
