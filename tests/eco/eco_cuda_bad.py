@@ -195,6 +195,10 @@ def check_lost(s, job, out):
     if good and r:
         check(0 < steps < 6, "steps before the loss: %d" % steps)
         same(r["weights_xxh64"], good["weights_xxh64"], "resumed after a rank lost its GPU")
+    for k in range(0, 40, 4):  # while one checkpoint ends, another begins, and the other rank has given its GPU the next step
+        before = time.time()
+        run(dict(two, output=out("lost3-%d" % k)), ranks=2, env=dict(WEFT_STUB_LOST=str(number - k), WEFT_STUB_RANK="1"), code=1)
+        check(time.time() - before < 30, "%d calls earlier ranks ended after %.0f s" % (k, time.time() - before))
 
 
 with Scratch("cuda-bad", memory=True) as s:

@@ -138,6 +138,7 @@ weft_status weft_session__commit(void *session, int64_t step, int n, const doubl
                        .finite = isfinite(value[0]) && isfinite(value[1]),
                        .norm   = (float)value[1]};
     bool      reads = s->now->runner && s->data;
+    weft_session__free_spent(s);
     if (weft_failpoint_flips("vote.norm")) mine.norm = nextafterf(mine.norm, INFINITY);
     if (reads && !s->now->reads) WEFT_TRY(check_programs(s));
     if (reads) count_samples(s, &mine);

@@ -510,6 +510,7 @@ void weft_generation_close(weft_session *s, weft_generation *g)
     weft_session__drop_save(s);
     weft_session__close_snapshots(s);
     weft_state_destroy(g->copy);
+    weft_session__free_spent(s);
     weft_session__eval_close(g);
     weft_runner_destroy(g->runner);
     weft_kept_close(g->comm, g->kept);

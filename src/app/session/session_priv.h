@@ -201,7 +201,8 @@ typedef struct weft_session__output {
     int64_t            saved_step;   /* newest checkpoint, -1 none */
     struct weft_session__saving *saving; /* the one under way, or NULL */
     /* its polling, and the begin of the next one: until the device has the next step */
-    bool put_off;
+    bool        put_off;
+    weft_state *spent; /* a copy on the device that was dropped; NULL */
     /* from the begin of a step to its commit point, rather too little; 0: not known */
     double commit_s;
     /* one was still under way when the next was due: the next ones are to be faster */
@@ -718,6 +719,8 @@ void weft_session__drop_save(weft_session *s);
  * the state itself; *all: every rank has what it needs, else none has a copy and training waits. */
 weft_status weft_session__take_copy(weft_session *s, weft_state **out, bool *all);
 void        weft_session__drop_copy(weft_session *s, weft_state *copy); /* accepts NULL */
+/* What was dropped, where the device is at work on no step. */
+void weft_session__free_spent(weft_session *s);
 /* Do the copies of so many ranks fit, with something left? */
 bool weft_session__has_room(int64_t bytes, int64_t n_rank, int64_t free_bytes,
                             int64_t total_bytes);

@@ -64,6 +64,9 @@ static void make_copy(weft_session *s, weft_state **out)
     weft_generation *g = s->now;
     *out               = g->copy;
     if (*out) return;
+    *out         = s->out.spent;
+    s->out.spent = NULL;
+    if (*out) return;
     weft_session__make_device_copy(s, out);
     if (*out) return;
     if (has_host_room(s) &&
@@ -71,9 +74,19 @@ static void make_copy(weft_session *s, weft_state **out)
         *out = g->copy;
 }
 
+/* A driver gives device memory back when all that the device was given is done, which may wait for
+ * a peer that waits for this rank.  So not here, where a step may be under way. */
 void weft_session__drop_copy(weft_session *s, weft_state *copy)
 {
-    if (copy != s->now->copy) weft_state_destroy(copy);
+    if (!copy || copy == s->now->copy) return;
+    weft_session__free_spent(s); /* there is none, but where two end within one step */
+    s->out.spent = copy;
+}
+
+void weft_session__free_spent(weft_session *s)
+{
+    weft_state_destroy(s->out.spent);
+    s->out.spent = NULL;
 }
 
 weft_status weft_session__take_copy(weft_session *s, weft_state **out, bool *all)

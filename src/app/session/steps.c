@@ -56,7 +56,9 @@ weft_status weft_session__work_meanwhile(void *session, int64_t step)
 static weft_status settle_and_save(weft_session *s)
 {
     WEFT_TRY(weft_runner_settle(s->now->runner));
-    return save_step(s);
+    WEFT_TRY(save_step(s));
+    weft_session__free_spent(s);
+    return WEFT_OK;
 }
 
 /* One step; N labels count.  N = 0 runs nothing: loss 0, no update.  Ranks agree on it in the
