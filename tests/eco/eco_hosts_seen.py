@@ -166,7 +166,7 @@ def dumped(scratch, ref):
     """A rank of the first of two hosts hangs in an instruction: ranks of both hosts have written what they did last into one folder, and
     weft doctor names the one that is missing, and what the other host's rank waits in."""
     library, flag = os.path.join(os.path.dirname(WEFT), "libhang_kernel.so"), scratch.path("hang-now")
-    job = Job(scratch, "dumped", "dp2", "2", steps=60, env=dict(LD_PRELOAD=library, HANG_FILE=flag))
+    job = Job(scratch, "dumped", "dp2", "2", steps=60, options=["--timeout", "90"], env=dict(LD_PRELOAD=library, HANG_FILE=flag))
     job.await_step(6)
     with open(flag, "w"):
         pass

@@ -129,10 +129,10 @@ fi
 # ---- a node that is lost: its agent and its daemons are killed, then Slurm hears of it
 begin lost 300
 kill -9 $slurmd_n2
+kill -9 $(pgrep -f "slurmstepd.*$tmp/spool.n2" 2>/dev/null) 2>/dev/null
 for p in $(ls /proc | grep '^[0-9]'); do
     grep -qz '^SLURMD_NODENAME=n2$' "/proc/$p/environ" 2>/dev/null && grep -qz "^SLURM_CONF=$conf" "/proc/$p/environ" 2>/dev/null && kill -9 "$p"
 done
-kill -9 $(pgrep -f "slurmstepd.*$tmp/spool.n2" 2>/dev/null) 2>/dev/null
 scontrol update nodename=n2 state=down reason=test
 codes 0
 same_losses
