@@ -170,7 +170,7 @@ bool weft_launch__is_contact(weft_launch__hosts *h, int64_t peer);
 
 /* ---- hosts_log.c ---- */
 
-/* Why this host is in no view any more, as it was asked to; "": nobody has asked. */
+/* Why this host is in no view any more, as it was asked to; "": it was not asked. */
 const char *weft_launch__name_leaving(const weft_launch__hosts *h);
 
 /* Ranks are stopped for the next view: the time of the incidents of hosts that it lacks. */

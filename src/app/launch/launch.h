@@ -92,7 +92,7 @@ typedef struct weft_launch_options {
     /* REPLACE: what may be done about lost ranks (member/levels.h), as the key recover; NULL: on */
     const char *levels;
     /* of an agent, by slots: whose places a process waits for that is there before they are lost
-     * (spare.h); NULL: nobody's */
+     * (spare.h); NULL: no slot has one */
     const bool *spares;
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */

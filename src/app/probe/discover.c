@@ -208,7 +208,7 @@ static weft_status make_nodes(const weft_cluster *base, int n_host, const int *l
     return WEFT_OK;
 }
 
-/* Where nothing is known of the network: as of other hosts that nobody measured. */
+/* Where nothing is known of the network: as of hosts that were not measured. */
 static void add_net(weft_cluster *c, weft_link_kind *link, weft_host_kind *node, int n)
 {
     int net = c->n_link;

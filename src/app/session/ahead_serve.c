@@ -1,4 +1,4 @@
-/* The helper process that makes plans ahead: in time that nobody else wants, with nothing of the
+/* The helper process that makes plans ahead: in idle time of the cores, with nothing of the
  * rank that has started it but the request on its standard input, and with its end. */
 #include <sched.h>
 #include <signal.h>

@@ -67,7 +67,7 @@ static weft_status find_machines(const weft_job *j, int n_host, const int *count
     return weft_probe_divided(n_host, count[0], n_core, out);
 }
 
-/* The same of world / local hosts that are alike. */
+/* The same of world / local equal hosts. */
 static weft_status find_alike(const weft_job *j, int world, int local, int n_core,
                               char *why, weft_cluster **out)
 {

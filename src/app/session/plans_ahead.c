@@ -3,7 +3,7 @@
  * leaves it to us how they share the work.  Its answers are in a memory file: at a fault the plan
  * is there, and nothing is searched.
  *
- * (1) The helper has the time that nobody else wants (SCHED_IDLE: a rank that wakes up runs at
+ * (1) The helper runs when cores are idle (SCHED_IDLE: a rank that wakes up runs at
  *     once, and of a core that is always busy the helper gets 0.3 %), on any core of its agent, and
  *     shares nothing with this process: what it does can neither stop a step nor end a rank.  It
  *     ends with its rank.
